@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resident process: drivers, planner, leases, and the socket applications talk to."""

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one module per verb.
+
+A verb is a module of this package with three names: ``HELP`` (one line), ``configure(parser)`` (its arguments) and
+``run(args) -> int`` (its exit code). Only the verb that was asked for is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ... import __version__
+from ...kernels.errors import KernelsError
+from ...profiles.errors import ProfilesError
+from ..errors import DaemonError
+
+VERBS: dict[str, str] = {
+    "decompose": "list the kernel invocations of a model",
+    "predict": "predict latency, power and energy at every frequency configuration",
+    "plan": "choose the frequency configuration that meets a target best",
+    "hold": "ask the daemon to keep a target or a configuration while a command runs",
+    "release": "give up a lease",
+    "status": "show what the daemon does and why",
+    "board": "show the board, its clocks, rails and limits",
+    "restore": "put every clock back to its baseline by hand",
+    "profile": "measure, train, evaluate and inspect profiles",
+    "twin": "serve a simulated board",
+    "demo": "run the whole product on a simulated board",
+}
+
+EXIT_CODES = """exit codes:
+  0  done
+  2  wrong usage
+  3  bad input (unreadable model, unknown operator, wrong profile)
+  4  target not attainable
+  5  the hardware refused or could not be verified
+  6  no daemon"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code; every expected failure ends as one line on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verb = next((word for word in arguments if not word.startswith("-")), None)
+    parser = argparse.ArgumentParser(
+        prog="jetdvfs",
+        description="Meet a latency, energy or power target on a Jetson at the right clocks.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"jetdvfs {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    module = importlib.import_module(f".{verb}", __name__) if verb in VERBS else None
+    for name, summary in VERBS.items():
+        sub = verbs.add_parser(
+            name, help=summary, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter,
+            description=(module.__doc__ or summary) if module is not None and name == verb else summary,
+        )
+        if module is not None and name == verb:
+            module.configure(sub)
+    args = parser.parse_args(arguments)
+    assert module is not None
+    try:
+        return int(module.run(args))
+    except (KernelsError, ProfilesError, DaemonError) as error:
+        print(f"jetdvfs {verb}: {' '.join(str(error).split())}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of this package, each with the exit code the command line answers with.
+
+``TransientError`` marks what is worth retrying, ``PermanentError`` what will fail the same way again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DaemonError(Exception):
+    """Base of every error raised by :mod:`jetdvfs.daemon`; its text is one line that says what, where and what is valid."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class TransientError(DaemonError):
+    """The same request may succeed when tried again."""
+
+
+class PermanentError(DaemonError):
+    """The same request will fail in the same way."""
+
+
+class UsageError(PermanentError):
+    """The request itself is malformed."""
+
+    exit_code = 2
+
+
+class InputError(PermanentError):
+    """What was handed in (a model, a profile, a descriptor) cannot be used."""
+
+    exit_code = 3
+
+
+class TargetNotAttainable(PermanentError):
+    """No permitted frequency configuration meets the target."""
+
+    exit_code = 4
+
+
+class HardwareRefused(PermanentError):
+    """The board refused a setting, or it could not be verified."""
+
+    exit_code = 5
+
+
+class HardwareBusy(TransientError):
+    """The board did not answer in time, or a node has not appeared yet."""
+
+    exit_code = 5
+
+
+class NoDaemon(TransientError):
+    """No daemon answers on the socket."""
+
+    exit_code = 6

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A neural network as the device sees it: kernel invocations and host-only calls, in execution order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from .errors import ModelError
+
+Shape: TypeAlias = tuple[int, ...]
+ParamValue: TypeAlias = bool | int | float | str | None | tuple[int, ...]
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "quint8": 1,
+    "qint8": 1,
+    "qint32": 4,
+}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The shape and element type of a tensor."""
+
+    shape: Shape
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'}:{self.dtype}"
+
+
+@dataclass(frozen=True)
+class KernelInvocation:
+    """One ATen call that launches device work.
+
+    Attributes:
+        kind: ATen's name without decoration (``conv2d``, ``batch_norm``, ``matmul``, ...).
+        scope: the module path it was called from (``layer1.0.conv1``).
+        inputs: shapes of the activation tensors it reads; parameters (weights, statistics) stand in ``params``.
+        output: the shape it writes.
+        dtype: the element type of its output.
+        params: what else its cost depends on, by name; values are JSON scalars or tuples of integers.
+        flops: floating-point operations, a multiply-add counted as two.
+        bytes: inputs + weights + outputs, each moved once.
+    """
+
+    kind: str
+    scope: str
+    inputs: tuple[Shape, ...]
+    output: Shape
+    dtype: str
+    params: Mapping[str, ParamValue] = field(default_factory=dict)
+    flops: int = 0
+    bytes: int = 0
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """What determines its cost: two invocations with equal signatures are the same kernel."""
+        return (self.kind, self.inputs, self.output, self.dtype, tuple(sorted(self.params.items(), key=lambda item: item[0])))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "scope": self.scope,
+            "inputs": [list(shape) for shape in self.inputs],
+            "output": list(self.output),
+            "dtype": self.dtype,
+            "params": {name: list(value) if isinstance(value, tuple) else value for name, value in self.params.items()},
+            "flops": self.flops,
+            "bytes": self.bytes,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> KernelInvocation:
+        """Build one from the JSON form.
+
+        Raises:
+            ModelError: a member is missing or of the wrong type.
+        """
+        try:
+            return cls(
+                kind=_text(data["kind"]),
+                scope=_text(data.get("scope", "")),
+                inputs=tuple(_shape(shape) for shape in data["inputs"]),
+                output=_shape(data["output"]),
+                dtype=_dtype(data["dtype"]),
+                params={_text(name): _param(value) for name, value in data.get("params", {}).items()},
+                flops=_count(data["flops"]),
+                bytes=_count(data["bytes"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelError(
+                f"launch {data!r:.80}: expected kind, inputs, output, dtype, params, flops and bytes ({error!r})"
+            ) from error
+
+
+@dataclass(frozen=True)
+class HostOp:
+    """A call that costs the host time and launches nothing (a view, an eval-mode dropout, shape arithmetic on tensors)."""
+
+    name: str
+    scope: str
+
+
+Call: TypeAlias = KernelInvocation | HostOp
+
+
+@dataclass(frozen=True)
+class Network:
+    """A decomposed network: everything its forward pass calls, in execution order.
+
+    Attributes:
+        name: a label for people (the file's stem).
+        inputs: the tensors it was decomposed for.
+        calls: kernel invocations and host-only calls, in execution order.
+        boundary: where decomposition ended early and why ("decomposed up to ..."), or an empty string.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    calls: tuple[Call, ...]
+    boundary: str = ""
+
+    @property
+    def launches(self) -> tuple[KernelInvocation, ...]:
+        return tuple(call for call in self.calls if isinstance(call, KernelInvocation))
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Number of launches of each kind, most frequent first."""
+        return dict(Counter(launch.kind for launch in self.launches).most_common())
+
+    @property
+    def digest(self) -> str:
+        """A name for exactly this work: equal for networks whose calls cost the same, whatever their labels."""
+        work = [call.signature if isinstance(call, KernelInvocation) else call.name for call in self.calls]
+        return hashlib.sha256(json.dumps(work, default=list).encode()).hexdigest()[:24]
+
+    def to_json(self, *, host_calls: bool = False) -> dict[str, Any]:
+        """The documented JSON form; ``host_calls`` adds the host-only calls, with the launch each one precedes."""
+        data: dict[str, Any] = {
+            "name": self.name,
+            "inputs": [{"shape": list(spec.shape), "dtype": spec.dtype} for spec in self.inputs],
+            "launches": [launch.to_json() for launch in self.launches],
+            "kinds": self.kinds,
+        }
+        if self.boundary:
+            data["boundary"] = self.boundary
+        if host_calls:
+            before = 0
+            data["host_calls"] = []
+            for call in self.calls:
+                if isinstance(call, HostOp):
+                    data["host_calls"].append({"name": call.name, "scope": call.scope, "before_launch": before})
+                else:
+                    before += 1
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Network:
+        """Read the JSON form, with or without host-only calls.
+
+        Raises:
+            ModelError: it is not of that form.
+        """
+        try:
+            launches = [KernelInvocation.from_json(item) for item in data["launches"]]
+            hosts: dict[int, list[Call]] = {}
+            for item in data.get("host_calls", ()):
+                op = HostOp(_text(item["name"]), _text(item.get("scope", "")))
+                hosts.setdefault(min(_count(item["before_launch"]), len(launches)), []).append(op)
+            calls: list[Call] = []
+            for position, launch in enumerate(launches):
+                calls += [*hosts.get(position, ()), launch]
+            calls += hosts.get(len(launches), [])
+            return cls(
+                name=_text(data.get("name", "network")),
+                inputs=tuple(TensorSpec(_shape(i["shape"]), _dtype(i.get("dtype", "float32"))) for i in data.get("inputs", ())),
+                calls=tuple(calls),
+                boundary=_text(data.get("boundary", "")),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error
+
+
+def numel(shape: Sequence[int]) -> int:
+    """The number of elements of a tensor of this shape."""
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 1024:
+        raise TypeError("expected a string of at most 1024 characters")
+    return value
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise TypeError("expected a non-negative integer")
+    return value
+
+
+def _shape(value: Any) -> Shape:
+    shape = tuple(_count(size) for size in value)
+    if len(shape) > 16:
+        raise ValueError("a tensor has at most 16 dimensions")
+    return shape
+
+
+def _dtype(value: Any) -> str:
+    if value not in DTYPE_BYTES:
+        raise ValueError(f"dtype {value!r}; valid: {', '.join(DTYPE_BYTES)}")
+    return str(value)
+
+
+def _param(value: Any) -> ParamValue:
+    if isinstance(value, (list, tuple)):
+        return tuple(_signed(item) for item in value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError("a parameter is a JSON scalar or a list of integers")
+
+
+def _signed(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 62:
+        raise TypeError("expected an integer")
+    return value
