@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch itself as the list of kernel invocations: what the dispatcher is asked to do while a module runs on the meta device.
+
+The reader in ``jetdvfs.kernels`` is held against this. ``launches_of`` runs a module under a dispatch mode and names each call
+as the reader does. Where TorchScript and the dispatcher differ, the one place that says how is ``RULES`` together with
+``_attention`` below:
+
+* ``scaled_dot_product_attention`` is one call in TorchScript and on the device; the meta device would split it, so it is
+  recorded whole and what it does inside is not looked at;
+* ``convolution`` is named ``conv1d/2d/3d`` or ``conv_transpose1d/2d/3d`` by its shapes;
+* ``mm``, ``addmm``, ``bmm`` and ``baddbmm`` are all ``matmul``; its inputs are activations, weights stand in ``params``;
+* the indices of ``max_pool2d_with_indices`` and the saved statistics of norms are no outputs of inference;
+* ``adaptive_avg_pool2d`` to 1x1 is dispatched as ``mean``, and ``relu6`` as ``hardtanh``, as PyTorch does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
+from jetdvfs.kernels.operators import cost
+
+#: The ten networks of MIRAGE (SEC '21, section 4) as torchvision names them, with the side of the image they are made for.
+MIRAGE_NETWORKS = {
+    "alexnet": 224,
+    "densenet161": 224,
+    "googlenet": 224,
+    "inception_v3": 299,
+    "mnasnet1_0": 224,
+    "mobilenet_v2": 224,
+    "resnet18": 224,
+    "shufflenet_v2_x1_0": 224,
+    "squeezenet1_0": 224,
+    "vgg16": 224,
+}
+
+#: Calls that only look at memory in another way.
+VIEWS = frozenset(
+    "view _unsafe_view _reshape_alias alias detach t transpose permute expand unsqueeze squeeze select slice split split_with_sizes "
+    "unbind as_strided unfold diagonal narrow view_as_real view_as_complex movedim lift_fresh lift_fresh_copy".split()
+)
+#: Calls that are no work of the network: allocation, and what the meta device does inside a convolution.
+SILENT = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "sym_size", "sym_stride", "is_nonzero", "_local_scalar_dense"})
+
+RENAMED = {"native_layer_norm": "layer_norm", "native_group_norm": "group_norm", "_softmax": "softmax", "_safe_softmax": "softmax"}
+RENAMED |= {"_log_softmax": "log_softmax", "max_pool2d_with_indices": "max_pool2d", "_adaptive_avg_pool2d": "adaptive_avg_pool2d"}
+RENAMED |= {"max_pool3d_with_indices": "max_pool3d", "_adaptive_avg_pool3d": "adaptive_avg_pool3d", "_to_copy": "to"}
+RENAMED |= {"native_batch_norm": "batch_norm", "_native_batch_norm_legit_no_training": "batch_norm", "cudnn_batch_norm": "batch_norm"}
+RENAMED |= {"linalg_vector_norm": "norm", "amax": "max", "amin": "min"}
+
+Rule = Callable[["Recorder", dict[str, Any], Any], tuple[str, list[torch.Tensor], dict[str, Any]]]
+
+
+def torchvision() -> Any:
+    """torchvision with a CPU build of torch: its CUDA operators do not load, so that the schemas it relies on must exist first."""
+    try:
+        torch.ops.torchvision.nms  # noqa: B018
+    except (AttributeError, RuntimeError):
+        library = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        library.define(
+            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+            "int sampling_ratio, bool aligned) -> Tensor"
+        )
+        _KEPT.append(library)
+    import torchvision
+
+    return torchvision
+
+
+_KEPT: list[Any] = []  # a torch.library.Library takes its operators with it when it is collected
+
+
+def build(name: str) -> torch.nn.Module:
+    """A torchvision model by name, in inference mode, with whatever weights its allocation gives."""
+    models = torchvision().models
+    options: dict[str, Any] = {"weights": None}
+    if name in ("googlenet", "inception_v3"):
+        options["init_weights"] = False
+    if name in models.list_models(module=models.segmentation) or name in models.list_models(module=models.detection):
+        options["weights_backbone"] = None
+    with torch.nn.utils.skip_init_context() if hasattr(torch.nn.utils, "skip_init_context") else contextlib.nullcontext():
+        model: torch.nn.Module = models.get_model(name, **options)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return model.eval()
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    return tuple(int(item) for item in value)
+
+
+def _full(value: Sequence[int], rank: int) -> tuple[int, ...]:
+    sizes = _ints(value)
+    return sizes * rank if len(sizes) == 1 else sizes
+
+
+def _convolution(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    rank = a["weight"].dim() - 2
+    params = {
+        "weight": tuple(a["weight"].shape),
+        "bias": a["bias"] is not None,
+        "stride": _full(a["stride"], rank),
+        "padding": _full(a["padding"], rank),
+        "dilation": _full(a["dilation"], rank),
+        "groups": int(a["groups"]),
+    }
+    if a["transposed"]:
+        params["output_padding"] = _full(a["output_padding"], rank)
+    return f"conv{'_transpose' if a['transposed'] else ''}{rank}d", [a["input"]], params
+
+
+def _batch_norm(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    return "batch_norm", [a["input"]], {"affine": a["weight"] is not None}
+
+
+def _matmul(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    left, right = (a.get(n) for n in (("mat1", "mat2") if "mat1" in a else ("batch1", "batch2") if "batch1" in a else ("self", "mat2")))
+    batch = left.shape[0] if left.dim() == 3 else 1
+    k, n = (right.shape[-2], right.shape[-1]) if right.dim() > 1 else (right.shape[0], 1)
+    bias = "mat1" in a or "batch1" in a
+    params = {"m": left.shape[-2], "k": k, "n": n, "batch": batch, "bias": bias}
+    operands = [left, right]
+    return "matmul", [t for t in operands if not recorder.is_parameter(t)] or operands, params
+
+
+def _mv(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    left, right = a["self"], a["vec"] if "vec" in a else a["tensor"]
+    m = left.shape[0] if left.dim() == 2 else 1
+    params = {"m": m, "k": right.shape[0], "n": 1, "batch": 1, "bias": False}
+    return "matmul", [t for t in (left, right) if not recorder.is_parameter(t)] or [left, right], params
+
+
+def _pool(kind: str) -> Rule:
+    def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+        rank = int(kind[-2])
+        kernel = _full(a["kernel_size"], rank)
+        params: dict[str, Any] = {
+            "kernel_size": kernel,
+            "stride": _full(a["stride"], rank) if a["stride"] else kernel,
+            "padding": _full(a["padding"], rank),
+        }
+        if kind.startswith("max"):
+            params["dilation"] = _full(a["dilation"], rank)
+        params["ceil_mode"] = bool(a["ceil_mode"])
+        return kind, [a["self"]], params
+
+    return rule
+
+
+def _norm(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    affine = a["weight"] is not None
+    if "normalized_shape" in a:
+        return "layer_norm", [a["input"]], {"normalized_shape": _ints(a["normalized_shape"]), "affine": affine}
+    return "group_norm", [a["input"]], {"groups": int(a["group"]), "affine": affine}
+
+
+def _dims(recorder: Recorder, a: dict[str, Any], out: Any) -> dict[str, Any]:
+    """The dimensions an operator works along, counted from the front."""
+    rank = a["self"].dim()
+    params: dict[str, Any] = {}
+    if "dim" in a:
+        dims = a["dim"]
+        if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+            params["dim"] = tuple(range(rank))
+        elif isinstance(dims, int):
+            params["dim"] = dims % max(rank, 1)
+        else:
+            params["dim"] = tuple(sorted(d % rank for d in dims))
+    if "keepdim" in a:
+        params["keepdim"] = bool(a["keepdim"])
+    return params
+
+
+def _reduction(kind: str) -> Rule:
+    def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+        return kind, [a["self"]], _dims(recorder, a, out)
+
+    return rule
+
+
+def _softmax(kind: str) -> Rule:
+    def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+        return kind, [a["self"]], {"dim": a["dim"] % max(a["self"].dim(), 1)}
+
+    return rule
+
+
+def _cat(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    return "cat", list(a["tensors"]), {"dim": a.get("dim", 0) % a["tensors"][0].dim()}
+
+
+def _adaptive(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    return "adaptive_avg_pool2d", [a["self"]], {"output_size": _ints(a["output_size"])}
+
+
+RULES: dict[str, Rule] = {
+    "convolution": _convolution,
+    "batch_norm": _batch_norm,
+    "mm": _matmul,
+    "addmm": _matmul,
+    "bmm": _matmul,
+    "baddbmm": _matmul,
+    "mv": _mv,
+    "dot": _mv,
+    "max_pool2d": _pool("max_pool2d"),
+    "max_pool3d": _pool("max_pool3d"),
+    "avg_pool2d": _pool("avg_pool2d"),
+    "avg_pool3d": _pool("avg_pool3d"),
+    "layer_norm": _norm,
+    "group_norm": _norm,
+    "mean": _reduction("mean"),
+    "sum": _reduction("sum"),
+    "softmax": _softmax("softmax"),
+    "log_softmax": _softmax("log_softmax"),
+    "cat": _cat,
+    "adaptive_avg_pool2d": _adaptive,
+}
+#: Pointwise calls that take a number in place of their second tensor.
+BINARY = frozenset("add sub mul div rsub pow maximum minimum eq ne lt le gt ge floor_divide remainder bitwise_and bitwise_or".split())
+
+
+class Recorder(TorchDispatchMode):
+    """Writes down each call of the dispatcher as this project names it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self.scopes: list[str] = [""]
+        self.quiet = 0
+        tensors = [*module.parameters(), *module.buffers()]
+        self._parameters = {tensor.untyped_storage()._cdata for tensor in tensors}
+
+    def is_parameter(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._parameters
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if not self.quiet and func.namespace == "aten":
+            self._record(func, args, kwargs, out)
+        return out
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        name = func._schema.name.split("::")[1]
+        base = name.rstrip("_") if not name.endswith("__") else name
+        if base in SILENT:
+            return
+        if base in VIEWS:
+            self.calls.append(HostOp(base.lstrip("_").replace("unsafe_view", "view"), self.scopes[-1]))
+            return
+        arguments: dict[str, Any] = {}
+        for position, argument in enumerate(func._schema.arguments):
+            if position < len(args):
+                arguments[argument.name] = args[position]
+            elif argument.name in kwargs:
+                arguments[argument.name] = kwargs[argument.name]
+            else:
+                arguments[argument.name] = argument.default_value
+        kind = RENAMED.get(base, base)
+        if kind in RULES:
+            kind, inputs, params = RULES[kind](self, arguments, out)
+        else:
+            inputs, params = list(_tensors(arguments.values())), {}
+            if kind in BINARY and len(inputs) < 2:
+                kind = f"{kind}_scalar"
+        self.add(kind, inputs, out, params, flops=_torch_flops(func, args, kwargs, out), read=_tensors(arguments.values()))
+
+    def add(self, kind: str, inputs: Any, out: Any, params: Any, *, flops: int | None, read: Any) -> None:
+        first = next(iter(_tensors([out])), None)
+        if first is None:
+            return
+        shapes = tuple(tuple(tensor.shape) for tensor in inputs)
+        shape = tuple(first.shape)
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in read) + first.numel() * first.element_size()
+        self.calls.append(
+            KernelInvocation(
+                kind=kind,
+                scope=self.scopes[-1],
+                inputs=shapes,
+                output=shape,
+                dtype=str(first.dtype).removeprefix("torch."),
+                params=params,
+                flops=cost.flops(kind, shapes, shape, params) if flops is None else flops,
+                bytes=moved,
+            )
+        )
+
+
+def _torch_flops(func: Any, args: Any, kwargs: Any, out: Any) -> int | None:
+    counter = flop_registry.get(func._overloadpacket)
+    return None if counter is None else int(counter(*args, **kwargs, out_val=out))
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+@contextlib.contextmanager
+def _attention(recorder: Recorder) -> Iterator[None]:
+    """Record ``scaled_dot_product_attention`` whole."""
+    functional = torch.nn.functional
+    original = functional.scaled_dot_product_attention
+
+    def whole(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any) -> Any:
+        recorder.quiet += 1
+        try:
+            out = original(query, key, value, attn_mask, dropout_p, is_causal, **more)
+        finally:
+            recorder.quiet -= 1
+        read = [t for t in (query, key, value, attn_mask) if t is not None]
+        params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
+        recorder.add("attention", [query, key, value], out, params, flops=None, read=read)
+        return out
+
+    functional.scaled_dot_product_attention = whole
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = original
+
+
+@contextlib.contextmanager
+def _scopes(module: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Follow which submodule is running."""
+    handles = []
+    for path, child in module.named_modules(remove_duplicate=False):
+        handles.append(child.register_forward_pre_hook(lambda m, a, path=path: recorder.scopes.append(path)))
+        handles.append(child.register_forward_hook(lambda m, a, o: recorder.scopes.pop() and None, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def network_of(module: torch.nn.Module, inputs: Sequence[TensorSpec], name: str = "network") -> Network:
+    """Run ``module`` on meta tensors of these shapes and list what PyTorch dispatched, host-only calls included."""
+    on_meta = module.to("meta")
+    tensors = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta") for spec in inputs]
+    recorder = Recorder(on_meta)
+    with torch.no_grad(), _scopes(on_meta, recorder), _attention(recorder), recorder:
+        on_meta(*tensors)
+    return Network(name, tuple(inputs), tuple(recorder.calls))
+
+
+def mirage_network(name: str, batch: int = 1, side: int | None = None) -> Network:
+    """One of the ten networks of MIRAGE as PyTorch dispatches it."""
+    side = side or MIRAGE_NETWORKS[name]
+    with torch.device("meta"):
+        module = build(name)
+    return network_of(module, [TensorSpec((batch, 3, side, side))], name)
+
+
