@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a network costs on a board: kernel models and host times, put together into its surface.
+
+Kernel models say how far from its roofline bound a kernel runs and what it draws; each distinct kernel of a network is swept
+the whole grid once. A network is then either a timeline of host and GPU or, as in MIRAGE (SEC '21, section 4), a sum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import timeline
+from .errors import CostModelError
+from .features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
+from .grid import FrequencyGrid
+from .network import KernelInvocation, Network
+from .roofline import Chip, bound_ms
+from .surface import Surface, UnmodelledKind
+
+Method: TypeAlias = Literal["timeline", "sum"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+ONCE = "inference"
+"""The name under which a host model keeps what an inference costs the host once, whatever it calls."""
+
+# A kernel without a model is assumed to reach this part of its roofline bound, give or take a factor of two (one standard
+# deviation), and to hold the GPU for at least this many of its cycles.
+UNMODELLED_EFFICIENCY = 0.5
+UNMODELLED_SIGMA = 0.7
+UNMODELLED_CYCLES = 4000.0
+
+
+class Regressor(Protocol):
+    """A regression over the whole grid, such as :class:`jetdvfs.kernels.ensemble.TreeEnsemble`."""
+
+    def sweep(
+        self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], /
+    ) -> NDArray[np.float32]:
+        """Predictions of shape ``(n, n_cpu, n_gpu, n_emc)`` for features of shape ``(n, p)`` and levels in MHz."""
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """The models of one kernel kind.
+
+    Attributes:
+        kind: the kind, or ``"elementwise"`` for pointwise kinds without a model of their own.
+        time: predicts log(GPU ms / roofline bound).
+        power: predicts log(mW above idle on the board's energy rails while the kernel runs).
+        time_sigma, power_sigma: standard deviation of log(measured / predicted) of one kernel.
+        dtypes: the element types it was trained on; kernels of other types count as unmodelled.
+    """
+
+    kind: str
+    time: Regressor
+    power: Regressor
+    time_sigma: float
+    power_sigma: float
+    dtypes: tuple[str, ...] = ("float32",)
+
+
+@dataclass(frozen=True)
+class HostModel:
+    """What a call costs the host: ``a + b / cpu_mhz + c / emc_mhz`` microseconds.
+
+    Attributes:
+        calls: (a, b, c) by call name: a kernel's kind, a host-only call's name, or ``"inference"`` for what is paid once.
+        default: (a, b, c) of every other call.
+    """
+
+    calls: Mapping[str, tuple[float, float, float]]
+    default: tuple[float, float, float]
+
+    def issue_us(self, names: Iterable[str], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Issue time of each call in microseconds, shape ``(calls, n_cpu, n_emc)``."""
+        table = np.array([self.calls.get(name, self.default) for name in names], np.float64).reshape(-1, 3)
+        a, b, c = table.T[:, :, None, None]
+        issue: NDArray[np.float64] = a + b / np.float64(cpu_mhz)[:, None] + c / np.float64(emc_mhz)[None, :]
+        return issue
+
+    def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
+        """What an inference costs once, in microseconds, shape ``(n_cpu, n_emc)``; nothing if the model does not say."""
+        if ONCE not in self.calls:
+            return np.zeros((len(cpu_mhz), len(emc_mhz)))
+        once: NDArray[np.float64] = self.issue_us([ONCE], cpu_mhz, emc_mhz)[0]
+        return once
+
+
+@dataclass(frozen=True, eq=False)
+class BoardCost:
+    """The cost models of one board over its grid.
+
+    Attributes:
+        grid: the board's frequency configurations.
+        chip: the rates its roofline bound is made of.
+        kernels: kernel models by kind.
+        host: the host's issue times.
+        idle_mw: power of the energy rails while nothing runs, shape of the grid.
+        host_active_mw: what they draw above that while the host issues work, one per CPU level.
+        sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board.
+
+    Raises:
+        CostModelError: an array has not the grid's shape.
+    """
+
+    grid: FrequencyGrid
+    chip: Chip
+    kernels: Mapping[str, KernelModel]
+    host: HostModel
+    idle_mw: NDArray[np.float32]
+    host_active_mw: NDArray[np.float32]
+    sigma_latency: float
+    sigma_energy: float
+
+    def __post_init__(self) -> None:
+        for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
+            if np.shape(getattr(self, name)) != shape:
+                raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
+
+    def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
+        """The model that serves a kernel: its kind's own, else the elementwise family's; None where there is none."""
+        model = self.kernels.get(invocation.kind)
+        if model is None and invocation.kind in ELEMENTWISE_KINDS:
+            model = self.kernels.get(ELEMENTWISE)
+        return model if model is not None and invocation.dtype in model.dtypes else None
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCosts:
+    """What each distinct kernel of a network costs over the grid.
+
+    Attributes:
+        kernels: the distinct kernels, k of them, in order of first launch.
+        order: which of them each launch is, shape ``(launches,)``.
+        gpu_ms: GPU time, shape ``(k, n_cpu, n_gpu, n_emc)``.
+        dynamic_mw: power above idle while it runs, the same shape.
+        time_sigma, power_sigma: standard deviation of log(measured / predicted), shape ``(k,)``.
+        modelled: whether a model served it, shape ``(k,)``.
+    """
+
+    kernels: tuple[KernelInvocation, ...]
+    order: NDArray[np.intp]
+    gpu_ms: NDArray[np.float32]
+    dynamic_mw: NDArray[np.float32]
+    time_sigma: NDArray[np.float64]
+    power_sigma: NDArray[np.float64]
+    modelled: NDArray[np.bool_] = field(repr=False)
+
+
+def kernel_costs(network: Network, cost: BoardCost) -> KernelCosts:
+    """Time and power of each distinct kernel of a network at every configuration.
+
+    Raises:
+        CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a model predicts no figure.
+    """
+    launches = network.launches
+    if not launches:
+        raise CostModelError(f"network {network.name!r} launches no kernel: there is nothing to predict")
+    position: dict[object, int] = {}
+    order = np.array([position.setdefault(launch.signature, len(position)) for launch in launches], np.intp)
+    kernels = tuple(launches[index] for index in np.unique(order, return_index=True)[1])
+    levels = cost.grid.levels_mhz()
+    shape = (len(kernels), *cost.grid.shape)
+    bound = bound_ms(kernels, levels, cost.chip)
+    gpu_ms, dynamic_mw = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    time_sigma, power_sigma = np.full(len(kernels), UNMODELLED_SIGMA), np.full(len(kernels), UNMODELLED_SIGMA)
+    modelled = np.zeros(len(kernels), bool)
+    models = [cost.model_for(kernel) for kernel in kernels]
+    for model in {id(model): model for model in models if model is not None}.values():
+        rows = np.array([index for index, other in enumerate(models) if other is model])
+        features = feature_rows(model.kind, [kernels[row] for row in rows])
+        with np.errstate(over="ignore"):  # what overflows is refused below
+            gpu_ms[rows] = np.exp(model.time.sweep(features, levels)) * bound[rows]
+            dynamic_mw[rows] = np.exp(model.power.sweep(features, levels))
+        if not (np.isfinite(gpu_ms[rows]).all() and np.isfinite(dynamic_mw[rows]).all()):
+            raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
+        time_sigma[rows], power_sigma[rows], modelled[rows] = model.time_sigma, model.power_sigma, True
+    if not modelled.all():
+        least_ms = UNMODELLED_CYCLES / (1e3 * levels[1][:, None])
+        gpu_ms[~modelled] = np.maximum(bound[~modelled] / UNMODELLED_EFFICIENCY, least_ms)
+        dynamic_mw[~modelled] = _usual_dynamic_mw(gpu_ms[modelled], dynamic_mw[modelled], cost)
+    return KernelCosts(kernels, order, gpu_ms, dynamic_mw, time_sigma, power_sigma, modelled)
+
+
+def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> Surface:
+    """Latency, power and energy of one inference at every configuration of the board.
+
+    Args:
+        network: the network, host-only calls included.
+        cost: the board's cost models.
+        method: ``timeline`` plays host and GPU against each other and charges idle power for the time elapsed, the host's
+            active power for the time it issues calls, and each kernel's power above idle for its GPU time. ``sum`` adds kernel
+            times, and kernel power times kernel time, as in MIRAGE; the host costs nothing.
+
+    Raises:
+        CostModelError: as :func:`kernel_costs`; or there is no such method.
+    """
+    if method not in METHODS:
+        raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
+    costs = kernel_costs(network, cost)
+    idle_mw = np.float64(cost.idle_mw)
+    counts = np.bincount(costs.order, minlength=len(costs.kernels))
+    if method == "timeline":
+        host_ms, once_ms = _host_times_ms(network, cost)
+        played = timeline.run(host_ms, costs.gpu_ms, costs.order)
+        latency_ms = played.latency_ms + once_ms[:, None, :]
+        critical = played.critical
+        host_mj = np.float64(cost.host_active_mw)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
+    else:
+        latency_ms = np.tensordot(counts.astype(np.float64), costs.gpu_ms, 1)
+        critical = np.zeros(cost.grid.shape, np.int32)
+        host_mj = np.zeros(cost.grid.shape)
+    kernel_mj = costs.gpu_ms * costs.dynamic_mw / np.float32(1e3)
+    energy_mj = idle_mw * latency_ms / 1e3 + host_mj + np.tensordot(counts.astype(np.float64), kernel_mj, 1)
+
+    # To first order, a kernel that runs a share s longer delays the inference by s times the time it spends on the critical
+    # path, and costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart.
+    path_ms = _times_on_path(costs, counts, critical) * costs.gpu_ms
+    own_mj = counts[:, None, None, None] * kernel_mj
+    delayed_mj = own_mj + idle_mw * path_ms / 1e3
+    time_variance, power_variance = costs.time_sigma**2, costs.power_sigma**2
+    latency_variance = np.tensordot(time_variance, path_ms**2, 1) / latency_ms**2
+    energy_variance = (
+        np.tensordot(time_variance, delayed_mj**2, 1) + np.tensordot(power_variance, own_mj**2, 1)
+    ) / energy_mj**2
+    return Surface(
+        grid=cost.grid,
+        latency_ms=latency_ms,
+        power_mw=energy_mj / latency_ms * 1e3,
+        energy_mj=energy_mj,
+        idle_mw=idle_mw,
+        latency_sigma=np.sqrt(latency_variance + cost.sigma_latency**2),
+        energy_sigma=np.sqrt(energy_variance + cost.sigma_energy**2),
+        method=method,
+        unmodelled=_unmodelled(network, cost),
+    )
+
+
+def _host_times_ms(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Host time up to each launch and to the end, ``(launches + 1, n_cpu, n_emc)``; what is paid once, ``(n_cpu, n_emc)``."""
+    names = [call.kind if isinstance(call, KernelInvocation) else call.name for call in network.calls]
+    position = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
+    issue_ms = cost.host.issue_us(position, cpu_mhz, emc_mhz) / 1e3
+    elapsed_ms = np.cumsum(issue_ms[[position[name] for name in names]], axis=0)
+    issued = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
+    return elapsed_ms[[*issued, -1]], cost.host.once_us(cpu_mhz, emc_mhz) / 1e3
+
+
+def _times_on_path(costs: KernelCosts, counts: NDArray[np.intp], critical: NDArray[np.int32]) -> NDArray[np.float32]:
+    """How often each distinct kernel lies on the critical path, shape ``(k, n_cpu, n_gpu, n_emc)``."""
+    launches = len(costs.order)
+    launched = np.zeros((launches + 1, len(costs.kernels)), np.float32)
+    launched[np.arange(1, launches + 1), costs.order] = 1
+    remaining = counts - np.cumsum(launched, axis=0)
+    return np.asarray(remaining.T[:, critical], np.float32)
+
+
+def _usual_dynamic_mw(gpu_ms: NDArray[np.float32], dynamic_mw: NDArray[np.float32], cost: BoardCost) -> NDArray[np.float32]:
+    """What the network's other kernels draw above idle, averaged over their time; with none modelled, as much again as idle."""
+    if not len(gpu_ms):
+        return np.asarray(cost.idle_mw, np.float32)
+    return np.asarray((gpu_ms * dynamic_mw).sum(axis=0) / gpu_ms.sum(axis=0), np.float32)
+
+
+def _unmodelled(network: Network, cost: BoardCost) -> tuple[UnmodelledKind, ...]:
+    """The kinds no model serves, most frequent first, with their share of the network's work."""
+    without = [launch for launch in network.launches if cost.model_for(launch) is None]
+    flops = sum(launch.flops for launch in network.launches) or 1
+    moved = sum(launch.bytes for launch in network.launches) or 1
+    return tuple(
+        UnmodelledKind(
+            kind,
+            launches,
+            sum(launch.flops for launch in without if launch.kind == kind) / flops,
+            sum(launch.bytes for launch in without if launch.kind == kind) / moved,
+        )
+        for kind, launches in Counter(launch.kind for launch in without).most_common()
+    )

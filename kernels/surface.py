@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The surface of a network: latency, power and energy of one inference at every frequency configuration of a board."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import asdict, dataclass, fields, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import CostModelError
+from .grid import FrequencyConfiguration, FrequencyGrid
+
+_ARRAYS = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma")
+
+
+@dataclass(frozen=True)
+class UnmodelledKind:
+    """A kind whose kernels were bounded by the roofline for want of a model, and how much of the network it is.
+
+    Attributes:
+        launches: how often it is launched.
+        flops_share, bytes_share: its part of the network's FLOPs and bytes, 0 to 1.
+    """
+
+    kind: str
+    launches: int
+    flops_share: float
+    bytes_share: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One point of a surface. The sigmas are standard deviations of log(measured / predicted)."""
+
+    configuration: FrequencyConfiguration
+    latency_ms: float
+    power_mw: float
+    energy_mj: float
+    idle_mw: float
+    latency_sigma: float
+    energy_sigma: float
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Latency, power and energy of one inference over a grid; every array is read-only and has the grid's shape.
+
+    Attributes:
+        grid: the axes.
+        latency_ms: from the start of the inference to its end.
+        power_mw: mean power of the board's energy rails during it.
+        energy_mj: their energy during it.
+        idle_mw: their power while nothing runs, at the same clocks.
+        latency_sigma, energy_sigma: standard deviation of log(measured / predicted); 0 where nothing is uncertain. Power, whose
+            errors are mostly those of energy, shares the energy's.
+        method: ``timeline`` or ``sum``.
+        unmodelled: what was bounded by the roofline for want of a model.
+
+    Raises:
+        CostModelError: an array has not the grid's shape or holds something that is no figure.
+    """
+
+    grid: FrequencyGrid
+    latency_ms: NDArray[np.float64]
+    power_mw: NDArray[np.float64]
+    energy_mj: NDArray[np.float64]
+    idle_mw: NDArray[np.float64]
+    latency_sigma: NDArray[np.float64]
+    energy_sigma: NDArray[np.float64]
+    method: str
+    unmodelled: tuple[UnmodelledKind, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in _ARRAYS:
+            array = np.array(getattr(self, name), np.float64)
+            positive = name in ("latency_ms", "power_mw", "energy_mj")
+            if array.shape != self.grid.shape:
+                raise CostModelError(f"surface: {name} has shape {array.shape}, the grid has {self.grid.shape}")
+            if not np.isfinite(array).all() or (array < 0).any() or (positive and (array == 0).any()):
+                raise CostModelError(
+                    f"surface: {name} holds values that are not finite or not {'above' if positive else 'at least'} 0"
+                )
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def at(self, configuration: FrequencyConfiguration) -> Prediction:
+        """The prediction at one configuration.
+
+        Raises:
+            GridError: it is not one of the grid's.
+        """
+        index = self.grid.index(configuration)
+        figures = {name: float(getattr(self, name)[index]) for name in _ARRAYS}
+        return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
+
+    def quantile(self, probability: float) -> Surface:
+        """The surface that measurements stay under with this probability, configuration by configuration.
+
+        Errors are taken as log-normal. Latency, power and energy are each taken to their own quantile, so that energy is no
+        longer power times latency; the result has no uncertainty of its own.
+
+        Raises:
+            CostModelError: the probability is not between 0 and 1.
+        """
+        if not 0 < probability < 1:
+            raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
+        z = NormalDist().inv_cdf(probability)
+        certain = np.zeros(self.grid.shape)
+        return replace(
+            self,
+            latency_ms=self.latency_ms * np.exp(z * self.latency_sigma),
+            power_mw=self.power_mw * np.exp(z * self.energy_sigma),
+            energy_mj=self.energy_mj * np.exp(z * self.energy_sigma),
+            latency_sigma=certain,
+            energy_sigma=certain,
+        )
+
+    def energy_per_frame_mj(self, fps: float) -> NDArray[np.float64]:
+        """Energy of one frame at a steady rate: the inference, then idle at the same clocks until the next frame.
+
+        Where an inference outlasts the period, frames are late and their energy is that of the inference alone.
+
+        Raises:
+            CostModelError: the rate is not positive.
+        """
+        if not 0 < fps < float("inf"):
+            raise CostModelError(f"fps={fps}: expected a positive frame rate")
+        waiting_ms = np.maximum(1e3 / fps - self.latency_ms, 0)
+        energy: NDArray[np.float64] = self.energy_mj + self.idle_mw * waiting_ms / 1e3
+        return energy
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an ``.npz``: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw`` and the two
+        ``*_sigma``, in that axis order; ``about``, a JSON text with the method and what was not modelled.
+
+        Raises:
+            CostModelError: the file cannot be written.
+        """
+        axes = {name: np.array(getattr(self.grid, name), np.int64) for name in ("cpu_khz", "gpu_hz", "emc_hz")}
+        about = json.dumps({"method": self.method, "unmodelled": [asdict(kind) for kind in self.unmodelled]})
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
+        try:
+            with open(path, "wb") as file:  # a name without .npz stays as it was given
+                np.savez_compressed(file, **axes, **arrays, about=np.array(about))
+        except OSError as error:
+            raise CostModelError(f"{os.fspath(path)}: cannot write the surface ({error.strerror or error})") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Surface:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            CostModelError: the file cannot be read as a surface.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                axes = (tuple(int(level) for level in data[name]) for name in ("cpu_khz", "gpu_hz", "emc_hz"))
+                about = json.loads(str(data["about"][()]))
+                return cls(
+                    grid=FrequencyGrid(*axes),
+                    method=str(about["method"]),
+                    unmodelled=tuple(
+                        UnmodelledKind(**{field.name: item[field.name] for field in fields(UnmodelledKind)})
+                        for item in about["unmodelled"]
+                    ),
+                    **{name: data[name] for name in _ARRAYS},
+                )
+        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise CostModelError(f"{os.fspath(path)}: not a saved surface ({error})") from error
