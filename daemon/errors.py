@@ -53,6 +53,14 @@ class HardwareBusy(TransientError):
     exit_code = 5
 
 
+class LimitReached(TransientError):
+    """As many of something are in use as are allowed at once."""
+
+
+class NotPermitted(PermanentError):
+    """The caller may not do this."""
+
+
 class NoDaemon(TransientError):
     """No daemon answers on the socket."""
 

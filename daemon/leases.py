@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds what, and what follows from all of it together.
+
+Policy: a lease names the clocks it needs, by itself or through the plan made for its target. The board gets, on each axis,
+the highest clock that any lease needs. So no lease is ever slowed down for another; one that wanted to save energy or
+power may be *raised* by another, and says so. Nobody is preferred, and the order in which leases came does not matter. When
+the last one ends, the board is given back as it was found.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..kernels.grid import FrequencyConfiguration
+from .errors import LimitReached, NotPermitted, UsageError
+
+FRAMES_KEPT = 512
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who a lease belongs to: a connection (any hashable), and what the kernel and the application say of it."""
+
+    connection: Hashable
+    pid: int
+    uid: int
+    app: str
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a lease asks for: a configuration and where it came from.
+
+    Attributes:
+        configuration: the clocks it needs, each a level of the board's grid.
+        target: the target that was planned for, empty for a configuration asked for by itself.
+        network: the name of the network it was planned for, or empty.
+        fps: the frame rate it was planned for, if any.
+        predicted: what the plan promised, as it goes over the wire.
+    """
+
+    configuration: FrequencyConfiguration
+    target: str = ""
+    network: str = ""
+    fps: float | None = None
+    predicted: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One lease; ``since_s`` is on the caller's monotonic clock, ``latencies_ms`` the frames its holder reported."""
+
+    id: str
+    holder: Holder
+    need: Need
+    reason: str
+    since_s: float
+    latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=FRAMES_KEPT), compare=False)
+
+    @property
+    def label(self) -> str:
+        return f"lease {self.id} of {self.holder.app}"
+
+
+@dataclass(frozen=True)
+class LeaseLimits:
+    """How many leases there may be."""
+
+    total: int = 64
+    per_connection: int = 8
+
+
+class Leases:
+    """The leases in force. Purely a book: nothing here touches the board."""
+
+    def __init__(self, limits: LeaseLimits | None = None) -> None:
+        self._limits = limits or LeaseLimits()
+        self._leases: dict[str, Lease] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(tuple(self._leases.values()))
+
+    def new(self, holder: Holder, need: Need, reason: str, now_s: float) -> Lease:
+        """Make a lease without putting it into force.
+
+        Raises:
+            LimitReached: there are as many as there may be, in total or of this connection.
+        """
+        mine = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
+        if len(self._leases) >= self._limits.total or mine >= self._limits.per_connection:
+            raise LimitReached(
+                f"{len(self._leases)} leases are held, {mine} of them by this connection; "
+                f"at most {self._limits.total} and {self._limits.per_connection}"
+            )
+        self._count += 1
+        return Lease(str(self._count), holder, need, reason, now_s)
+
+    def add(self, lease: Lease) -> None:
+        self._leases[lease.id] = lease
+
+    def remove(self, lease: Lease) -> None:
+        self._leases.pop(lease.id, None)
+
+    def of(self, connection: Hashable) -> list[Lease]:
+        return [lease for lease in self._leases.values() if lease.holder.connection == connection]
+
+    def find(self, lease_id: str, *, uid: int) -> Lease:
+        """The lease of this name, for a caller of this user.
+
+        Raises:
+            UsageError: there is none; the text lists those there are.
+            NotPermitted: it is another user's, and the caller is not root.
+        """
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            held = ", ".join(self._leases) or "none"
+            raise UsageError(f"lease {lease_id!r:.40} is not held; held: {held}")
+        if uid not in (0, lease.holder.uid):
+            raise NotPermitted(f"lease {lease_id} belongs to uid {lease.holder.uid}; only its holder or root may do that")
+        return lease
+
+
+def combine(needs: Sequence[Need]) -> FrequencyConfiguration:
+    """The configuration that serves every need: on each axis the highest clock that any of them asks for."""
+    configurations = [need.configuration for need in needs]
+    return FrequencyConfiguration(*(max(axis) for axis in zip(*configurations, strict=True)))
+
+
+def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
+    """The leases that need a higher clock than this one on some axis."""
+    own = lease.need.configuration
+    return [
+        other.id
+        for other in leases
+        if other is not lease and any(theirs > mine for theirs, mine in zip(other.need.configuration, own, strict=True))
+    ]
+
+
+def observed(latencies_ms: Sequence[float]) -> dict[str, float] | None:
+    """Frames, mean and percentiles of what a holder reported, in ms; None before the first report."""
+    if not latencies_ms:
+        return None
+    ranked = sorted(latencies_ms)
+
+    def quantile(share: float) -> float:
+        return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+
+    return {
+        "frames": len(ranked),
+        "mean_ms": sum(ranked) / len(ranked),
+        "p50_ms": quantile(0.50),
+        "p95_ms": quantile(0.95),
+    }

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a service says to its manager, and what its manager passes to it (sd_notify(3), sd_listen_fds(3))."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+def notify(*states: str) -> bool:
+    """Tell the service manager, for instance ``notify("READY=1", "STATUS=idle")``; False where there is none to tell."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.connect("\0" + address[1:] if address.startswith("@") else address)
+        sock.sendall("\n".join(states).encode())
+        return True
+    return False
+
+
+def watchdog_s() -> float | None:
+    """How long the manager waits for a sign of life before it acts, in seconds; None where it does not."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    try:
+        return int(os.environ["WATCHDOG_USEC"]) / 1e6
+    except (KeyError, ValueError):
+        return None
+
+
+def listen_sockets() -> dict[str, socket.socket]:
+    """The listening sockets the manager opened for us, by name."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return {}
+    count = int(os.environ.get("LISTEN_FDS", "0"))
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    found = {}
+    for position in range(count):
+        name = names[position] if position < len(names) else ""
+        os.set_inheritable(3 + position, False)
+        found[name or str(position)] = socket.socket(fileno=3 + position)
+    return found

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Giving up, for good, what a process does not need before it looks at a stranger's bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pwd
+import resource
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a confined process may still use."""
+
+    memory_bytes: int
+    cpu_s: int
+    file_bytes: int = 0
+    open_files: int = 32
+
+
+def confine(user: str, allowance: Allowance, *, keep: Collection[int]) -> None:
+    """Leave this process no privileges, no other descriptors than ``keep`` and 0 to 2, and bounded resources.
+
+    Where it runs as root it becomes ``user``, without groups and without a network. Nothing of this can be undone, by the
+    process itself or by a program it starts.
+
+    Raises:
+        OSError, KeyError: the kernel refused, or there is no such user; the caller must not go on.
+    """
+    os.chdir("/")
+    os.umask(0o077)
+    _close_all_but({0, 1, 2, *keep})
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() == 0:
+        account = pwd.getpwnam(user)
+        # A wall more where the kernel has it; the process has no use for a network either way.
+        libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC)
+        os.setgroups([])
+        os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+        os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+        if os.geteuid() == 0 or os.getuid() == 0:
+            raise PermissionError(f"the worker's user {user!r} is root")
+    for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"prctl {option}")
+    for what, limit in (
+        (resource.RLIMIT_AS, allowance.memory_bytes),
+        (resource.RLIMIT_CPU, allowance.cpu_s),
+        (resource.RLIMIT_FSIZE, allowance.file_bytes),
+        (resource.RLIMIT_NOFILE, allowance.open_files),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(what)
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(what, (limit, limit))
+
+
+def _close_all_but(keep: set[int]) -> None:
+    for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if descriptor not in keep:
+            # One of them was the listing's own and is closed already.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unprivileged child: reads one model, or sweeps one network over the grid, answers, and ends.
+
+Everything it needs is imported first, then privileges are given up, then the request is read: the child has nothing to lose
+by the time it sees a byte that was not ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import frames, sandbox
+from .errors import DaemonError
+from .sandbox import Allowance
+
+_Job = Callable[[dict[str, Any], bytes, int | None], bytes]
+
+_ALLOWANCES = {
+    "decompose": Allowance(memory_bytes=1 << 30, cpu_s=20),
+    "sweep": Allowance(memory_bytes=4 << 30, cpu_s=60),
+    "prepare": Allowance(memory_bytes=8 << 30, cpu_s=600, file_bytes=2 << 30),
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Do one job: ``arguments`` are its name, the socket's descriptor, and the account to become."""
+    name, descriptor, user = arguments
+    with socket.socket(fileno=int(descriptor)) as sock:
+        try:
+            job = _JOBS[name]()
+            sandbox.confine(user, _ALLOWANCES[name], keep={sock.fileno()})
+            request, payload, received = frames.receive(sock)
+            answer = job(request, payload, received)
+        except Exception as error:
+            kind = "input" if hasattr(error, "exit_code") else "crash"
+            text = " ".join(str(error).split()) or type(error).__name__
+            sock.sendall(frames.frame({"error": kind, "message": text[:2000], "type": type(error).__name__}))
+            return 1
+        sock.sendall(frames.frame({}, answer))
+    return 0
+
+
+def _decomposer() -> _Job:
+    from ..kernels.decompose import decompose
+    from ..kernels.network import TensorSpec
+    from .model_file import ModelFile
+
+    # Codecs that zip and text reading load when they first meet a name; later there may be no file to load them from.
+    for codec in ("ascii", "cp437", "latin_1", "utf_8"):
+        importlib.import_module(f"encodings.{codec}")
+
+    def job(request: dict[str, Any], _: bytes, descriptor: int | None) -> bytes:
+        if descriptor is None:
+            raise DaemonError("model: no descriptor arrived")
+        file = ModelFile(descriptor)
+        inputs = [TensorSpec(tuple(item["shape"]), item["dtype"]) for item in request["inputs"]]
+        try:
+            network = decompose(io.BufferedReader(file), inputs, name=request["name"])
+        except Exception:
+            file.check()
+            raise
+        file.check()
+        return json.dumps(network.to_json(host_calls=True)).encode()
+
+    return job
+
+
+def _sweeper() -> _Job:
+    from ..kernels.cost import surface
+    from ..kernels.network import Network
+    from ..profiles.bundle import load_bundle
+
+    def job(request: dict[str, Any], payload: bytes, _: int | None) -> bytes:
+        network = Network.from_json(json.loads(payload))
+        cost = load_bundle(request["bundle"], cache_dir=Path(request["cache"])).cost
+        buffer = io.BytesIO()
+        surface(network, cost, method=request["method"]).save(buffer)
+        return buffer.getvalue()
+
+    return job
+
+
+def _preparer() -> _Job:
+    from ..profiles.bundle import load_bundle
+
+    importlib.import_module("treelite")
+
+    def job(request: dict[str, Any], _: bytes, __: int | None) -> bytes:
+        os.umask(0o022)
+        load_bundle(request["bundle"], cache_dir=Path(request["cache"]))
+        return b""
+
+    return job
+
+
+_JOBS: dict[str, Callable[[], _Job]] = {"decompose": _decomposer, "sweep": _sweeper, "prepare": _preparer}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
