@@ -73,7 +73,7 @@ class Client:
 
     def status(self) -> dict[str, Any]:
         """What the daemon does and why: the ``Status`` of the interface."""
-        return self._object("Status", "status")
+        return self._object("Status", "status", {})
 
     def load(self, model: str | os.PathLike[str], inputs: Sequence[Any], *, name: str | None = None) -> Network:
         """Have a TorchScript file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
@@ -98,7 +98,7 @@ class Client:
 
     def load_network(self, network: Mapping[str, Any]) -> Network:
         """Register a network from the JSON of ``jetdvfs decompose --json``."""
-        return Network(self, self._object("LoadNetwork", "network", network=network))
+        return Network(self, self._object("LoadNetwork", "network", {"network": network}))
 
     def predict(
         self,
@@ -109,14 +109,13 @@ class Client:
         method: str | None = None,
     ) -> dict[str, Any]:
         """Predictions by name: ``at`` the configuration given, or ``top``, ``fastest`` and ``frugal``."""
-        return self._object(
-            "Predict",
-            "predictions",
-            network=_handle(network),
-            configuration=_configuration(configuration),
-            fps=fps,
-            method=method,
-        )
+        parameters = {
+            "network": _handle(network),
+            "configuration": _configuration(configuration),
+            "fps": fps,
+            "method": method,
+        }
+        return self._object("Predict", "predictions", parameters)
 
     def plan(
         self,
@@ -132,9 +131,8 @@ class Client:
         Raises:
             TargetNotAttainable: no permitted configuration meets it.
         """
-        return self._object(
-            "Plan", "plan", network=_handle(network), target=target, fps=fps, confidence=confidence, method=method
-        )
+        parameters = {"network": _handle(network), "target": target, "fps": fps, "confidence": confidence, "method": method}
+        return self._object("Plan", "plan", parameters)
 
     def hold(
         self,
@@ -207,8 +205,8 @@ class Client:
         finally:
             self._lock.release()
 
-    def _object(self, method: str, member: str, **parameters: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self.call(method, parameters)[member]
+    def _object(self, call: str, member: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self.call(call, parameters)[member]
         return found
 
     def _send(self, message: bytes, descriptor: int | None) -> None:

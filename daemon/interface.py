@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
 
 
-_SCALAR_CHECKS = {
+_SCALAR_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "bool": lambda value: isinstance(value, bool),
     "int": _is_int,
     "float": lambda value: _is_int(value) or (isinstance(value, float) and math.isfinite(value)),

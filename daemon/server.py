@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from ..kernels.errors import KernelsError
 from ..profiles.errors import ProfilesError
 from . import protocol
-from .errors import DaemonError, LimitReached, UsageError
+from .errors import DaemonError, LimitReached, NotPermitted, UsageError
 from .interface import Interface, Mismatch
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Server:
 
     def _refusal(self, peer: Peer, only_uids: frozenset[int] | None) -> DaemonError | None:
         if only_uids is not None and peer.uid not in only_uids:
-            return protocol.NotPermitted("this socket is root's")
+            return NotPermitted("this socket is root's")
         same = sum(connection.session.peer.uid == peer.uid for connection in self._connections)
         if len(self._connections) >= self._limits.connections or same >= self._limits.connections_per_user:
             return LimitReached(

@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,8 +136,8 @@ class Surface:
         energy: NDArray[np.float64] = self.energy_mj + self.idle_mw * waiting_ms / 1e3
         return energy
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an ``.npz``: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw`` and the two
+    def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write an ``.npz`` to a path or an open file: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw`` and the two
         ``*_sigma``, in that axis order; ``about``, a JSON text with the method and what was not modelled.
 
         Raises:
@@ -146,13 +147,14 @@ class Surface:
         about = json.dumps({"method": self.method, "unmodelled": [asdict(kind) for kind in self.unmodelled]})
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         try:
-            with open(path, "wb") as file:  # a name without .npz stays as it was given
+            # A name without .npz stays as it was given.
+            with open(path, "wb") if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
                 np.savez_compressed(file, **axes, **arrays, about=np.array(about))
         except OSError as error:
-            raise CostModelError(f"{os.fspath(path)}: cannot write the surface ({error.strerror or error})") from error
+            raise CostModelError(f"{_name(path)}: cannot write the surface ({error.strerror or error})") from error
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Surface:
+    def load(cls, path: str | os.PathLike[str] | BinaryIO) -> Surface:
         """Read what :meth:`save` wrote.
 
         Raises:
@@ -172,4 +174,8 @@ class Surface:
                     **{name: data[name] for name in _ARRAYS},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-            raise CostModelError(f"{os.fspath(path)}: not a saved surface ({error})") from error
+            raise CostModelError(f"{_name(path)}: not a saved surface ({error})") from error
+
+
+def _name(path: str | os.PathLike[str] | BinaryIO) -> str:
+    return os.fspath(path) if isinstance(path, (str, os.PathLike)) else "surface"
