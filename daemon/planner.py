@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a surface and a target to one frequency configuration, with the reasons for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ..kernels.surface import Surface
+from .errors import TargetNotAttainable, UsageError
+from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Outlook, Target, parse_target
+
+__all__ = ["Alternative", "Limits", "Option", "Plan", "parse_target", "plan"]
+
+# Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken.
+TIE = 1e-3
+
+_AXES = ("cpu_khz", "gpu_hz", "emc_hz")
+_CLOCKS = {"cpu_khz": "CPU", "gpu_hz": "GPU", "emc_hz": "EMC"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The range each clock must stay in, lowest and highest included; None leaves a clock free."""
+
+    cpu_khz: tuple[int, int] | None = None
+    gpu_hz: tuple[int, int] | None = None
+    emc_hz: tuple[int, int] | None = None
+
+    def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
+        """Which configurations they leave, of the grid's shape.
+
+        Raises:
+            UsageError: they leave none; the text says which clock, and its frequencies.
+        """
+        masks = []
+        for name in _AXES:
+            axis, bounds = np.array(getattr(grid, name)), getattr(self, name)
+            mask = np.ones(len(axis), bool) if bounds is None else (axis >= bounds[0]) & (axis <= bounds[1])
+            if not mask.any():
+                raise UsageError(f"limits: {name} from {bounds[0]} to {bounds[1]} holds none of {', '.join(map(str, axis))}")
+            masks.append(mask)
+        return masks[0][:, None, None] & masks[1][:, None] & masks[2]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A configuration and what is predicted there.
+
+    Attributes:
+        latency_ms, power_mw, energy_mj: of one inference.
+        energy_per_frame_mj: with the idle energy until the next frame; None without a frame rate.
+        latency_high_ms, energy_high_mj: what latency and energy (per frame where there is a rate) stay under at the confidence
+            asked for; None without one.
+    """
+
+    configuration: FrequencyConfiguration
+    latency_ms: float
+    power_mw: float
+    energy_mj: float
+    energy_per_frame_mj: float | None = None
+    latency_high_ms: float | None = None
+    energy_high_mj: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its members by name, those that are None left out."""
+        data = {"configuration": self.configuration._asdict(), **{k: v for k, v in vars(self).items() if k != "configuration"}}
+        return {name: value for name, value in data.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A neighbour of the choice: one clock one step up or down, and why it was not taken."""
+
+    step: str
+    option: Option
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One configuration and why.
+
+    Attributes:
+        target, fps, confidence: what was asked.
+        choice: the configuration taken.
+        top: the top clocks, for comparison.
+        front: the configurations no other beats in both latency and energy (per frame where there is a rate), fastest first.
+        alternatives: the choice's neighbours.
+        considered: how many configurations the limits left; ``attaining``: how many of them meet the target.
+        reason: among what it is the best, and which requirement keeps a better one out.
+        saving: the choice against the top clocks.
+    """
+
+    target: Target
+    fps: float | None
+    confidence: float | None
+    choice: Option
+    top: Option
+    front: tuple[Option, ...]
+    alternatives: tuple[Alternative, ...]
+    considered: int
+    attaining: int
+    reason: str
+    saving: str
+
+    @property
+    def why(self) -> str:
+        """The reasons in full, for people: what binds, what one step of each clock would change, what is gained."""
+        steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
+        return " ".join([self.reason, *steps, self.saving])
+
+    @property
+    def configuration(self) -> FrequencyConfiguration:
+        return self.choice.configuration
+
+    @property
+    def latency_ms(self) -> float:
+        return self.choice.latency_ms
+
+    @property
+    def power_mw(self) -> float:
+        return self.choice.power_mw
+
+    @property
+    def energy_mj(self) -> float:
+        return self.choice.energy_mj
+
+    @property
+    def energy_per_frame_mj(self) -> float | None:
+        return self.choice.energy_per_frame_mj
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": str(self.target),
+            "fps": self.fps,
+            "confidence": self.confidence,
+            "choice": self.choice.to_json(),
+            "top": self.top.to_json(),
+            "front": [option.to_json() for option in self.front],
+            "alternatives": [
+                {"step": other.step, "verdict": other.verdict, **other.option.to_json()} for other in self.alternatives
+            ],
+            "considered": self.considered,
+            "attaining": self.attaining,
+            "why": self.why,
+        }
+
+
+def plan(
+    surface: Surface,
+    target: Target | str,
+    *,
+    fps: float | None = None,
+    confidence: float | None = None,
+    limits: Limits | None = None,
+) -> Plan:
+    """Choose the configuration that meets a target best.
+
+    Args:
+        surface: the network's surface.
+        target: what is asked, as a target or its text.
+        fps: frames per second. Each inference must then end within its period, energy is counted per frame (with the idle
+            energy between frames, at the clocks held) and power over the period.
+        confidence: the probability, 0.5 to below 1, with which the target (and the period) must be met. What is preferred among
+            the configurations that do is judged by the median prediction.
+        limits: the range each clock must stay in.
+
+    Raises:
+        TargetNotAttainable: no permitted configuration meets the target; the text names the best there is.
+        UsageError: an argument makes no sense.
+    """
+    if fps is not None and not 0 < fps < float("inf"):
+        raise UsageError(f"fps={fps:g}: expected a positive frame rate")
+    if confidence is not None and not 0.5 <= confidence < 1:
+        raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")
+    target = parse_target(target) if isinstance(target, str) else target
+    return _Planner(surface, target, fps, confidence, limits or Limits()).plan()
+
+
+class _Planner:
+    """The state of one planning: expected and cautious figures, and which configurations are permitted and attain."""
+
+    def __init__(self, surface: Surface, target: Target, fps: float | None, confidence: float | None, limits: Limits) -> None:
+        self.surface, self.target, self.fps, self.confidence = surface, target, fps, confidence
+        self.grid = surface.grid
+        self.expected = _outlook(surface, fps)
+        self.cautious = self.expected if confidence is None else _outlook(surface.quantile(confidence), fps)
+        self.permitted = limits.permits(self.grid)
+        self.requirements = [bound for bound in (target.bound, Bound("latency_ms", 1e3 / fps) if fps else None) if bound]
+
+    def plan(self) -> Plan:
+        attaining = self.permitted.copy()
+        for bound in reversed(self.requirements):  # the period first: without it no target makes sense
+            met = attaining & self._meets(bound)
+            if not met.any():
+                raise TargetNotAttainable(self._unattainable(bound, attaining))
+            attaining = met
+        objective = self.target.objective(self.expected)
+        index = self._lowest_clocks(attaining & (objective <= objective[attaining].min() * (1 + TIE)))
+        choice, top = self._option(index), self._option(_index_of_top(self.grid))
+        return Plan(
+            target=self.target,
+            fps=self.fps,
+            confidence=self.confidence,
+            choice=choice,
+            top=top,
+            front=tuple(self._front()),
+            alternatives=tuple(self._alternatives(index, objective)),
+            considered=int(self.permitted.sum()),
+            attaining=int(attaining.sum()),
+            reason=self._choice_reason(attaining, objective),
+            saving=self._saving(choice, top),
+        )
+
+    def _meets(self, bound: Bound) -> NDArray[np.bool_]:
+        met: NDArray[np.bool_] = getattr(self.cautious, bound.figure) <= bound.limit
+        return met
+
+    def _lowest_clocks(self, among: NDArray[np.bool_]) -> tuple[int, int, int]:
+        """Of several configurations the one whose clocks are lowest, in sum of parts of each clock's top."""
+        parts = [np.array(getattr(self.grid, name)) / getattr(self.grid, name)[-1] for name in _AXES]
+        height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
+        cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), self.grid.shape)
+        return int(cpu), int(gpu), int(emc)
+
+    def _option(self, index: tuple[int, int, int]) -> Option:
+        surface, paced, sure = self.surface, self.fps is not None, self.confidence is not None
+        return Option(
+            self.grid.configuration(index),
+            float(surface.latency_ms[index]),
+            float(surface.power_mw[index]),
+            float(surface.energy_mj[index]),
+            float(self.expected.energy_mj[index]) if paced else None,
+            float(self.cautious.latency_ms[index]) if sure else None,
+            float(self.cautious.energy_mj[index]) if sure else None,
+        )
+
+    def _front(self) -> Iterator[Option]:
+        """The permitted configurations that no other beats in both latency and energy, fastest first."""
+        latency, energy = self.expected.latency_ms.ravel(), self.expected.energy_mj.ravel()
+        best = np.inf
+        for flat in np.lexsort((energy, latency)):
+            if self.permitted.flat[flat] and energy[flat] < best:
+                best = energy[flat]
+                cpu, gpu, emc = np.unravel_index(int(flat), self.grid.shape)
+                yield self._option((int(cpu), int(gpu), int(emc)))
+
+    def _alternatives(self, index: tuple[int, int, int], objective: NDArray[np.float64]) -> Iterator[Alternative]:
+        for axis, name in enumerate(_AXES):
+            levels = getattr(self.grid, name)
+            for step, direction in ((-1, "down"), (1, "up")):
+                level = index[axis] + step
+                if not 0 <= level < len(levels):
+                    continue
+                other = (*index[:axis], level, *index[axis + 1 :])
+                neighbour = (other[0], other[1], other[2])
+                mhz = levels[level] / (1e3 if name == "cpu_khz" else 1e6)
+                yield Alternative(
+                    f"{direction} on {_CLOCKS[name]} ({mhz:g} MHz)",
+                    self._option(neighbour),
+                    self._verdict(neighbour, index, objective),
+                )
+
+    def _verdict(self, other: tuple[int, int, int], chosen: tuple[int, int, int], objective: NDArray[np.float64]) -> str:
+        """Why a neighbour was not taken."""
+        if not self.permitted[other]:
+            return "outside the limits"
+        for bound in self.requirements:
+            if not self._meets(bound)[other]:
+                value = getattr(self.cautious, bound.figure)[other]
+                return f"{FIGURE_NAMES[bound.figure]} {_figure(value, bound)}, over {_figure(bound.limit, bound)}"
+        if abs(objective[other] / objective[chosen] - 1) <= TIE:
+            return f"the same {self._merit()}"
+        return f"{self._merit()} {_share(objective[other], objective[chosen])}"
+
+    def _merit(self) -> str:
+        """What the target prefers to be low, in words."""
+        merit = self.target.goal.split(" ", 1)[1]
+        return f"{merit} per frame" if self.fps and merit == "energy" else merit
+
+    def _choice_reason(self, attaining: NDArray[np.bool_], objective: NDArray[np.float64]) -> str:
+        """Among which configurations it is the best, and which of the requirements keeps a better one out."""
+        best = f"{self.target.goal.split(' ', 1)[0].capitalize()} {self._merit()}"
+        considered = int(self.permitted.sum())
+        if not self.requirements:
+            return f"{best} of {considered} configurations."
+        names = [str(bound) for bound in self.requirements]
+        if self.fps:
+            names[-1] = f"an inference within the period of {1e3 / self.fps:.4g} ms"
+        sure = f", with {self.confidence:g} confidence" if self.confidence is not None else ""
+        reason = f"{best} of the {int(attaining.sum())} configurations, of {considered}, with {' and '.join(names)}{sure}."
+        attained = objective[attaining].min()
+        for position, name in enumerate(names):
+            others = self.permitted.copy()
+            for bound in self.requirements[:position] + self.requirements[position + 1 :]:
+                others &= self._meets(bound)
+            if objective[others].min() < attained * (1 - TIE):
+                gain = _share(objective[others].min(), attained)
+                return f"{reason} What binds is {name}: without it, {self._merit()} could be {gain}."
+        return f"{reason} Nothing binds: none of the others would be better."
+
+    def _saving(self, choice: Option, top: Option) -> str:
+        """The choice against the top clocks."""
+        if choice.configuration == top.configuration:
+            return "These are the top clocks."
+        mine, theirs = choice.energy_per_frame_mj or choice.energy_mj, top.energy_per_frame_mj or top.energy_mj
+        unit = "energy per frame" if self.fps else "energy"
+        return (
+            f"Against the top clocks: {unit} {_share(mine, theirs)} ({mine:.4g} instead of {theirs:.4g} mJ), latency "
+            f"{choice.latency_ms / top.latency_ms:.2f} times theirs ({choice.latency_ms:.4g} instead of {top.latency_ms:.4g} ms)."
+        )
+
+    def _unattainable(self, bound: Bound, among: NDArray[np.bool_]) -> str:
+        figures = np.where(among, getattr(self.cautious, bound.figure), np.inf)
+        cpu, gpu, emc = np.unravel_index(int(figures.argmin()), self.grid.shape)
+        best = f"{_figure(figures.min(), bound)} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
+        if self.fps and bound == self.requirements[-1]:
+            need = f"{self.fps:g} frames per second need an inference within {_figure(bound.limit, bound)}{sure}"
+            return f"{need}; the fastest takes {best}"
+        within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
+        return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
+
+
+def _outlook(surface: Surface, fps: float | None) -> Outlook:
+    if fps is None:
+        return Outlook(surface.latency_ms, surface.power_mw, surface.energy_mj)
+    energy_mj = surface.energy_per_frame_mj(fps)
+    return Outlook(surface.latency_ms, energy_mj * fps, energy_mj)
+
+
+def _index_of_top(grid: FrequencyGrid) -> tuple[int, int, int]:
+    return grid.index(grid.top)
+
+
+def _share(value: float, reference: float) -> str:
+    """How a value compares with a reference, in words."""
+    change = value / reference - 1
+    return f"{abs(change):.1%} {'higher' if change > 0 else 'lower'}"
+
+
+def _figure(value: float, bound: Bound) -> str:
+    return f"{value:.4g} {FIGURE_UNITS[bound.figure]}"
