@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board as it was found: on disk before the first write, and the way back to it.
+
+Beside the values that were found stands a journal of what was written since. A file is restored only while it holds
+what the journal says is ours, so that a clock that somebody else set in between stays as they set it. Intended values
+are journalled before they are written: whatever the moment at which the process dies, the next one knows what is its
+own. A baseline counts for one boot only; clocks do not survive a reboot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import DaemonError, HardwareRefused
+from .domain import ClockDomain, Write, write_each
+from .files import Files
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is ours in one file.
+
+    Attributes:
+        values: values we wrote or meant to write, and what the last one read back as.
+        confirmed: the last write was seen to take effect; until then another value proves nothing.
+    """
+
+    values: tuple[str, ...]
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """What a restore did: what it wrote, what it left because somebody else had set it, what refused and why."""
+
+    restored: tuple[Write, ...] = ()
+    left: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, list[object]]:
+        return {"restored": [w._asdict() for w in self.restored], "left": [*self.left], "failed": [*self.failed]}
+
+
+class Baseline:
+    """The values found in every file that may be written, and the journal of what was.
+
+    Use :meth:`take` or :meth:`load`.
+    """
+
+    def __init__(
+        self, files: Files, boot_id: str, domains: Sequence[ClockDomain], values: dict[str, str], journal: dict[str, Entry]
+    ) -> None:
+        self._files = files
+        self._boot_id = boot_id
+        self._domains = tuple(domains)
+        self._values = values
+        self._journal = journal
+        self._confirmed_journal = dict(journal)
+        self._path: Path | None = None
+
+    @classmethod
+    def take(cls, files: Files, domains: Sequence[ClockDomain]) -> Baseline:
+        """Note what every file of these domains holds now; call :meth:`save` before writing to any.
+
+        Raises:
+            HardwareBusy: the boot's id cannot be read.
+        """
+        values = {path: text for d in domains for path in d.paths if (text := files.find_text(path)) is not None}
+        return cls(files, files.read_text(BOOT_ID), domains, values, {})
+
+    @classmethod
+    def load(cls, files: Files, path: Path) -> Baseline | None:
+        """The baseline that an earlier process of this boot left behind, or None; one of another boot is removed.
+
+        Raises:
+            HardwareRefused: the file is damaged; the text says how to go on.
+        """
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["version"] != _VERSION:
+                raise ValueError(f"version {data['version']}, expected {_VERSION}")
+            journal = {p: Entry(tuple(e["values"]), bool(e["confirmed"])) for p, e in data["journal"].items()}
+            domains = tuple(ClockDomain.from_json(item) for item in data["domains"])
+            outside = [p for d in domains for p in d.paths if not p.startswith("/sys/") or ".." in p]
+            if outside:
+                raise ValueError(f"{outside[0]} is not below /sys")
+            baseline = cls(files, str(data["boot_id"]), domains, dict(data["values"]), journal)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise HardwareRefused(f"baseline {path}: damaged ({error}); set the clocks by hand, then remove it") from error
+        baseline._path = path
+        if baseline._boot_id != files.read_text(BOOT_ID):
+            baseline.discard()
+            return None
+        return baseline
+
+    def save(self, path: Path) -> None:
+        """Write the baseline to disk in one step, and keep its journal there from now on.
+
+        Raises:
+            HardwareRefused: the file cannot be written; nothing may be set then.
+        """
+        self._path = path
+        data = {
+            "version": _VERSION,
+            "boot_id": self._boot_id,
+            "domains": [asdict(domain) for domain in self._domains],
+            "values": self._values,
+            "journal": {p: asdict(entry) for p, entry in self._journal.items()},
+        }
+        partial = path.with_name(path.name + ".new")
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(data, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise HardwareRefused(f"baseline {path}: cannot be written ({error.strerror}); no clock was set") from error
+
+    def include(self, domains: Iterable[ClockDomain]) -> None:
+        """Cover domains that appeared after the baseline was taken."""
+        new = tuple(domain for domain in domains if domain not in self._domains)
+        self._domains += new
+        for path in (path for domain in new for path in domain.paths):
+            if (text := self._files.find_text(path)) is not None:
+                self._values.setdefault(path, text)
+
+    def intend(self, writes: Iterable[Write]) -> None:
+        """Journal the values about to be written; they count as ours from now on.
+
+        Where a file holds what others set since, that is what will be given back.
+
+        Raises:
+            HardwareRefused: the journal cannot be written; nothing may be set then.
+        """
+        self._confirmed_journal = dict(self._journal)
+        for path, value in writes:
+            entry = self._journal.get(path, Entry((), False))
+            current = self._files.find_text(path)
+            if current is not None and not self._is_ours(path, current):
+                self._values[path] = current
+                self._confirmed_journal.pop(path, None)
+                entry = Entry((), False)
+            self._journal[path] = Entry((*entry.values, value), entry.confirmed)
+        self._store()
+
+    def confirm(self, writes: Iterable[Write]) -> None:
+        """Journal that these of the intended writes were made, and what they read back as; the others were not."""
+        journal = dict(self._confirmed_journal)
+        for path, value in writes:
+            current = self._files.find_text(path)
+            journal[path] = Entry((value,) if current in (None, value) else (value, str(current)), True)
+        self._journal = self._confirmed_journal = journal
+        self._store()
+
+    def others(self, path: str) -> str:
+        """The file's value as others left it: the one found, if what is there now is ours, else the one there now.
+
+        Raises:
+            HardwareBusy, HardwareRefused: it cannot be read.
+        """
+        current = self._files.read_text(path)
+        return self._values[path] if path in self._values and self._is_ours(path, current) else current
+
+    def restore(self) -> RestoreReport:
+        """Give the board back: every file that still holds what is ours, in an order that is safe at every step.
+
+        A file that refuses does not keep the others from being restored. Unless one did, the baseline is gone from disk
+        afterwards; calling again then does nothing, and tries again where one refused.
+        """
+        restored: list[Write] = []
+        left: list[str] = []
+        failed: list[str] = []
+        for domain in self._domains:
+            touch = self._still_ours(domain, left)
+            try:
+                plan = domain.give_back(self._files, self._values, touch)
+            except DaemonError as error:
+                failed.append(str(error))
+                continue
+            done, refused = write_each(self._files, plan)
+            restored += done
+            failed += refused
+        if not failed:
+            self._journal, self._confirmed_journal = {}, {}
+            self.discard()
+        return RestoreReport(tuple(restored), tuple(left), tuple(failed))
+
+    def discard(self) -> None:
+        """Remove the baseline from disk."""
+        if self._path is not None and self._path.exists():
+            self._path.unlink()
+            _sync_folder(self._path.parent)
+
+    def _still_ours(self, domain: ClockDomain, left: list[str]) -> set[str]:
+        """The files of a domain to restore; what somebody else has set is noted in ``left``."""
+        touch = set()
+        for path in domain.paths:
+            current = self._files.find_text(path)
+            if path not in self._journal or current is None or current == self._values.get(path):
+                continue
+            if self._is_ours(path, current):
+                touch.add(path)
+            elif path != domain.setpoint or current.isdigit():
+                left.append(f"{path}: left at {current}, which somebody else has set")
+        setpoint = domain.setpoint
+        if setpoint is not None and setpoint in self._journal and self._journal[setpoint].confirmed and setpoint not in touch:
+            current = self._files.find_text(setpoint)
+            # Somebody uses the mode we chose for a clock of their own: taking the mode away would take that clock away.
+            if current is not None and current.isdigit() and current != self._values.get(setpoint):
+                return set()
+        if domain.mode is not None and domain.mode.path in self._journal and domain.mode.path not in touch:
+            touch.discard(setpoint or "")
+        return touch
+
+    def _is_ours(self, path: str, current: str) -> bool:
+        entry = self._journal.get(path)
+        if entry is None:
+            return False
+        if current in entry.values:
+            return True
+        domain = next((d for d in self._domains if d.setpoint == path), None)
+        if domain is None or not current.isdigit():
+            return False
+        # A limit that was moved since cuts what our setpoint reads back as, without the setpoint being anybody else's.
+        return int(current) in {domain.clamped(self._files, int(value)) for value in entry.values if value.isdigit()}
+
+    def _store(self) -> None:
+        if self._path is None:
+            raise HardwareRefused("the baseline is not on disk; no clock was set")
+        self.save(self._path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

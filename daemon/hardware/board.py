@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One board: what it offers now, what it measures, and the one way to change its clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...profiles.board import BoardDescription
+from ..errors import DaemonError, HardwareBusy, HardwareRefused, UsageError
+from . import cpu, emc, gpu, ina3221, thermal
+from .baseline import Baseline, RestoreReport
+from .domain import Driver, Reading, Write, write_each
+from .files import Files
+from .identity import Identity, described_boards, match_board, read_identity
+from .timing import Clock
+
+# A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
+_TOLERANCE = 0.02
+_SHORTEST_WAIT_S = 0.1
+_WAIT_TRANSITIONS = 10
+_POLL_S = 0.002
+
+
+class _Axis(NamedTuple):
+    name: str
+    title: str
+    probe: Callable[[Files, BoardDescription], Driver]
+    observe: Callable[[Files, BoardDescription], int | None]
+
+
+# In the order in which they are given back: the memory first, for its lock is what starves others.
+_AXES = (
+    _Axis("emc_hz", "memory clock", emc.probe, emc.observe),
+    _Axis("gpu_hz", "GPU clock", gpu.probe, gpu.observe),
+    _Axis("cpu_khz", "CPU clock", cpu.probe, cpu.observe),
+)
+_TITLES = {axis.name: axis.title for axis in _AXES}
+
+
+@dataclass(frozen=True)
+class FixedAxis:
+    """A clock that cannot be controlled: the level at which it is taken to stay, and why."""
+
+    level: int
+    reason: str
+    may_appear: bool
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of a request.
+
+    Attributes:
+        requested: what was asked for.
+        accepted: what the kernel and firmware hold as our request; lower where they cut it down.
+        effective: what the clocks measure; as accepted where there is nothing to measure, 0 while power-gated.
+        verified: all three agree.
+        reason: why it was asked for.
+        writes: every write made, in order.
+        elapsed_ms: from the first check to the last read-back.
+        notes: what does not agree, or could not be checked.
+    """
+
+    requested: FrequencyConfiguration
+    accepted: FrequencyConfiguration
+    effective: FrequencyConfiguration
+    verified: bool
+    reason: str
+    writes: tuple[Write, ...]
+    elapsed_ms: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        for name in ("requested", "accepted", "effective"):
+            data[name] = getattr(self, name)._asdict()
+        return {**data, "writes": [write._asdict() for write in self.writes], "notes": list(self.notes)}
+
+
+class Hardware:
+    """A board's clocks, rails and temperatures. Use :meth:`probe`.
+
+    Attributes:
+        description: the board's description.
+        identity: what the running system says of itself.
+        rails: the power rails.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock, description: BoardDescription, identity: Identity, baseline: Path | None
+    ) -> None:
+        self.description = description
+        self.identity = identity
+        self.rails = ina3221.probe(files, description)
+        self._files = files
+        self._clock = clock
+        self._baseline_path = baseline
+        self._baseline: Baseline | None = None
+        self._drivers: dict[str, Driver] = {}
+        self._fixed: dict[str, FixedAxis] = {}
+        for axis in _AXES:
+            self._find(axis)
+
+    @classmethod
+    def probe(
+        cls,
+        files: Files,
+        clock: Clock,
+        *,
+        boards: Sequence[BoardDescription] | None = None,
+        board: str | None = None,
+        baseline: Path | None = None,
+    ) -> Hardware:
+        """Find out which board this is and what of it can be controlled.
+
+        Args:
+            boards: the descriptions to choose from; by default all that there are.
+            board: a description's name, instead of what the device tree says.
+            baseline: the file that keeps the board as it was found. Without one, nothing can be set. What an earlier
+                process of this boot left there is taken over, to be given back by :meth:`restore`.
+
+        Raises:
+            InputError: no description fits this machine.
+            UsageError: there is no board of that name.
+            HardwareRefused: the baseline file is damaged.
+        """
+        choice = described_boards() if boards is None else tuple(boards)
+        identity = read_identity(files)
+        if board is None:
+            description = match_board(identity, choice)
+        else:
+            named = {item.name: item for item in choice}
+            if board not in named:
+                raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
+            description = named[board]
+        hardware = cls(files, clock, description, identity, baseline)
+        if baseline is not None:
+            hardware._baseline = Baseline.load(files, baseline)
+        return hardware
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What cannot be controlled or measured, and why."""
+        notes = [f"{_TITLES[name]} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
+        missing = sorted(set(self.description.energy_rails) - {channel.label for channel in self.rails.channels})
+        if missing:
+            notes.append(f"power rails {', '.join(missing)} are not there: energy cannot be observed")
+        return tuple(notes)
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything may stand otherwise than it was found."""
+        return self._baseline is not None
+
+    def grid(self) -> FrequencyGrid:
+        """What the board, its mode and its firmware allow now; an axis that cannot be controlled has one level.
+
+        Raises:
+            HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
+        """
+        self._look_again()
+        return FrequencyGrid(**{axis.name: self._levels(axis.name) for axis in _AXES})
+
+    def read(self) -> dict[str, tuple[Reading, ...]]:
+        """What every clock under control says of itself, by axis; one reading per domain."""
+        return {name: driver.read() for name, driver in self._drivers.items()}
+
+    def current(self) -> FrequencyConfiguration:
+        """The clocks as measured; where there is nothing to measure, as requested."""
+        levels = {name: fixed.level for name, fixed in self._fixed.items()}
+        for name, readings in self.read().items():
+            levels[name] = min(_effective(reading) for reading in readings)
+        return FrequencyConfiguration(**levels)
+
+    def rails_mw(self) -> dict[str, float]:
+        """Power of every rail that can be read now, in mW."""
+        return self.rails.read_mw()
+
+    def temperatures_mc(self) -> dict[str, int]:
+        """Temperature of every zone that can be read now, in thousandths of a degree Celsius."""
+        return thermal.read_temperatures_mc(self._files)
+
+    def apply(self, configuration: FrequencyConfiguration, reason: str) -> Applied:
+        """Set all three clocks, wait (bounded) until they obey, and say what became of the request.
+
+        Where a file refuses, everything already written is put back and the error is raised. A clock that the firmware
+        cuts down is no error: the answer is not ``verified`` and its notes say why.
+
+        Args:
+            reason: why; kept in the answer.
+
+        Raises:
+            HardwareRefused, HardwareBusy: a frequency is not offered (nothing was written then), or a file refused; the
+                text says which, and whether everything could be put back.
+        """
+        started = self._clock.monotonic()
+        grid = self.grid()
+        for axis in _AXES:
+            wanted, offered = getattr(configuration, axis.name), getattr(grid, axis.name)
+            if wanted not in offered:
+                why = f" ({self._fixed[axis.name].reason})" if axis.name in self._fixed else ""
+                raise HardwareRefused(
+                    f"{axis.title} {axis.name}={wanted} is not offered now; valid: {', '.join(map(str, offered))}{why}"
+                )
+        order = self._order(configuration)
+        plans = [driver.plan(getattr(configuration, driver.axis)) for driver in order]
+        intended = [write for plan in plans for write in plan]
+        before = {write.path: text for write in intended if (text := self._files.find_text(write.path)) is not None}
+        fresh = self._baseline is None
+        baseline = self._ready_baseline()
+        baseline.intend(intended)
+        done: list[Write] = []
+        seen: dict[str, tuple[Reading, ...]] = {}
+        try:
+            for driver, plan in zip(order, plans, strict=True):
+                level = getattr(configuration, driver.axis)
+                for write in plan:
+                    valid = getattr(grid, driver.axis) if write.value == str(level) else ()
+                    self._files.write_text(write.path, write.value, valid)
+                    done.append(write)
+                seen[driver.axis] = self._settle(driver, level)
+        except DaemonError as error:
+            outcome = self._roll_back(order, before, done, baseline, fresh)
+            raise type(error)(f"{error}; {outcome}") from error
+        baseline.confirm(done)
+        return self._applied(configuration, reason, seen, tuple(done), started)
+
+    def restore(self) -> RestoreReport:
+        """Give the board back as it was found, as :meth:`Baseline.restore` does; nothing to do is no error."""
+        if self._baseline is None:
+            return RestoreReport()
+        report = self._baseline.restore()
+        if not report.failed:
+            self._baseline = None
+        return report
+
+    def _find(self, axis: _Axis) -> None:
+        try:
+            self._drivers[axis.name] = axis.probe(self._files, self.description)
+            self._fixed.pop(axis.name, None)
+        except (HardwareBusy, HardwareRefused) as error:
+            described: tuple[int, ...] = getattr(self.description.grid, axis.name)
+            seen = axis.observe(self._files, self.description)
+            level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
+            reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
+            self._fixed[axis.name] = FixedAxis(level, reason, isinstance(error, HardwareBusy))
+
+    def _look_again(self) -> None:
+        for axis in _AXES:
+            if axis.name in self._fixed and self._fixed[axis.name].may_appear:
+                self._find(axis)
+
+    def _levels(self, axis: str) -> tuple[int, ...]:
+        if axis in self._fixed:
+            return (self._fixed[axis].level,)
+        return self._drivers[axis].levels(self._baseline.others if self._baseline else self._files.read_text)
+
+    def _ready_baseline(self) -> Baseline:
+        if self._baseline_path is None:
+            raise HardwareRefused("no file was named that keeps the baseline; no clock was set")
+        domains = [domain for axis in _AXES if axis.name in self._drivers for domain in self._drivers[axis.name].domains]
+        if self._baseline is None:
+            self._baseline = Baseline.take(self._files, domains)
+            self._baseline.save(self._baseline_path)
+        self._baseline.include(domains)
+        return self._baseline
+
+    def _order(self, configuration: FrequencyConfiguration) -> list[Driver]:
+        """The memory clock rises before and falls after those whose traffic it carries, so that they never starve.
+
+        Of the others, what falls goes before what rises, so that power never exceeds both ends of the transition.
+        """
+        now = self.current()
+
+        def turn(driver: Driver) -> int:
+            rises = getattr(configuration, driver.axis) > getattr(now, driver.axis)
+            if driver.axis == "emc_hz":
+                return 0 if rises else 3
+            return 2 if rises else 1
+
+        return sorted(self._drivers.values(), key=turn)
+
+    def _settle(self, driver: Driver, level: int) -> tuple[Reading, ...]:
+        deadline = self._clock.monotonic() + max(_SHORTEST_WAIT_S, _WAIT_TRANSITIONS * driver.transition_ms / 1000)
+        while True:
+            readings = driver.read()
+            if all(_obeyed(reading, level) for reading in readings) or self._clock.monotonic() >= deadline:
+                return readings
+            self._clock.sleep(_POLL_S)
+
+    def _roll_back(
+        self, order: list[Driver], before: dict[str, str], done: list[Write], baseline: Baseline, fresh: bool
+    ) -> str:
+        written = {write.path for write in done}
+        failed = []
+        for domain in (domain for driver in reversed(order) for domain in reversed(driver.domains)):
+            try:
+                made, refused = write_each(
+                    self._files, domain.give_back(self._files, before, written.intersection(domain.paths))
+                )
+                done += made
+                failed += refused
+            except DaemonError as error:
+                failed.append(str(error))
+        if fresh and not failed:
+            baseline.discard()
+            self._baseline = None
+        else:
+            baseline.confirm(done)
+        if failed:
+            return f"not everything could be put back: {'; '.join(failed)}"
+        return "all clocks were put back" if written else "nothing was changed"
+
+    def _applied(
+        self,
+        requested: FrequencyConfiguration,
+        reason: str,
+        seen: dict[str, tuple[Reading, ...]],
+        writes: tuple[Write, ...],
+        started: float,
+    ) -> Applied:
+        accepted, effective = requested._asdict(), requested._asdict()
+        notes = []
+        for axis, readings in seen.items():
+            level: int = accepted[axis]
+            reading = next((one for one in readings if not _obeyed(one, level)), readings[0])
+            accepted[axis] = reading.accepted or 0
+            effective[axis] = _effective(reading)
+            if reading.accepted != level:
+                notes.append(f"{_TITLES[axis]}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
+            elif not _obeyed(reading, level):
+                notes.append(f"{_TITLES[axis]}: set to {level}, measured {reading.effective}: throttled, or stuck")
+            elif reading.effective is None:
+                notes.append(f"{_TITLES[axis]}: accepted; the board has no measurement of it")
+        verified = all(_obeyed(reading, getattr(requested, axis)) for axis, readings in seen.items() for reading in readings)
+        elapsed_ms = 1000 * (self._clock.monotonic() - started)
+        return Applied(
+            requested,
+            FrequencyConfiguration(**accepted),
+            FrequencyConfiguration(**effective),
+            verified,
+            reason,
+            writes,
+            elapsed_ms,
+            tuple(notes),
+        )
+
+
+def _effective(reading: Reading) -> int:
+    return reading.effective if reading.effective is not None else reading.accepted or 0
+
+
+def _obeyed(reading: Reading, level: int) -> bool:
+    """Whether a clock was accepted and runs; a power-gated one (0) runs as accepted when it wakes."""
+    if reading.accepted != level:
+        return False
+    return not reading.effective or abs(reading.effective - level) <= _TOLERANCE * level

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU clocks through cpufreq: all policies of the board together (Linux, Documentation/admin-guide/pm/cpufreq.rst)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from ...profiles.board import BoardDescription
+from ..errors import HardwareBusy, HardwareRefused
+from .domain import ClockDomain, OthersValue, Reading, Write
+from .files import Files
+from .governed import governed_domain, offered_levels
+
+POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
+
+
+@dataclass(frozen=True)
+class CpuClock:
+    """Every cpufreq policy that has cores online."""
+
+    files: Files
+    policies: tuple[str, ...]
+    domains: tuple[ClockDomain, ...]
+    described_khz: tuple[int, ...]
+    transition_ms: float
+    axis: str = "cpu_khz"
+
+    def levels(self, others: OthersValue) -> tuple[int, ...]:
+        """The frequencies in kHz that every policy offers, rising."""
+        offered = [
+            offered_levels(self.files, domain, f"{policy}/scaling_available_frequencies", self.described_khz, others)
+            for policy, domain in zip(self.policies, self.domains, strict=True)
+        ]
+        common = reduce(set.intersection, offered)
+        if not common:
+            raise HardwareRefused(f"{', '.join(self.policies)}: have no frequency in common")
+        return tuple(sorted(common))
+
+    def read(self) -> tuple[Reading, ...]:
+        return tuple(self._read(policy, domain) for policy, domain in zip(self.policies, self.domains, strict=True))
+
+    def _read(self, policy: str, domain: ClockDomain) -> Reading:
+        # cpuinfo_cur_freq counts cycles (root only, sometimes "<unknown>"); scaling_cur_freq merely repeats the request.
+        measured = self.files.find_int(f"{policy}/cpuinfo_cur_freq")
+        if measured is None and domain.accepted(self.files) is None:
+            measured = self.files.find_int(f"{policy}/scaling_cur_freq")
+        return Reading(domain.accepted(self.files), measured, self.files.find_text(f"{policy}/scaling_governor") or "")
+
+    def plan(self, level: int) -> tuple[Write, ...]:
+        return tuple(write for domain in self.domains for write in domain.plan(self.files, level))
+
+
+def probe(files: Files, description: BoardDescription) -> CpuClock:
+    """Find the policies.
+
+    Raises:
+        HardwareBusy: there are none (yet).
+        HardwareRefused: their limits cannot be read.
+    """
+    policies = tuple(path for path in files.glob(POLICIES) if files.find_text(f"{path}/affected_cpus"))
+    if not policies:
+        raise HardwareBusy(f"{POLICIES}: no cpufreq policy with a core online")
+    domains = tuple(
+        governed_domain(
+            files,
+            path.rpartition("/")[2],
+            governor=f"{path}/scaling_governor",
+            governors=f"{path}/scaling_available_governors",
+            low=f"{path}/scaling_min_freq",
+            high=f"{path}/scaling_max_freq",
+            setpoint=f"{path}/scaling_setspeed",
+        )
+        for path in policies
+    )
+    transition_ms = float(description.section("cpu")["transition_ms"]) * len(policies)
+    return CpuClock(files, policies, domains, description.grid.cpu_khz, transition_ms)
+
+
+def observe(files: Files, description: BoardDescription) -> int | None:
+    """The CPU clock in kHz without any control over it, or None where it cannot be seen."""
+    seen = [files.find_int(f"{path}/scaling_cur_freq") for path in files.glob(POLICIES)]
+    return min((khz for khz in seen if khz), default=None)

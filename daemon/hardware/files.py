@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one way to the board's files: sysfs, debugfs, procfs and the device tree, under an injected root.
+
+The root is ``/`` on a board and a mount point elsewhere. Paths are always given as the board knows them
+(``/sys/devices/...``); below another root, absolute links stay below it, as in a chroot.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ..errors import DaemonError, HardwareBusy, HardwareRefused
+
+WriteObserver = Callable[[str, str], None]
+
+_MOST_LINKS = 40
+_READ_BYTES = 1 << 16
+# What may go away by itself: a node that is not there yet, a powered-off part, a firmware or bus that did not answer.
+_TRANSIENT = frozenset(
+    {
+        errno.EBUSY,
+        errno.EAGAIN,
+        errno.ENOENT,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ETIMEDOUT,
+        errno.EINTR,
+        errno.EIO,
+        errno.EREMOTEIO,
+    }
+)
+
+
+class Files:
+    """Reads and writes a board's files.
+
+    Args:
+        root: directory that stands for the board's ``/``.
+        observer: called with ``(path, value)`` after every write that the kernel took, in order.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] = "/", observer: WriteObserver | None = None) -> None:
+        self.root = os.path.realpath(root)
+        self._observer = observer
+
+    def read_text(self, path: str) -> str:
+        """The file's text without trailing white space and NULs.
+
+        Raises:
+            HardwareBusy: the node is not there (yet), is powered off, or did not answer.
+            HardwareRefused: it cannot be read.
+        """
+        try:
+            return self._read(path).decode("utf-8", "replace").rstrip("\0 \t\r\n")
+        except OSError as error:
+            raise _failure(error, path, "reading it") from error
+
+    def read_int(self, path: str) -> int:
+        """The file's number.
+
+        Raises:
+            HardwareBusy: as for :meth:`read_text`.
+            HardwareRefused: it cannot be read, or holds no whole number.
+        """
+        text = self.read_text(path)
+        try:
+            return int(text)
+        except ValueError:
+            raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number") from None
+
+    def find_text(self, path: str) -> str | None:
+        """The file's text, or None where it cannot be read now."""
+        try:
+            return self.read_text(path)
+        except DaemonError:
+            return None
+
+    def find_int(self, path: str) -> int | None:
+        """The file's number, or None where it cannot be read now or holds a word such as ``<unsupported>``."""
+        try:
+            return self.read_int(path)
+        except DaemonError:
+            return None
+
+    def write_text(self, path: str, value: str, valid: Iterable[object] = ()) -> None:
+        """Write a value in one system call, to a file that exists.
+
+        Args:
+            valid: values that would be taken, to be listed if this one is refused.
+
+        Raises:
+            HardwareBusy: the node is not there (yet), is busy, or did not answer.
+            HardwareRefused: the kernel refused the value, or this process may not write.
+        """
+        try:
+            taken = self._write(path, value.encode())
+        except OSError as error:
+            raise _failure(error, path, f"writing {value!r}", valid) from error
+        if taken != len(value.encode()):
+            raise HardwareRefused(f"{path}: writing {value!r} was cut short after {taken} bytes")
+        if self._observer is not None:
+            self._observer(path, value)
+
+    def exists(self, path: str) -> bool:
+        try:
+            return os.path.lexists(self._locate(path))
+        except OSError:
+            return False
+
+    def list_names(self, path: str) -> tuple[str, ...]:
+        """The names in a directory, ``policy10`` after ``policy9``; empty where it cannot be listed."""
+        try:
+            with os.scandir(self._locate(path)) as entries:
+                return tuple(sorted((entry.name for entry in entries), key=lambda name: (len(name), name)))
+        except OSError:
+            return ()
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """The existing paths that match a pattern; ``*`` and ``?`` stay within one component."""
+        found = [""]
+        for part in pattern.strip("/").split("/"):
+            if any(sign in part for sign in "*?["):
+                found = [f"{base}/{name}" for base in found for name in self.list_names(base or "/") if fnmatchcase(name, part)]
+            else:
+                found = [f"{base}/{part}" for base in found]
+        return tuple(path for path in found if self.exists(path))
+
+    def _read(self, path: str) -> bytes:
+        descriptor = os.open(self._locate(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            chunks = []
+            while chunk := os.read(descriptor, _READ_BYTES):
+                chunks.append(chunk)
+            return b"".join(chunks)
+        finally:
+            os.close(descriptor)
+
+    def _write(self, path: str, value: bytes) -> int:
+        # Attributes take a value per write call; creating or truncating would turn a wrong path into a silent success.
+        descriptor = os.open(self._locate(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            return os.write(descriptor, value)
+        finally:
+            os.close(descriptor)
+
+    def _locate(self, path: str) -> str:
+        """Where a board path lies on this machine, every link resolved below the root."""
+        if self.root == "/":
+            return path
+        todo, done, links = path.split("/")[::-1], [self.root], 0
+        while todo:
+            part = todo.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                del done[max(1, len(done) - 1) :]
+                continue
+            try:
+                target = str(Path("/".join((*done, part))).readlink())
+            except OSError:
+                done.append(part)
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if target.startswith("/"):
+                del done[1:]
+            todo.extend(target.split("/")[::-1])
+        return "/".join(done)
+
+
+def _failure(error: OSError, path: str, doing: str, valid: Iterable[object] = ()) -> DaemonError:
+    number = error.errno or 0
+    text = f"{path}: {doing} failed with {errno.errorcode.get(number, 'an error')} ({os.strerror(number)})"
+    values = ", ".join(map(str, valid))
+    kind = HardwareBusy if number in _TRANSIENT else HardwareRefused
+    return kind(f"{text}; valid: {values}" if values else text)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which board this is, and which software it runs: from the device tree and the L4T release file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...profiles.board import BoardDescription, list_boards, load_board
+from ..errors import InputError
+from .files import Files
+
+# Containers often lack the second.
+DEVICE_TREES = ("/sys/firmware/devicetree/base", "/proc/device-tree")
+RELEASE_FILE = "/etc/nv_tegra_release"
+JETPACK_BY_L4T = {"32": "4", "35": "5", "36": "6", "38": "7", "39": "7"}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a running system says of itself; empty where it does not."""
+
+    model: str
+    compatible: tuple[str, ...]
+    l4t: str
+    jetpack: str
+    kernel: str
+
+
+def read_identity(files: Files) -> Identity:
+    """Read the device tree's names and the L4T release; a JetPack is known by its first number."""
+    model, compatible = "", ""
+    for tree in DEVICE_TREES:
+        model = model or files.find_text(f"{tree}/model") or ""
+        compatible = compatible or files.find_text(f"{tree}/compatible") or ""
+    release = re.search(r"# R(\d+) \(release\), REVISION: ([\d.]+)", files.find_text(RELEASE_FILE) or "")
+    l4t = f"{release[1]}.{release[2]}" if release else ""
+    jetpack = JETPACK_BY_L4T.get(release[1], "") if release else ""
+    kernel = files.find_text("/proc/sys/kernel/osrelease") or ""
+    return Identity(model, tuple(name for name in compatible.split("\0") if name), l4t, jetpack, kernel)
+
+
+def described_boards() -> tuple[BoardDescription, ...]:
+    """Every board that has a description."""
+    return tuple(load_board(name) for name in list_boards())
+
+
+def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:
+    """The description of the board that a device tree names.
+
+    A device tree lists names from the most to the least specific; a description's last name is its chip's, which other
+    boards share, and is not enough.
+
+    Raises:
+        InputError: no description fits; the text lists those there are.
+    """
+
+    def rank(board: BoardDescription) -> int | None:
+        places = [identity.compatible.index(name) for name in board.compatible[:-1] if name in identity.compatible]
+        return min(places, default=None)
+
+    ranked = [(place, board) for board in boards if (place := rank(board)) is not None]
+    if ranked:
+        best = min(place for place, _ in ranked)
+        fitting = [board for place, board in ranked if place == best]
+        return next((board for board in fitting if board.model == identity.model), fitting[0])
+    by_model = next((board for board in boards if identity.model and board.model == identity.model), None)
+    if by_model is None:
+        said = ", ".join((identity.model, *identity.compatible)).strip(", ") or "nothing"
+        names = ", ".join(board.name for board in boards)
+        raise InputError(f"no described board fits this machine, whose device tree says {said}; described: {names}")
+    return by_model
