@@ -15,7 +15,7 @@ from ..kernels.surface import Surface
 from .errors import TargetNotAttainable, UsageError
 from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Outlook, Target, parse_target
 
-__all__ = ["Alternative", "Limits", "Option", "Plan", "parse_target", "plan"]
+__all__ = ["Alternative", "Limits", "Option", "Plan", "outlook", "pareto_front", "parse_target", "plan"]
 
 # Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken.
 TIE = 1e-3
@@ -183,14 +183,25 @@ def plan(
     return _Planner(surface, target, fps, confidence, limits or Limits()).plan()
 
 
+def pareto_front(outlook: Outlook, permitted: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    """Grid indices of the permitted configurations that no other beats in both latency and energy, fastest first."""
+    latency, energy = outlook.latency_ms.ravel(), outlook.energy_mj.ravel()
+    best = np.inf
+    for flat in np.lexsort((energy, latency)):
+        if permitted.flat[flat] and energy[flat] < best:
+            best = energy[flat]
+            cpu, gpu, emc = np.unravel_index(int(flat), permitted.shape)
+            yield int(cpu), int(gpu), int(emc)
+
+
 class _Planner:
     """The state of one planning: expected and cautious figures, and which configurations are permitted and attain."""
 
     def __init__(self, surface: Surface, target: Target, fps: float | None, confidence: float | None, limits: Limits) -> None:
         self.surface, self.target, self.fps, self.confidence = surface, target, fps, confidence
         self.grid = surface.grid
-        self.expected = _outlook(surface, fps)
-        self.cautious = self.expected if confidence is None else _outlook(surface.quantile(confidence), fps)
+        self.expected = outlook(surface, fps)
+        self.cautious = outlook(surface, fps, confidence)
         self.permitted = limits.permits(self.grid)
         self.requirements = [bound for bound in (target.bound, Bound("latency_ms", 1e3 / fps) if fps else None) if bound]
 
@@ -210,7 +221,7 @@ class _Planner:
             confidence=self.confidence,
             choice=choice,
             top=top,
-            front=tuple(self._front()),
+            front=tuple(self._option(at) for at in pareto_front(self.expected, self.permitted)),
             alternatives=tuple(self._alternatives(index, objective)),
             considered=int(self.permitted.sum()),
             attaining=int(attaining.sum()),
@@ -240,16 +251,6 @@ class _Planner:
             float(self.cautious.latency_ms[index]) if sure else None,
             float(self.cautious.energy_mj[index]) if sure else None,
         )
-
-    def _front(self) -> Iterator[Option]:
-        """The permitted configurations that no other beats in both latency and energy, fastest first."""
-        latency, energy = self.expected.latency_ms.ravel(), self.expected.energy_mj.ravel()
-        best = np.inf
-        for flat in np.lexsort((energy, latency)):
-            if self.permitted.flat[flat] and energy[flat] < best:
-                best = energy[flat]
-                cpu, gpu, emc = np.unravel_index(int(flat), self.grid.shape)
-                yield self._option((int(cpu), int(gpu), int(emc)))
 
     def _alternatives(self, index: tuple[int, int, int], objective: NDArray[np.float64]) -> Iterator[Alternative]:
         for axis, name in enumerate(_AXES):
@@ -313,7 +314,7 @@ class _Planner:
         unit = "energy per frame" if self.fps else "energy"
         return (
             f"Against the top clocks: {unit} {_share(mine, theirs)} ({mine:.4g} instead of {theirs:.4g} mJ), latency "
-            f"{choice.latency_ms / top.latency_ms:.2f} times theirs ({choice.latency_ms:.4g} instead of {top.latency_ms:.4g} ms)."
+            f"{choice.latency_ms / top.latency_ms:.2f} times theirs ({choice.latency_ms:.4g} ms, {top.latency_ms:.4g} ms)."
         )
 
     def _unattainable(self, bound: Bound, among: NDArray[np.bool_]) -> str:
@@ -328,11 +329,22 @@ class _Planner:
         return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
 
 
-def _outlook(surface: Surface, fps: float | None) -> Outlook:
+def outlook(surface: Surface, fps: float | None, confidence: float | None = None) -> Outlook:
+    """What a surface offers, by median or as what is not exceeded with a confidence.
+
+    With a frame rate, energy is that of a frame and power the mean over the period; their relative error is taken to be that of
+    an inference's energy, although the idle part is better known.
+    """
     if fps is None:
-        return Outlook(surface.latency_ms, surface.power_mw, surface.energy_mj)
-    energy_mj = surface.energy_per_frame_mj(fps)
-    return Outlook(surface.latency_ms, energy_mj * fps, energy_mj)
+        expected = Outlook(surface.latency_ms, surface.power_mw, surface.energy_mj)
+    else:
+        energy_mj = surface.energy_per_frame_mj(fps)
+        expected = Outlook(surface.latency_ms, energy_mj * fps, energy_mj)
+    if confidence is None:
+        return expected
+    cautious = surface.quantile(confidence)
+    factor = cautious.energy_mj / surface.energy_mj
+    return Outlook(cautious.latency_ms, expected.power_mw * factor, expected.energy_mj * factor)
 
 
 def _index_of_top(grid: FrequencyGrid) -> tuple[int, int, int]:

@@ -137,8 +137,10 @@ class Surface:
         return energy
 
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Write an ``.npz`` to a path or an open file: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw`` and the two
-        ``*_sigma``, in that axis order; ``about``, a JSON text with the method and what was not modelled.
+        """Write an ``.npz`` to a path or an open file.
+
+        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw`` and the two ``*_sigma``,
+        in that axis order; ``about``, a JSON text with the method and what was not modelled.
 
         Raises:
             CostModelError: the file cannot be written.

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that several verbs share, and what they stand for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...kernels.cost import METHODS, surface
+from ...kernels.decompose import decompose, parse_input
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.network import Network
+from ...kernels.surface import Surface
+from ..errors import InputError, UsageError
+from .output import progress
+
+if TYPE_CHECKING:
+    from ...profiles.bundle import Bundle
+
+_MAX_JSON_BYTES = 64 << 20
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """MODEL and --input."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="a TorchScript file, or the .json that 'jetdvfs decompose --json' printed for one"
+    )
+    parser.add_argument(
+        "--input",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="SHAPE[:DTYPE]",
+        help="shape of an input, such as 1x3x224x224, and its type (default float32); once per input, in order",
+    )
+
+
+def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """--profile and --method."""
+    parser.add_argument(
+        "--profile",
+        required=True,
+        metavar="NAME|DIR",
+        help="the board's profile: a bundle's name or folder (see 'jetdvfs profile')",
+    )
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        default=METHODS[0],
+        help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
+    )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
+    """--json and, if asked for, --plot."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    if plot:
+        parser.add_argument(
+            "--plot", metavar="FILE.png", help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])"
+        )
+
+
+def read_network(args: argparse.Namespace, method: str = "forward") -> Network:
+    """The network that MODEL and --input name, decomposed by its method ``method``.
+
+    Raises:
+        UsageError: no input shape was given for a model file.
+        KernelsError: the file cannot be read as what it claims to be.
+    """
+    path = Path(args.model)
+    if path.suffix == ".json":
+        return _network_from_json(path)
+    if not args.inputs:
+        raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
+    with progress(f"reading {path.name}"):
+        return decompose(path, [parse_input(text) for text in args.inputs], method=method)
+
+
+def read_profile(args: argparse.Namespace) -> Bundle:
+    """The bundle that --profile names."""
+    from ...profiles.bundle import load_bundle
+
+    with progress(f"loading profile {args.profile}"):
+        return load_bundle(args.profile)
+
+
+def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
+    """The network's surface on the profile's board, by --method."""
+    with progress(f"predicting {network.name}"):
+        return surface(network, bundle.cost, args.method)
+
+
+def parse_configuration(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
+    """Three clocks separated by commas, CPU, GPU, EMC: each in MHz, or in the unit of its kernel file (kHz, Hz, Hz).
+
+    Raises:
+        UsageError: these are not three numbers.
+        GridError: one of them is not a frequency of the board.
+    """
+    words = text.split(",")
+    try:
+        cpu, gpu, emc = (float(word) for word in words)
+    except ValueError as error:
+        raise UsageError(f"configuration {text!r}: expected CPU,GPU,EMC, for instance 2265.6,1377,2133") from error
+    clocks = (
+        round(value * per_mhz if value < grid_lowest / 2 else value)
+        for value, per_mhz, grid_lowest in zip(
+            (cpu, gpu, emc), (1e3, 1e6, 1e6), (grid.cpu_khz[0], grid.gpu_hz[0], grid.emc_hz[0]), strict=True
+        )
+    )
+    configuration = FrequencyConfiguration(*clocks)
+    grid.index(configuration)
+    return configuration
+
+
+def _network_from_json(path: Path) -> Network:
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise InputError(f"{path}: larger than {_MAX_JSON_BYTES >> 20} MiB")
+        return Network.from_json(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from error

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the verbs print: tables, JSON, figures in readable units, and a word of progress where it takes long."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+SIMULATED = "simulated: this profile was measured on a simulated board; its figures are not those of a real one"
+
+_PATIENCE_S = 0.5
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> str:
+    """Rows in columns, the first ``text_columns`` aligned left and the others right."""
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    lines = []
+    for row in (headers, *rows):
+        cells = (
+            cell.ljust(width) if index < text_columns else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def amount(value: float, unit: str) -> str:
+    """A count in three digits with a decimal prefix: ``3.64 GFLOP``."""
+    prefix = 0
+    while value >= 999.5 and prefix < len(_PREFIXES) - 1:
+        value /= 1e3
+        prefix += 1
+    return f"{value:.3g} {_PREFIXES[prefix]}{unit}"
+
+
+def share(part: float, whole: float) -> str:
+    """A part in percent of a whole."""
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def print_json(data: Any) -> None:
+    """One JSON object on standard output: indented for people, compact for programs."""
+    print(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """Say on a terminal's standard error what is being done, if it takes longer than half a second; leave no trace of it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+
+    said = threading.Event()
+
+    def say() -> None:
+        said.set()
+        print(f"{doing} ...", end="", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(_PATIENCE_S, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if said.is_set():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
