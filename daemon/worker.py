@@ -34,14 +34,15 @@ class WorkerFailed(TransientError):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """How children are run: the account they become, how many at once, and how long each may take."""
+    """How children are run: the account they become, how many at once, and how long reading a model may take."""
 
     user: str = "nobody"
     parallel: int = 2
-    timeout_s: Mapping[str, float] | None = None
+    model_timeout_s: float = 20.0
 
     def limit_s(self, job: str) -> float:
-        return (self.timeout_s or {}).get(job) or {"decompose": 20.0, "sweep": 60.0, "prepare": 600.0}[job]
+        """How long a job may take, from its start to its answer, in seconds."""
+        return {"decompose": self.model_timeout_s, "sweep": 60.0, "prepare": 600.0}[job]
 
 
 class Workers:

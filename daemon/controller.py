@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core: leases in, clocks out, and the board given back when nobody holds any."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
+from .config import Config
+from .errors import DaemonError, UsageError
+from .hardware.baseline import RestoreReport
+from .hardware.board import Applied
+from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
+from .planner import Limits
+
+log = logging.getLogger(__name__)
+
+_AXES = ("cpu_khz", "gpu_hz", "emc_hz")
+
+
+class Board(Protocol):
+    """What the controller needs of :class:`jetdvfs.daemon.hardware.board.Hardware`."""
+
+    @property
+    def touched(self) -> bool: ...
+
+    def grid(self) -> FrequencyGrid: ...
+
+    def apply(self, configuration: FrequencyConfiguration, reason: str) -> Applied: ...
+
+    def restore(self) -> RestoreReport: ...
+
+
+class Controller:
+    """Keeps the board at what the leases need together. Its methods do not wait for anybody but the hardware.
+
+    Attributes:
+        leases: those in force.
+        applied: what the last setting in force came to, or None while nothing is held.
+        troubles: what went wrong and still stands.
+    """
+
+    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float]) -> None:
+        self.leases = Leases(LeaseLimits(total=config.leases))
+        self.applied: Applied | None = None
+        self.troubles: tuple[str, ...] = ()
+        self._board = board
+        self._config = config
+        self._monotonic = monotonic
+
+    def recover(self) -> RestoreReport:
+        """Give back what an earlier process of this boot still held when it ended without doing so."""
+        if not self._board.touched:
+            return RestoreReport()
+        report = self._give_back()
+        log.warning(
+            "an earlier daemon ended without giving the board back: %d values restored, %d left as others set them",
+            len(report.restored),
+            len(report.left),
+        )
+        return report
+
+    def limits(self) -> Limits:
+        """The clocks that may be planned for now: what the board offers, within what the operator allows.
+
+        Raises:
+            HardwareBusy, HardwareRefused: the board's tables cannot be read.
+        """
+        grid = self._board.grid()
+        return Limits(**{axis: self._range(axis, getattr(grid, axis)) for axis in _AXES})
+
+    def hold(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
+        """Grant a lease and set the board for all of them together.
+
+        Raises:
+            LimitReached: there are too many leases.
+            UsageError: the configuration is not offered, or outside the operator's limits.
+            HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
+        """
+        self._check(need.configuration)
+        lease = self.leases.new(holder, need, reason, self._monotonic())
+        self.leases.add(lease)
+        try:
+            applied = self._set(f"{lease.label}: {reason or need.target or 'configuration'}")
+        except DaemonError:
+            self.leases.remove(lease)
+            raise
+        log.info("%s, pid %d, holds %s (%s)", lease.label, holder.pid, need.configuration, need.target or "as asked")
+        return lease, applied
+
+    def release(self, lease: Lease) -> None:
+        """End a lease: what the others need together comes into force, or the baseline when it was the last."""
+        self.leases.remove(lease)
+        log.info("%s ended", lease.label)
+        self._follow(f"{lease.label} ended")
+
+    def drop(self, connection: Hashable) -> None:
+        """End every lease of a connection that is gone."""
+        gone = self.leases.of(connection)
+        for lease in gone:
+            self.leases.remove(lease)
+            log.info("%s ended with its connection", lease.label)
+        if gone:
+            self._follow("a connection ended")
+
+    def give_back(self) -> RestoreReport:
+        """End every lease and restore the baseline."""
+        for lease in tuple(self.leases):
+            self.leases.remove(lease)
+        return self._give_back()
+
+    def reconfigure(self, config: Config) -> None:
+        """Take over the operator's new limits; leases granted already are bound by them from now on."""
+        self._config = config
+        if len(self.leases):
+            self._follow("the configuration changed")
+
+    def tend(self) -> None:
+        """Try again what could not be given back; to be called now and then."""
+        if not len(self.leases) and self._board.touched:
+            self._give_back()
+
+    def _follow(self, reason: str) -> None:
+        """Bring the board to what is left of the leases; trouble is kept for ``status``, for there is nobody to tell."""
+        if not len(self.leases):
+            self._give_back()
+            return
+        try:
+            self._set(reason)
+        except DaemonError as error:
+            self.troubles = (str(error),)
+            log.error("%s: %s", reason, error)
+
+    def _set(self, reason: str) -> Applied:
+        wanted = self._bounded(combine([lease.need for lease in self.leases]))
+        applied = self._board.apply(wanted, reason)
+        self.applied = applied
+        self.troubles = () if applied.verified else applied.notes
+        for note in applied.notes:
+            log.warning("%s", note)
+        return applied
+
+    def _give_back(self) -> RestoreReport:
+        self.applied = None
+        try:
+            report = self._board.restore()
+        except DaemonError as error:
+            report = RestoreReport(failed=(str(error),))
+        self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
+        for text in report.failed:
+            log.error("not given back: %s", text)
+        for path in report.left:
+            log.info("%s was left as somebody else set it", path)
+        return report
+
+    def _check(self, configuration: FrequencyConfiguration) -> None:
+        grid = self._board.grid()
+        for axis in _AXES:
+            value, levels = getattr(configuration, axis), getattr(grid, axis)
+            low, high = self._range(axis, levels)
+            allowed = [level for level in levels if low <= level <= high]
+            if value not in allowed:
+                raise UsageError(f"{axis}={value} may not be set; valid: {', '.join(map(str, allowed)) or 'none'}")
+
+    def _bounded(self, configuration: FrequencyConfiguration) -> FrequencyConfiguration:
+        """The configuration with each clock moved into what is allowed and offered now, as little as possible."""
+        grid = self._board.grid()
+        levels = []
+        for axis, wanted in zip(_AXES, configuration, strict=True):
+            low, high = self._range(axis, getattr(grid, axis))
+            allowed = [level for level in getattr(grid, axis) if low <= level <= high] or [getattr(grid, axis)[-1]]
+            levels.append(min(allowed, key=lambda level: abs(level - wanted)))
+        return FrequencyConfiguration(*levels)
+
+    def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
+        bounds = self._config.limits.get(axis)
+        low = levels[0] if bounds is None or bounds.min is None else max(levels[0], bounds.min)
+        high = levels[-1] if bounds is None or bounds.max is None else min(levels[-1], bounds.max)
+        return low, high

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..kernels.cost import METHODS
+from ..kernels.grid import FrequencyGrid
+from ..kernels.network import Network
+from ..kernels.surface import Surface
+from ..profiles.bundle import read_manifest, resolve_bundle
+from ..profiles.manifest import Manifest
+from .errors import DaemonError, InputError, UsageError
+from .protocol import TEXT_CHARACTERS
+from .worker import WorkerFailed, Workers
+
+log = logging.getLogger(__name__)
+
+_SURFACES_KEPT = 32
+_SURFACE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class LoadedNetwork:
+    """A network somebody loaded, small enough to keep many: its JSON is compressed.
+
+    Attributes:
+        name, digest: as in :class:`jetdvfs.kernels.network.Network`.
+        payload: its JSON, host calls included, compressed with zlib.
+        info: what is told of it.
+    """
+
+    name: str
+    digest: str
+    payload: bytes
+    info: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The bundle in use: where it is, and what its manifest says."""
+
+    path: Path
+    manifest: Manifest
+
+
+def find_profile(name_or_dir: str, board: str) -> Profile:
+    """The bundle of this name or folder, for this board.
+
+    Raises:
+        BundleError: there is none, or it is malformed.
+        InputError: it was made for another board.
+    """
+    path = resolve_bundle(name_or_dir).resolve()
+    manifest = read_manifest(path)
+    if manifest.board != board:
+        raise InputError(f"profile {manifest.name} was made for board {manifest.board}; this board is {board}")
+    return Profile(path, manifest)
+
+
+def register(data: Mapping[str, Any]) -> LoadedNetwork:
+    """Check a network given as JSON and make it ready to keep.
+
+    Raises:
+        ModelError: it is not of the documented form.
+        InputError: it launches nothing, or its name is too long.
+    """
+    network = Network.from_json(data)
+    launches = network.launches
+    if not launches:
+        raise InputError(f"network {network.name!r:.60} launches no kernel; there is nothing to predict")
+    if len(network.name) > TEXT_CHARACTERS:
+        raise InputError(f"network: its name has {len(network.name)} characters; at most {TEXT_CHARACTERS}")
+    payload = zlib.compress(json.dumps(network.to_json(host_calls=True)).encode(), 1)
+    info = {
+        "name": network.name,
+        "digest": network.digest,
+        "launches": len(launches),
+        "host_calls": len(network.calls) - len(launches),
+        "kinds": network.kinds,
+        "flops": sum(launch.flops for launch in launches),
+        "boundary": network.boundary,
+    }
+    return LoadedNetwork(network.name, network.digest, payload, info)
+
+
+class Surfaces:
+    """Makes and keeps surfaces for one profile.
+
+    Args:
+        workers: what reads models and sweeps.
+        profile: the bundle in use; without one networks can be loaded, but nothing predicted.
+        cache_dir: where the workers find and keep converted node tables.
+    """
+
+    def __init__(self, workers: Workers, profile: Profile | None, cache_dir: Path) -> None:
+        self.profile = profile
+        self.troubles: tuple[str, ...] = ()
+        self._workers = workers
+        self._cache_dir = cache_dir
+        self._kept: OrderedDict[tuple[str, str], Surface] = OrderedDict()
+        self._making: dict[tuple[str, str], asyncio.Task[Surface]] = {}
+
+    async def prepare(self) -> None:
+        """Convert the profile's models once, so that later sweeps find them; what goes wrong is kept in ``troubles``."""
+        if self.profile is None:
+            return
+        try:
+            await self._workers.prepare(self.profile.path, self._cache_dir)
+        except DaemonError as error:
+            log.error("%s", error)
+            self.troubles = (str(error),)
+
+    async def decompose(self, descriptor: int, inputs: Sequence[Mapping[str, Any]], name: str) -> LoadedNetwork:
+        """Have the model that a descriptor is open on read by a worker.
+
+        Raises:
+            InputError, ModelError: the model was refused.
+        """
+        answer = await self._workers.decompose(descriptor, inputs, name)
+        try:
+            data = json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            raise InputError("model: its reader answered something else than a network") from error
+        return register(data)
+
+    async def surface(self, network: LoadedNetwork, method: str = METHODS[0]) -> Surface:
+        """The network's surface; clients who ask for the same one at the same time wait for one worker.
+
+        Raises:
+            InputError, WorkerFailed: there is no profile, it does not fit, or the worker failed.
+        """
+        if self.profile is None:
+            raise InputError(
+                "no profile for this board is installed, so nothing can be predicted; hold a configuration instead"
+            )
+        if method not in METHODS:
+            raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
+        key = (network.digest, method)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        task = self._making.get(key)
+        if task is None:
+            task = self._making[key] = asyncio.create_task(self._make(network, method, self.profile))
+            task.add_done_callback(lambda done: self._made(key, done))
+        # Whoever asked first may go away; the others still wait for it.
+        return await asyncio.shield(task)
+
+    async def _make(self, network: LoadedNetwork, method: str, profile: Profile) -> Surface:
+        answer = await self._workers.sweep(zlib.decompress(network.payload), profile.path, self._cache_dir, method)
+        return _checked(answer, profile.manifest.grid)
+
+    def _made(self, key: tuple[str, str], task: asyncio.Task[Surface]) -> None:
+        self._making.pop(key, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._kept[key] = task.result()
+        while len(self._kept) > _SURFACES_KEPT:
+            self._kept.popitem(last=False)
+
+
+def _checked(answer: bytes, grid: FrequencyGrid) -> Surface:
+    """What a worker answered, as a surface over this grid; its sizes are looked at before anything is unpacked."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(answer)) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > _SURFACE_BYTES:
+            raise WorkerFailed(f"profile: a surface of {size} bytes; at most {_SURFACE_BYTES}")
+        surface = Surface.load(io.BytesIO(answer))
+    except zipfile.BadZipFile as error:
+        raise WorkerFailed("profile: the worker answered something else than a surface") from error
+    if surface.grid != grid:
+        raise WorkerFailed("profile: the worker answered a surface over another grid")
+    return surface
