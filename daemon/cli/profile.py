@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure, train, evaluate and inspect profiles."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...profiles.bundle import (
+    bundle_bytes,
+    bundle_folders,
+    find_bundles,
+    install_bundle,
+    load_bundle,
+    read_manifest,
+    resolve_bundle,
+)
+from ...profiles.errors import BundleError, ProfilesError
+from ..errors import InputError, UsageError
+
+HELP = "measure, train, evaluate and inspect profiles"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="profile_verb", metavar="ACTION", required=True)
+
+    def verb(name: str, summary: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        sub.set_defaults(action=action)
+        return sub
+
+    verb("list", "list the profiles there are", _list)
+    show = verb("show", "show what a profile says of itself", _show)
+    show.add_argument("profile", metavar="NAME|DIR")
+    install = verb("install", "check a profile, convert its models once and put it where it is found by name", _install)
+    install.add_argument("source", type=Path, metavar="DIR")
+    install.add_argument(
+        "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
+    )
+    install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
+    train = verb("train", "measure kernels, train their models, write and evaluate a profile", _train)
+    train.add_argument("--board", required=True, help="board description, for instance agx-xavier")
+    train.add_argument("--simulated", action="store_true", help="measure on simulated boards")
+    train.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
+    train.add_argument("--name", help="its name (default: BOARD-sim)")
+    train.add_argument("--quick", action="store_true", help="a small campaign and small models, to try the command out")
+    train.add_argument(
+        "--campaign", type=Path, metavar="DIR", help="keep measurements here, and go on from those that are here"
+    )
+    train.add_argument("--threads", type=int, default=2, help="threads for training (default 2)")
+    train.add_argument("--seed", type=int, default=0, help="what every random choice follows from (default 0)")
+    train.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
+    evaluate = verb(
+        "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", _evaluate
+    )
+    evaluate.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
+    evaluate.add_argument("--configs", type=int, default=100, help="random configurations per network (default 100)")
+    evaluate.add_argument("--node", type=int, help="number of the simulated board (default: one that no profile is trained on)")
+    evaluate.add_argument("--seed", type=int, default=0)
+
+
+def run(args: argparse.Namespace) -> int:
+    action: Callable[[argparse.Namespace], int] = args.action
+    return action(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    rows: list[dict[str, Any]] = []
+    for name, path in find_bundles().items():
+        try:
+            manifest = read_manifest(path)
+        except ProfilesError as error:
+            rows.append({"name": name, "path": str(path), "error": str(error)})
+        else:
+            rows.append({"name": name, "path": str(path), "board": manifest.board, "simulated": manifest.simulated})
+    if args.json:
+        print(json.dumps(rows, indent=1))
+    for row in () if args.json else rows:
+        what = row.get("error") or f"{row['board']}{' (simulated)' if row['simulated'] else ''}"
+        print(f"{row['name']:24} {what}   {row['path']}")
+    if not rows and not args.json:
+        print(f"no profiles in {', '.join(map(str, bundle_folders()))}", file=sys.stderr)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    path = resolve_bundle(args.profile)
+    manifest = read_manifest(path)
+    if args.json:
+        print(json.dumps({"path": str(path), **manifest.to_json()}, indent=1))
+        return 0
+    cpu, gpu, emc = manifest.grid.shape
+    origin = f"simulated, silicon {manifest.silicon_version}" if manifest.simulated else "measured"
+    size_mb = bundle_bytes(path, manifest) / 1e6
+    print(f"{manifest.name}: board {manifest.board} ({origin}), {size_mb:.2f} MB in {path}")
+    print(f"  grid          {cpu} CPU x {gpu} GPU x {emc} EMC = {manifest.grid.size} configurations")
+    print(f"  energy rails  {', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C")
+    print(f"  trained on    boards {', '.join(map(str, manifest.nodes))}")
+    print(f"  reproduce     {manifest.command}")
+    print(
+        f"  uncertainty   a whole network: latency {manifest.sigma_latency:.1%}, energy {manifest.sigma_energy:.1%}; a kernel:"
+    )
+    for kind, entry in manifest.kinds.items():
+        print(f"    {kind:20} time {entry.time_sigma:6.1%}  power {entry.power_sigma:6.1%}  {entry.samples:8} samples")
+    for name, means in manifest.evaluation.items():
+        if isinstance(means, dict) and "timeline" in means:
+            figures = (
+                f"{method} {means[method]['latency_percent']:.1f}% / {means[method]['energy_percent']:.1f}%"
+                for method in means
+                if isinstance(means[method], dict)
+            )
+            print(f"  {name.replace('_', ' ')}: mean error of latency / energy: {', '.join(figures)}")
+    return 0
+
+
+def _install(args: argparse.Namespace) -> int:
+    if args.dry_run:
+        bundle = load_bundle(args.source)
+        print(f"{args.source}: a sound profile, {bundle.manifest.name!r} for board {bundle.manifest.board}")
+        return 0
+    target = install_bundle(args.source, args.into)
+    print(json.dumps({"installed": str(target)}) if args.json else f"installed in {target}")
+    return 0
+
+
+def _train(args: argparse.Namespace) -> int:
+    if not args.simulated:
+        raise UsageError("profile train: measuring real boards is not possible from here; valid: --simulated")
+    try:
+        from ...profiles import production
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
+    name = args.name or f"{args.board}-sim"
+    quick = " --quick" if args.quick else ""
+    seed = f" --seed {args.seed}" if args.seed else ""
+    command = f"jetdvfs profile train --board {args.board} --simulated{quick}{seed} --name {name} --out {name}"
+    plan = production.plan_simulated(args.board, name, command, quick=args.quick, threads=args.threads, seed=args.seed)
+    campaign = plan.campaign
+    if args.dry_run:
+        what = {
+            "kernels": len(campaign.invocations), "calls": len(campaign.calls), "networks": len(campaign.networks),
+            "boards": list(campaign.size.nodes), "steps": len(campaign.units), "writes": str(args.out),
+        }  # fmt: skip
+        print(json.dumps(what) if args.json else "\n".join(f"{key:10} {value}" for key, value in what.items()))
+        return 0
+    if args.out.exists() and any(args.out.iterdir()):
+        raise BundleError(f"{args.out}: is not empty; give a new folder")
+    measurements = production.measure_simulated(plan, args.campaign, _bar)
+    bundle = production.make_bundle(plan, measurements, args.out, _bar)
+    if args.json:
+        print(json.dumps({"path": str(args.out), **bundle.manifest.to_json()}, indent=1))
+        return 0
+    return _show(argparse.Namespace(profile=args.out, json=False))
+
+
+def _evaluate(args: argparse.Namespace) -> int:
+    from ...profiles import evaluation, production
+    from ...profiles.reference import reference_names, reference_network
+
+    if args.configs < 1:
+        raise UsageError(f"--configs {args.configs}: expected at least 1")
+    bundle = load_bundle(args.profile)
+    if not bundle.manifest.simulated:
+        raise BundleError(
+            f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to compare it with"
+        )
+    node = production.EVALUATION_NODE if args.node is None else args.node
+    networks = [reference_network(name) for name in reference_names()]
+    errors = production.evaluate_simulated(bundle, networks, node, configurations=args.configs, seed=args.seed)
+    if args.json:
+        print(json.dumps({
+            "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "node": node,
+            "trained_on_this_board": node in bundle.manifest.nodes, "mean": evaluation.summary(errors),
+            "networks": [error.to_json() for error in errors],
+        }, indent=1))  # fmt: skip
+        return 0
+    seen = "one it was trained on" if node in bundle.manifest.nodes else "not trained on"
+    print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {node}, {seen}")
+    print(evaluation.table(errors))
+    return 0
+
+
+def _bar(done: int, total: int, text: str) -> None:
+    """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
+    share = done / max(total, 1)
+    if sys.stderr.isatty():
+        filled = int(share * 30)
+        end = "\n" if done == total else ""
+        print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {share:4.0%} {text:40.40}", end=end, file=sys.stderr, flush=True)
+    elif done == total or done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1):
+        print(f"{share:4.0%} {text}", file=sys.stderr)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well surfaces predict whole networks: predicted against measured latency and energy at random configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.cost import METHODS, BoardCost, Method, surface
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ..kernels.network import Network
+from ..kernels.surface import Surface
+from .meters import Meter
+
+
+@dataclass(frozen=True)
+class NetworkMeasurement:
+    """One network measured as a whole at n configurations of a board.
+
+    Attributes:
+        index: the configurations as flat indices of the grid, (n,).
+        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails.
+    """
+
+    network: Network
+    index: NDArray[np.int64]
+    latency_ms: NDArray[np.float64]
+    energy_mj: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NetworkError:
+    """How far predictions for one network are from what was measured, over n configurations.
+
+    Attributes:
+        latency_percent, energy_percent: mean absolute percentage error.
+        latency_bias_percent, energy_bias_percent: mean signed percentage error; positive where predictions are too high.
+        latency_covered, energy_covered: share of measurements under the 95% surface.
+    """
+
+    network: str
+    method: str
+    configurations: int
+    latency_percent: float
+    energy_percent: float
+    latency_bias_percent: float
+    energy_bias_percent: float
+    latency_covered: float
+    energy_covered: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure_network(
+    network: Network, grid: FrequencyGrid, rails: Sequence[str], meter: Meter, configurations: int, seed: int
+) -> NetworkMeasurement:
+    """Measure a network's latency and energy at random configurations of the grid, each at most once."""
+    index = np.random.default_rng(seed).choice(grid.size, min(configurations, grid.size), replace=False)
+    chosen = [_configuration(grid, position) for position in index]
+    latency_ms = np.asarray(meter.network_latency_ms(network, chosen), np.float64)
+    measured = meter.network_rails_mw(network, chosen)
+    power_mw = sum((np.asarray(measured[rail], np.float64) for rail in rails), np.zeros(len(index)))
+    return NetworkMeasurement(network, index, latency_ms, power_mw * latency_ms / 1e3)
+
+
+def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
+    """The error of one surface against one network's measurement."""
+    latency = predicted.latency_ms.ravel()[measured.index] / measured.latency_ms
+    energy = predicted.energy_mj.ravel()[measured.index] / measured.energy_mj
+    high = predicted.quantile(0.95)
+    return NetworkError(
+        network=measured.network.name,
+        method=predicted.method,
+        configurations=len(measured.index),
+        latency_percent=float(np.abs(latency - 1).mean() * 100),
+        energy_percent=float(np.abs(energy - 1).mean() * 100),
+        latency_bias_percent=float((latency - 1).mean() * 100),
+        energy_bias_percent=float((energy - 1).mean() * 100),
+        latency_covered=float((measured.latency_ms <= high.latency_ms.ravel()[measured.index]).mean()),
+        energy_covered=float((measured.energy_mj <= high.energy_mj.ravel()[measured.index]).mean()),
+    )
+
+
+def evaluate(
+    cost: BoardCost, measured: Iterable[NetworkMeasurement], methods: Sequence[Method] = METHODS
+) -> list[NetworkError]:
+    """The error of every method for every network measured."""
+    return [compare(surface(item.network, cost, method), item) for item in measured for method in methods]
+
+
+def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:
+    """Per method, the means over networks of the errors and coverages."""
+    names = ("latency_percent", "energy_percent", "latency_covered", "energy_covered")
+    methods = dict.fromkeys(error.method for error in errors)
+    return {
+        method: {name: float(np.mean([getattr(error, name) for error in errors if error.method == method])) for name in names}
+        for method in methods
+    }
+
+
+def table(errors: Sequence[NetworkError]) -> str:
+    """A table for people: one line per network, both methods side by side, means below."""
+    methods = list(dict.fromkeys(error.method for error in errors))
+    networks = list(dict.fromkeys(error.network for error in errors))
+    by_key: Mapping[tuple[str, str], NetworkError] = {(error.network, error.method): error for error in errors}
+    head = f"{'':24}" + "".join(f"{method:>24}{'':8}" for method in methods)
+    lines = [head.rstrip(), f"{'network':24}" + "".join(f"{'latency':>14}{'energy':>14}    " for _ in methods).rstrip()]
+    for network in networks:
+        cells = "".join(
+            f"{by_key[network, method].latency_percent:>13.1f}%{by_key[network, method].energy_percent:>13.1f}%    "
+            for method in methods
+        )
+        lines.append(f"{network:24}{cells}".rstrip())
+    means = summary(errors)
+    cells = "".join(
+        f"{means[method]['latency_percent']:>13.1f}%{means[method]['energy_percent']:>13.1f}%    " for method in methods
+    )
+    return "\n".join([*lines, f"{'mean':24}{cells}".rstrip()])
+
+
+def _configuration(grid: FrequencyGrid, index: int) -> FrequencyConfiguration:
+    return grid.configuration([int(position) for position in np.unravel_index(index, grid.shape)])

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle from nothing: measure a simulated board's kernels, train, evaluate on a board left out, write.
+
+Everything follows from the board's name, the silicon's version and a seed, so that one command reproduces a shipped bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..kernels.features import ELEMENTWISE, MODELLED_KINDS
+from ..kernels.network import Network
+from .assembly import (
+    Uncertainty,
+    board_cost,
+    contents_of,
+    left_out_uncertainty,
+    make_folds,
+    manifest_of,
+    train_all,
+)
+from .board import load_board
+from .bundle import Bundle, load_bundle, write_bundle, write_manifest
+from .campaign import Campaign, CampaignSize, plan_campaign, run_campaign
+from .evaluation import NetworkError, evaluate, measure_network, summary
+from .measurements import Measurements
+from .reference import reference_names, reference_network
+from .sampling import Sampler
+from .training import Recipe, TrainingOptions
+from .twin.meter import TwinMeter
+from .twin.silicon import SILICON_VERSION, Silicon
+
+KINDS: tuple[str, ...] = (*MODELLED_KINDS, ELEMENTWISE)
+EVALUATION_NODE = 12
+"""The simulated board that no bundle is trained on."""
+
+FULL = CampaignSize(
+    nodes=tuple(range(10)),
+    random_kernels={"conv2d": 4000, "matmul": 1200, ELEMENTWISE: 0},
+    random_kernels_default=600,
+    configurations=16,
+    network_configurations=16,
+    whole_network_configurations=40,
+    host_configurations=64,
+)
+QUICK = CampaignSize(
+    nodes=(0, 1, 2),
+    random_kernels={"conv2d": 300, ELEMENTWISE: 0},
+    random_kernels_default=60,
+    configurations=8,
+    network_configurations=8,
+    whole_network_configurations=10,
+    host_configurations=16,
+)
+"""For trying the command out; too little for a bundle to rely on."""
+
+_RECIPES = {
+    "conv2d": (Recipe(8, 0.1, 10.0), Recipe(10, 0.08, 10.0), Recipe(7, 0.1, 20.0)),
+    "": (Recipe(6, 0.1), Recipe(8, 0.08)),
+}
+
+
+@dataclass(frozen=True)
+class Production:
+    """What to make, decided before anything is measured."""
+
+    name: str
+    command: str
+    campaign: Campaign
+    options: TrainingOptions
+    folds: int
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        return self.campaign.networks
+
+
+Progress = Callable[[int, int, str], None]
+
+
+def plan_simulated(
+    board_name: str, name: str, command: str, *, quick: bool = False, threads: int = 1, seed: int = 0
+) -> Production:
+    """Decide what a simulated board's bundle is made of.
+
+    Raises:
+        BoardDescriptionError: there is no such board.
+    """
+    board = load_board(board_name)
+    networks = [reference_network(network) for network in reference_names()]
+    sampler = Sampler(networks, seed)
+    campaign = plan_campaign(
+        board,
+        networks,
+        lambda kind, count: sampler.draw(kind, count) if count else [],
+        QUICK if quick else FULL,
+        kinds=KINDS,
+        silicon_version=SILICON_VERSION,
+        seed=seed,
+    )
+    options = TrainingOptions(
+        {kind: recipes[:1] for kind, recipes in _RECIPES.items()} if quick else _RECIPES,
+        most_rounds=60 if quick else 400,
+        threads=threads,
+        seed=seed,
+    )
+    return Production(name, command, campaign, options, folds=2 if quick else 5)
+
+
+def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
+    """Run the campaign on simulated boards, in virtual time."""
+    campaign = production.campaign
+    return run_campaign(campaign, lambda node: twin_meter(campaign.board.name, node, campaign.seed), folder, progress)
+
+
+def make_bundle(production: Production, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
+    """Train, find the uncertainty, write the bundle, and evaluate what was written on a board left out."""
+    board, networks = production.campaign.board, production.networks
+    trained = train_all(measurements, board, networks, KINDS, production.options, progress)
+    folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
+    uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
+    cost = board_cost(measurements, board, trained, uncertainty)
+    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, production.command, {})
+    written = write_bundle(directory, manifest, contents_of(trained, cost))
+    bundle = load_bundle(directory)
+    errors = evaluate_simulated(bundle, networks, EVALUATION_NODE)
+    complete = replace(written, evaluation=evaluation_record(errors, uncertainty))
+    return replace(bundle, manifest=write_manifest(directory, complete, written.checksums))
+
+
+def evaluate_simulated(
+    bundle: Bundle, networks: Sequence[Network], node: int, *, configurations: int = 100, seed: int = 0
+) -> list[NetworkError]:
+    """Both methods' errors against networks measured on one simulated board."""
+    meter = twin_meter(bundle.manifest.board, node, seed + 1)
+    measured = [
+        measure_network(network, bundle.cost.grid, bundle.manifest.rails, meter, configurations, seed + number)
+        for number, network in enumerate(networks)
+    ]
+    return evaluate(bundle.cost, measured)
+
+
+def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) -> dict[str, Any]:
+    """What a manifest keeps of its evaluation."""
+    return {
+        "unseen_board": {"node": EVALUATION_NODE, "configurations": errors[0].configurations, **summary(errors)},
+        "unseen_board_and_networks": summary(uncertainty.errors),
+        "networks": [error.to_json() for error in errors],
+    }
+
+
+def twin_meter(board: str, node: int, seed: int) -> TwinMeter:
+    """The measuring instrument of one simulated board."""
+    return TwinMeter(Silicon(node, board=board), seed=seed + 1000 * node)

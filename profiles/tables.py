@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed treelite models turned into validated node tables, once: the tables are kept in a cache and mapped from there."""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import tempfile
+from pathlib import Path
+
+from ..kernels.ensemble import TreeEnsemble
+from ..kernels.errors import EnsembleError
+from .errors import BundleError
+
+_MAX_MODEL_BYTES = 512 << 20
+
+
+class TableCache:
+    """Node tables converted from treelite models, keyed by the model's checksum; what is damaged is converted again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "tables"
+
+    def ensemble(self, name: str, digest: str, compressed: bytes, n_features: int) -> TreeEnsemble:
+        """The model ``name`` of a bundle.
+
+        Args:
+            digest: SHA-256 of ``compressed``, the key of its table in the cache.
+            compressed: the xz-compressed treelite model.
+            n_features: how many features it must take.
+
+        Raises:
+            BundleError: the model is refused.
+        """
+        table = self._folder / f"{digest}.nodes"
+        try:
+            ensemble = TreeEnsemble.load(table)  # tells a damaged table, or one of another release, by its checksum and version
+        except (OSError, EnsembleError):
+            ensemble = self._convert(name, compressed, table)
+        if ensemble.n_features != n_features:
+            raise BundleError(f"{name}: its trees take {ensemble.n_features} features where the manifest names {n_features}")
+        return ensemble
+
+    def _convert(self, name: str, compressed: bytes, table: Path) -> TreeEnsemble:
+        import treelite
+
+        try:
+            ensemble = TreeEnsemble.from_treelite(treelite.Model.deserialize_bytes(_decompress(compressed)))
+        except (EnsembleError, BundleError, treelite.TreeliteError, OSError, ValueError) as error:
+            raise BundleError(f"{name}: {error}") from error
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
+                fresh = Path(scratch) / "table"
+                ensemble.save(fresh)
+                fresh.replace(table)
+        return ensemble
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file's content as a whole: readers see the old or the new, never a part."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(data)
+    fresh = Path(file.name)
+    fresh.chmod(0o644)
+    fresh.replace(path)
+
+
+def _decompress(data: bytes) -> bytes:
+    try:
+        decompressor = lzma.LZMADecompressor()
+        plain = decompressor.decompress(data, max_length=_MAX_MODEL_BYTES)
+    except lzma.LZMAError as error:
+        raise BundleError(f"not xz-compressed ({error})") from error
+    if not decompressor.eof:
+        raise BundleError(f"truncated, or larger than {_MAX_MODEL_BYTES >> 20} MiB")
+    return plain

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing surfaces with measured networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from synthetic_meter import BOARD, SyntheticMeter, network
+
+from jetdvfs.kernels.surface import Surface
+from jetdvfs.profiles.evaluation import NetworkMeasurement, compare, measure_network, summary, table
+
+NETWORK = network("net", [100_000])
+
+
+def perfect(factor: float = 1.0, sigma: float = 0.1) -> Surface:
+    """A surface that is the measured one, times a factor."""
+    everywhere = list(BOARD.grid)
+    meter = SyntheticMeter()
+    latency = meter.network_latency_ms(NETWORK, everywhere).reshape(BOARD.grid.shape) * factor
+    energy = meter.network_rails_mw(NETWORK, everywhere)["GPU"].reshape(BOARD.grid.shape) * latency / 1e3
+    sigmas = np.full(BOARD.grid.shape, sigma)
+    return Surface(
+        grid=BOARD.grid,
+        latency_ms=latency,
+        power_mw=energy / latency * 1e3,
+        energy_mj=energy,
+        idle_mw=np.ones(BOARD.grid.shape),
+        latency_sigma=sigmas,
+        energy_sigma=sigmas,
+        method="timeline",
+    )
+
+
+def measured(configurations: int = 120) -> NetworkMeasurement:
+    return measure_network(NETWORK, BOARD.grid, BOARD.energy_rails, SyntheticMeter(), configurations, seed=3)
+
+
+def test_configurations_are_distinct_and_random() -> None:
+    index = measured().index
+    assert len(set(index.tolist())) == 120
+    assert all(len(set(axis)) > 5 for axis in np.unravel_index(index, BOARD.grid.shape))
+
+
+def test_a_perfect_prediction_has_no_error_and_covers_all() -> None:
+    error = compare(perfect(), measured())
+    assert error.latency_percent == pytest.approx(0, abs=1e-9) and error.energy_percent == pytest.approx(0, abs=1e-9)
+    assert error.latency_covered == 1 and error.configurations == 120
+
+
+def test_a_prediction_too_low_is_reported_as_such() -> None:
+    error = compare(perfect(0.8), measured())
+    assert error.latency_percent == pytest.approx(20) and error.latency_bias_percent == pytest.approx(-20)
+    assert error.latency_covered == 0  # 0.8 x exp(1.64 x 0.1) stays under the measurement
+    assert compare(perfect(0.8, sigma=0.2), measured()).latency_covered == 1
+
+
+def test_the_table_shows_every_network_and_the_mean() -> None:
+    errors = [compare(perfect(0.9), measured()), compare(perfect(1.3), measured())]
+    assert summary(errors)["timeline"]["latency_percent"] == pytest.approx(20)
+    shown = table(errors[:1])
+    assert "net" in shown and "10.0%" in shown and "mean" in shown
