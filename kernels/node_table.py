@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node table: a tree ensemble as flat, read-only arrays, checked once, kept in a file that is mapped, not parsed.
+
+A tree is its nodes in pre-order: a split's left child is the next node, and its right child stands a stored distance further
+on. So children lie after their parent and inside the tree, and there can be no cycle. A node takes eight bytes:
+
+====== ================================== =========================================
+bytes  split                              leaf
+====== ================================== =========================================
+0..3   float32 threshold                  float32 value
+4..7   key, distance to the right child   key ``2 * n_features``, number of its box
+====== ================================== =========================================
+
+The key (the low ``KEY_BITS`` bits) is ``2 * feature + default_left``. A leaf's box is the part of the frequency space in which
+the splits on the last three features lead to it: two edges for each of CPU, GPU and EMC, where edge 0 is "from the first
+level", the last is "past the last level", and edge i between them stands for ``thresholds[axis][i - 1]``. Boxes do not depend on a
+grid's levels; leaves with equal boxes share one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import EnsembleError
+
+KEY_BITS = 10
+KEY_MASK = (1 << KEY_BITS) - 1
+MAX_FEATURES = KEY_MASK // 2
+MAX_PAYLOAD = (1 << (32 - KEY_BITS)) - 1
+MAX_THRESHOLDS = 0xFFFE
+FREQUENCIES = ("CPU", "GPU", "EMC")
+
+NODE = np.dtype([("bits", "<u4"), ("meta", "<u4")])
+
+_MAGIC = b"JDVFS-TREES\x00"
+_VERSION = 1
+# magic, version, header bytes (this struct and the JSON after it), CRC-32 of the JSON, CRC-32 of the arrays
+_PREFIX = struct.Struct("<12sIIII")
+_ALIGN = 64
+_MAX_HEADER = 4096
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """A tree ensemble for regression: the sum of one leaf per tree, plus ``base_score``.
+
+    Attributes:
+        n_features: all features; the last three are the CPU, GPU and EMC frequency.
+        base_score: added to the sum of the leaves.
+        leaf_bound: at least the largest magnitude the sum of the leaves can take.
+        nodes: (n_nodes,) of ``NODE``, tree after tree.
+        roots: (n_trees + 1,) uint32: where each tree starts, and the end of the last.
+        boxes: (n_boxes, 6) uint16: first and end edge on the CPU, GPU and EMC axis.
+        thresholds: for CPU, GPU and EMC, the strictly rising float32 thresholds found in splits.
+
+    Raises:
+        EnsembleError: an array has the wrong type or shape, or its values are out of range. The order of the nodes is not
+            looked at here: see :func:`first_fault`.
+    """
+
+    n_features: int
+    base_score: float
+    leaf_bound: float
+    nodes: NDArray[np.void]
+    roots: NDArray[np.uint32]
+    boxes: NDArray[np.uint16]
+    thresholds: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+
+    def __post_init__(self) -> None:
+        if not len(FREQUENCIES) <= self.n_features <= MAX_FEATURES:
+            raise EnsembleError(f"{self.n_features} features: expected {len(FREQUENCIES)} to {MAX_FEATURES}")
+        for name in ("base_score", "leaf_bound"):
+            if not np.isfinite(getattr(self, name)):
+                raise EnsembleError(f"{name} is {getattr(self, name)}: expected a finite number")
+        arrays = (("nodes", NODE, 1), ("roots", np.dtype("<u4"), 1), ("boxes", np.dtype("<u2"), 2))
+        for name, dtype, dimensions in arrays:
+            array = getattr(self, name)
+            if array.dtype != dtype or array.ndim != dimensions or not array.flags.c_contiguous:
+                raise EnsembleError(f"{name}: expected a C-contiguous array of {dtype} with {dimensions} dimension(s)")
+        roots = self.roots.astype(np.int64)
+        if not len(roots) or roots[0] != 0 or roots[-1] != len(self.nodes) or (np.diff(roots) < 1).any():
+            raise EnsembleError(f"roots: expected to rise strictly from 0 to {len(self.nodes)}, the number of nodes")
+        for axis, values in zip(FREQUENCIES, self.thresholds, strict=True):
+            if values.dtype != np.float32 or values.ndim != 1 or len(values) > MAX_THRESHOLDS:
+                raise EnsembleError(f"{axis} thresholds: expected at most {MAX_THRESHOLDS} float32 values")
+            if np.isnan(values).any() or (values[1:] <= values[:-1]).any():
+                raise EnsembleError(f"{axis} thresholds: expected strictly rising numbers")
+        if self.boxes.shape[1] != 2 * len(FREQUENCIES):
+            raise EnsembleError(f"boxes: expected {2 * len(FREQUENCIES)} edges each, got {self.boxes.shape[1]}")
+        last = np.array([len(values) + 1 for values in self.thresholds])
+        if (self.boxes[:, 0::2] > self.boxes[:, 1::2]).any() or (self.boxes[:, 1::2] > last).any():
+            raise EnsembleError("boxes: an edge is beyond its axis, or a box ends before it starts")
+
+    @property
+    def n_trees(self) -> int:
+        return len(self.roots) - 1
+
+    @property
+    def scale(self) -> float:
+        """The power of two by which leaf values become 64-bit integers, so that their sum is exact in any order."""
+        return float(np.ldexp(1.0, min(61 - int(np.frexp(self.leaf_bound)[1]), 1000)))
+
+    def tree_of(self, node: int) -> tuple[int, int]:
+        """The tree a node belongs to, and its number within it."""
+        tree = int(np.searchsorted(self.roots, node, side="right")) - 1
+        return tree, node - int(self.roots[tree])
+
+
+def first_fault(table: NodeTable) -> int:
+    """The first node that breaks its tree's pre-order, key, value or box range; the number of nodes where all are sound.
+
+    In pre-order, with +1 for a split and -1 for a leaf, the running sum before a split's right child is the next to equal
+    the one before the split itself, and a tree's running sum ends at -1 and never gets there earlier.
+    """
+    keys = table.nodes["meta"] & KEY_MASK
+    payload = (table.nodes["meta"] >> KEY_BITS).astype(np.int64)
+    values = np.ascontiguousarray(table.nodes["bits"]).view(np.float32)
+    leaf = keys == 2 * table.n_features
+    good = np.where(
+        leaf, np.isfinite(values) & (payload < len(table.boxes)), (keys < 2 * table.n_features) & (values > -np.inf)
+    )
+    for first, end in zip(table.roots[:-1].astype(np.int64), table.roots[1:].astype(np.int64), strict=True):
+        leaves = leaf[first:end]
+        height = np.cumsum(np.where(leaves, -1, 1))
+        before = np.concatenate(([0], height[:-1]))
+        closed = np.flatnonzero(height < 0)
+        stop = int(closed[0]) if len(closed) else len(leaves)
+        order = np.argsort(before, kind="stable")
+        following = np.full(len(leaves), len(leaves))
+        same = before[order[1:]] == before[order[:-1]]
+        following[order[:-1][same]] = order[1:][same]
+        right = np.arange(len(leaves)) + payload[first:end]
+        sound = leaves | ((right == following) & (payload[first:end] >= 2) & (right < len(leaves)))
+        if stop != len(leaves) - 1:
+            sound[min(stop, len(leaves) - 1)] = False
+        good[first:end] &= sound
+    faults = np.flatnonzero(~good)
+    return int(faults[0]) if len(faults) else len(table.nodes)
+
+
+def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
+    """Writes a node table file; a reader of the file that was there before keeps what it has mapped."""
+    arrays = [table.nodes, table.roots, table.boxes, *table.thresholds]
+    data = bytearray()
+    layout = []
+    for array in arrays:
+        data += bytes(-len(data) % _ALIGN)
+        layout.append([len(data), *array.shape])
+        data += array.tobytes()
+    fields = {"n_features": table.n_features, "base_score": table.base_score, "leaf_bound": table.leaf_bound, "arrays": layout}
+    header = json.dumps(fields).encode()
+    header += b" " * (-(_PREFIX.size + len(header)) % _ALIGN)
+    prefix = _PREFIX.pack(_MAGIC, _VERSION, _PREFIX.size + len(header), zlib.crc32(header), zlib.crc32(data))
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(prefix + header + data)
+        partial.replace(target)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def map_table(path: str | os.PathLike[str]) -> NodeTable:
+    """Maps a node table file read-only and checks everything about it but the order of its nodes.
+
+    Raises:
+        EnsembleError: the file cannot be read, is no node table, is of another version, or is damaged.
+    """
+    where = os.fspath(path)
+    try:
+        file = np.memmap(where, np.uint8, mode="r")
+    except (OSError, ValueError) as error:
+        raise EnsembleError(f"{where}: cannot map the node table ({error})") from error
+    if len(file) < _PREFIX.size or bytes(file[: len(_MAGIC)]) != _MAGIC:
+        raise EnsembleError(f"{where}: not a node table file")
+    _, version, start, header_crc, data_crc = _PREFIX.unpack(bytes(file[: _PREFIX.size]))
+    if version != _VERSION:
+        raise EnsembleError(f"{where}: node table of version {version}; this program reads version {_VERSION}")
+    header = bytes(file[_PREFIX.size : min(start, _MAX_HEADER)])
+    if zlib.crc32(header) != header_crc or zlib.crc32(file[start:]) != data_crc:
+        raise EnsembleError(f"{where}: damaged node table: its checksum is wrong")
+    try:
+        fields = json.loads(header)
+        dtypes = (NODE, "<u4", "<u2", "<f4", "<f4", "<f4")
+        nodes, roots, boxes, cpu, gpu, emc = (
+            np.ndarray(shape, dtype, file, start + offset)
+            for dtype, (offset, *shape) in zip(dtypes, fields["arrays"], strict=True)
+        )
+        return NodeTable(
+            int(fields["n_features"]),
+            float(fields["base_score"]),
+            float(fields["leaf_bound"]),
+            nodes,
+            roots,
+            boxes,
+            (cpu, gpu, emc),
+        )
+    except (KeyError, TypeError, ValueError, EnsembleError) as error:
+        raise EnsembleError(f"{where}: malformed node table: {error}") from error
