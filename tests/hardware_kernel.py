@@ -120,12 +120,13 @@ class Kernel(Files):
         return path if path.startswith(f"{GPU}/userspace") and self.store[f"{GPU}/governor"] != "userspace" else None
 
     def _show(self, path: str) -> str:
+        folder, _, name = path.rpartition("/")
         if path in self.measure:
             return self.measure[path]
-        if path == f"{CPU}/scaling_setspeed" and self.store[f"{CPU}/scaling_governor"] != "userspace":
+        if name == "scaling_setspeed" and self.store[f"{folder}/scaling_governor"] != "userspace":
             return "<unsupported>"
-        if path in (f"{CPU}/scaling_cur_freq", f"{CPU}/cpuinfo_cur_freq", f"{CPU}/scaling_setspeed"):
-            return self._clamp(f"{CPU}/scaling_cur_freq", f"{CPU}/scaling_min_freq", f"{CPU}/scaling_max_freq")
+        if name in ("scaling_cur_freq", "cpuinfo_cur_freq", "scaling_setspeed"):
+            return self._clamp(f"{folder}/scaling_cur_freq", f"{folder}/scaling_min_freq", f"{folder}/scaling_max_freq")
         if path == f"{GPU}/cur_freq":
             return self._clamp(f"{GPU}/cur_freq", f"{GPU}/min_freq", f"{GPU}/max_freq")
         return self.store[path]
@@ -140,7 +141,7 @@ class Kernel(Files):
         store = self.store
         folder, _, name = path.rpartition("/")
         if name in ("scaling_governor", "governor"):
-            offered = "scaling_available_governors" if folder == CPU else "available_governors"
+            offered = "available_governors" if folder == GPU else "scaling_available_governors"
             if value not in store[f"{folder}/{offered}"].split():
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
             if folder == GPU and store[path] != value:
@@ -151,9 +152,9 @@ class Kernel(Files):
             self._limit(folder, name, int(value))
             return
         elif name == "scaling_setspeed":
-            if store[f"{CPU}/scaling_governor"] != "userspace":
+            if store[f"{folder}/scaling_governor"] != "userspace":
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            store[f"{CPU}/scaling_cur_freq"] = self._up(XAVIER.grid.cpu_khz, int(value))
+            store[f"{folder}/scaling_cur_freq"] = self._up(XAVIER.grid.cpu_khz, int(value))
         elif name == "set_freq":
             store[f"{GPU}/cur_freq"] = self._up(XAVIER.grid.gpu_hz, int(value))
         elif name == "rate":
@@ -165,7 +166,7 @@ class Kernel(Files):
     def _limit(self, folder: str, name: str, value: int) -> None:
         prefix = name[: name.index("m")]
         low, high = f"{folder}/{prefix}min_freq", f"{folder}/{prefix}max_freq"
-        table = XAVIER.grid.cpu_khz if folder == CPU else XAVIER.grid.gpu_hz
+        table = XAVIER.grid.gpu_hz if folder == GPU else XAVIER.grid.cpu_khz
         now = {low: int(self.store[low]), high: int(self.store[high])}
         now[f"{folder}/{name}"] = min(max(value, table[0]), table[-1])
         if now[low] > now[high]:

@@ -173,11 +173,11 @@ class Baseline:
         current = self._files.read_text(path)
         return self._values[path] if path in self._values and self._is_ours(path, current) else current
 
-    def restore(self) -> RestoreReport:
+    def restore(self, *, dry_run: bool = False) -> RestoreReport:
         """Give the board back: every file that still holds what is ours, in an order that is safe at every step.
 
         A file that refuses does not keep the others from being restored. Unless one did, the baseline is gone from disk
-        afterwards; calling again then does nothing, and tries again where one refused.
+        afterwards; calling again then does nothing, and tries again where one refused. A dry run only reports.
         """
         restored: list[Write] = []
         left: list[str] = []
@@ -192,7 +192,7 @@ class Baseline:
             done, refused = write_each(self._files, plan)
             restored += done
             failed += refused
-        if not failed:
+        if not failed and not dry_run:
             self._journal, self._confirmed_journal = {}, {}
             self.discard()
         return RestoreReport(tuple(restored), tuple(left), tuple(failed))
@@ -205,23 +205,22 @@ class Baseline:
 
     def _still_ours(self, domain: ClockDomain, left: list[str]) -> set[str]:
         """The files of a domain to restore; what somebody else has set is noted in ``left``."""
-        touch = set()
+        touch, theirs = set(), set()
         for path in domain.paths:
             current = self._files.find_text(path)
             if path not in self._journal or current is None or current == self._values.get(path):
                 continue
             if self._is_ours(path, current):
                 touch.add(path)
-            elif path != domain.setpoint or current.isdigit():
+            elif path != domain.setpoint or (self._journal[path].confirmed and current.isdigit()):
+                theirs.add(path)
                 left.append(f"{path}: left at {current}, which somebody else has set")
-        setpoint = domain.setpoint
-        if setpoint is not None and setpoint in self._journal and self._journal[setpoint].confirmed and setpoint not in touch:
-            current = self._files.find_text(setpoint)
+        if domain.setpoint in theirs:
             # Somebody uses the mode we chose for a clock of their own: taking the mode away would take that clock away.
-            if current is not None and current.isdigit() and current != self._values.get(setpoint):
-                return set()
+            return set()
         if domain.mode is not None and domain.mode.path in self._journal and domain.mode.path not in touch:
-            touch.discard(setpoint or "")
+            # Without our mode the setpoint is nobody's: a governor or the firmware moves it.
+            touch.discard(domain.setpoint or "")
         return touch
 
     def _is_ours(self, path: str, current: str) -> bool:

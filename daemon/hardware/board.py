@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,7 +91,13 @@ class Hardware:
     """
 
     def __init__(
-        self, files: Files, clock: Clock, description: BoardDescription, identity: Identity, baseline: Path | None
+        self,
+        files: Files,
+        clock: Clock,
+        description: BoardDescription,
+        identity: Identity,
+        baseline: Path | None,
+        leave: Collection[str] = (),
     ) -> None:
         self.description = description
         self.identity = identity
@@ -99,6 +105,7 @@ class Hardware:
         self._files = files
         self._clock = clock
         self._baseline_path = baseline
+        self._leave = frozenset(leave)
         self._baseline: Baseline | None = None
         self._drivers: dict[str, Driver] = {}
         self._fixed: dict[str, FixedAxis] = {}
@@ -114,6 +121,7 @@ class Hardware:
         boards: Sequence[BoardDescription] | None = None,
         board: str | None = None,
         baseline: Path | None = None,
+        leave: Collection[str] = (),
     ) -> Hardware:
         """Find out which board this is and what of it can be controlled.
 
@@ -122,6 +130,7 @@ class Hardware:
             board: a description's name, instead of what the device tree says.
             baseline: the file that keeps the board as it was found. Without one, nothing can be set. What an earlier
                 process of this boot left there is taken over, to be given back by :meth:`restore`.
+            leave: axes (``emc_hz``) that are not to be set, on the operator's wish.
 
         Raises:
             InputError: no description fits this machine.
@@ -137,7 +146,7 @@ class Hardware:
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
             description = named[board]
-        hardware = cls(files, clock, description, identity, baseline)
+        hardware = cls(files, clock, description, identity, baseline, leave)
         if baseline is not None:
             hardware._baseline = Baseline.load(files, baseline)
         return hardware
@@ -240,6 +249,8 @@ class Hardware:
 
     def _find(self, axis: _Axis) -> None:
         try:
+            if axis.name in self._leave:
+                raise HardwareRefused("the operator leaves it alone")
             self._drivers[axis.name] = axis.probe(self._files, self.description)
             self._fixed.pop(axis.name, None)
         except (HardwareBusy, HardwareRefused) as error:

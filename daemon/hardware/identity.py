@@ -14,7 +14,26 @@ from .files import Files
 # Containers often lack the second.
 DEVICE_TREES = ("/sys/firmware/devicetree/base", "/proc/device-tree")
 RELEASE_FILE = "/etc/nv_tegra_release"
-JETPACK_BY_L4T = {"32": "4", "35": "5", "36": "6", "38": "7", "39": "7"}
+# NVIDIA's release notes; a release that is not listed is known by its first number.
+JETPACK_BY_L4T = {
+    "32": "4",
+    "32.7": "4.6",
+    "35": "5",
+    "35.3.1": "5.1.1",
+    "35.4.1": "5.1.2",
+    "36": "6",
+    "36.3": "6.0",
+    "36.4": "6.1",
+    "36.4.3": "6.2",
+    "36.4.4": "6.2.1",
+    "36.4.7": "6.2.1",
+    "36.5": "6.2.2",
+    "38": "7",
+    "38.2": "7.0",
+    "38.4": "7.1",
+    "39": "7",
+    "39.2": "7.2",
+}
 
 
 @dataclass(frozen=True)
@@ -29,14 +48,15 @@ class Identity:
 
 
 def read_identity(files: Files) -> Identity:
-    """Read the device tree's names and the L4T release; a JetPack is known by its first number."""
+    """Read the device tree's names and the L4T release, from which follows the JetPack."""
     model, compatible = "", ""
     for tree in DEVICE_TREES:
         model = model or files.find_text(f"{tree}/model") or ""
         compatible = compatible or files.find_text(f"{tree}/compatible") or ""
     release = re.search(r"# R(\d+) \(release\), REVISION: ([\d.]+)", files.find_text(RELEASE_FILE) or "")
     l4t = f"{release[1]}.{release[2]}" if release else ""
-    jetpack = JETPACK_BY_L4T.get(release[1], "") if release else ""
+    parts = l4t.split(".")
+    jetpack = next((known for n in (3, 2, 1) if (known := JETPACK_BY_L4T.get(".".join(parts[:n])))), "")
     kernel = files.find_text("/proc/sys/kernel/osrelease") or ""
     return Identity(model, tuple(name for name in compatible.split("\0") if name), l4t, jetpack, kernel)
 
