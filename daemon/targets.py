@@ -96,9 +96,12 @@ class _BoundedTarget(Target):
 
     @classmethod
     def parse(cls, value: str | None) -> Target:
-        limit = float(value or "nothing")
+        try:
+            limit = float(value or "")
+        except ValueError:
+            limit = math.nan
         if not 0 < limit < math.inf:
-            raise ValueError("not a positive number")
+            raise ValueError("with a positive number")
         return cls(limit)
 
     @classmethod
@@ -151,7 +154,7 @@ class _UnboundedTarget(Target):
     @classmethod
     def parse(cls, value: str | None) -> Target:
         if value is not None:
-            raise ValueError("it takes no value")
+            raise ValueError("without a value")
         return cls()
 
     @classmethod
@@ -194,5 +197,5 @@ def parse_target(text: str) -> Target:
             try:
                 return kind.parse(value if equals else None)
             except ValueError as error:
-                raise UsageError(f"target {text!r}: expected {kind.usage()} with a positive number ({error})") from error
+                raise UsageError(f"target {text!r}: expected {kind.usage()}, {error}") from error
     raise UsageError(f"target {text!r}; valid: {', '.join(kind.usage() for kind in TARGETS)}")
