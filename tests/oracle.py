@@ -42,23 +42,63 @@ MIRAGE_NETWORKS = {
 
 #: Calls that only look at memory in another way.
 VIEWS = frozenset(
-    "view _unsafe_view _reshape_alias alias detach t transpose permute expand unsqueeze squeeze select slice split split_with_sizes "
-    "unbind as_strided unfold diagonal narrow view_as_real view_as_complex movedim lift_fresh lift_fresh_copy".split()
+    (
+        "view",
+        "_unsafe_view",
+        "_reshape_alias",
+        "alias",
+        "detach",
+        "t",
+        "transpose",
+        "permute",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "as_strided",
+        "unfold",
+        "diagonal",
+        "narrow",
+        "view_as_real",
+        "view_as_complex",
+        "movedim",
+        "lift_fresh",
+        "lift_fresh_copy",
+    )
 )
 #: Calls that are no work of the network: allocation, and what the meta device does inside a convolution.
-SILENT = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "sym_size", "sym_stride", "is_nonzero", "_local_scalar_dense"})
+SILENT = frozenset(
+    {"empty", "empty_strided", "empty_like", "new_empty", "sym_size", "sym_stride", "is_nonzero", "_local_scalar_dense"}
+)
 
-RENAMED = {"native_layer_norm": "layer_norm", "native_group_norm": "group_norm", "_softmax": "softmax", "_safe_softmax": "softmax"}
-RENAMED |= {"_log_softmax": "log_softmax", "max_pool2d_with_indices": "max_pool2d", "_adaptive_avg_pool2d": "adaptive_avg_pool2d"}
+RENAMED = {
+    "native_layer_norm": "layer_norm",
+    "native_group_norm": "group_norm",
+    "_softmax": "softmax",
+    "_safe_softmax": "softmax",
+}
+RENAMED |= {
+    "_log_softmax": "log_softmax",
+    "max_pool2d_with_indices": "max_pool2d",
+    "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
+}
 RENAMED |= {"max_pool3d_with_indices": "max_pool3d", "_adaptive_avg_pool3d": "adaptive_avg_pool3d", "_to_copy": "to"}
-RENAMED |= {"native_batch_norm": "batch_norm", "_native_batch_norm_legit_no_training": "batch_norm", "cudnn_batch_norm": "batch_norm"}
+RENAMED |= {
+    "native_batch_norm": "batch_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm",
+    "cudnn_batch_norm": "batch_norm",
+}
 RENAMED |= {"linalg_vector_norm": "norm", "amax": "max", "amin": "min"}
 
 Rule = Callable[["Recorder", dict[str, Any], Any], tuple[str, list[torch.Tensor], dict[str, Any]]]
 
 
 def torchvision() -> Any:
-    """torchvision with a CPU build of torch: its CUDA operators do not load, so that the schemas it relies on must exist first."""
+    """torchvision beside a CPU build of torch: its own operators do not load, so their schemas must exist first."""
     try:
         torch.ops.torchvision.nms  # noqa: B018
     except (AttributeError, RuntimeError):
@@ -122,7 +162,9 @@ def _batch_norm(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, l
 
 
 def _matmul(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
-    left, right = (a.get(n) for n in (("mat1", "mat2") if "mat1" in a else ("batch1", "batch2") if "batch1" in a else ("self", "mat2")))
+    left, right = (
+        a.get(n) for n in (("mat1", "mat2") if "mat1" in a else ("batch1", "batch2") if "batch1" in a else ("self", "mat2"))
+    )
     batch = left.shape[0] if left.dim() == 3 else 1
     k, n = (right.shape[-2], right.shape[-1]) if right.dim() > 1 else (right.shape[0], 1)
     bias = "mat1" in a or "batch1" in a
@@ -224,7 +266,28 @@ RULES: dict[str, Rule] = {
     "adaptive_avg_pool2d": _adaptive,
 }
 #: Pointwise calls that take a number in place of their second tensor.
-BINARY = frozenset("add sub mul div rsub pow maximum minimum eq ne lt le gt ge floor_divide remainder bitwise_and bitwise_or".split())
+BINARY = frozenset(
+    (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rsub",
+        "pow",
+        "maximum",
+        "minimum",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "floor_divide",
+        "remainder",
+        "bitwise_and",
+        "bitwise_or",
+    )
+)
 
 
 class Recorder(TorchDispatchMode):
@@ -313,7 +376,9 @@ def _attention(recorder: Recorder) -> Iterator[None]:
     functional = torch.nn.functional
     original = functional.scaled_dot_product_attention
 
-    def whole(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any) -> Any:
+    def whole(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
+    ) -> Any:
         recorder.quiet += 1
         try:
             out = original(query, key, value, attn_mask, dropout_p, is_causal, **more)
@@ -361,5 +426,3 @@ def mirage_network(name: str, batch: int = 1, side: int | None = None) -> Networ
     with torch.device("meta"):
         module = build(name)
     return network_of(module, [TensorSpec((batch, 3, side, side))], name)
-
-

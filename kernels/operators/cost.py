@@ -41,13 +41,72 @@ PER_ELEMENT: Mapping[str, int] = {
 
 #: Kinds that only move data.
 MOVES: frozenset[str] = frozenset(
-    "cat clone copy stack index_select gather embedding pad constant_pad_nd reflection_pad2d replication_pad2d roll flip fill zeros "
-    "ones full arange empty index repeat masked_fill where to pixel_shuffle pixel_unshuffle channel_shuffle tril triu scatter "
-    "index_put upsample_nearest1d upsample_nearest2d upsample_nearest3d im2col col2im "
-    "repeat_interleave sort topk nonzero unique one_hot".split()
+    (
+        "cat",
+        "clone",
+        "copy",
+        "stack",
+        "index_select",
+        "gather",
+        "embedding",
+        "pad",
+        "constant_pad_nd",
+        "reflection_pad2d",
+        "replication_pad2d",
+        "roll",
+        "flip",
+        "fill",
+        "zeros",
+        "ones",
+        "full",
+        "arange",
+        "empty",
+        "index",
+        "repeat",
+        "masked_fill",
+        "where",
+        "to",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "channel_shuffle",
+        "tril",
+        "triu",
+        "scatter",
+        "index_put",
+        "upsample_nearest1d",
+        "upsample_nearest2d",
+        "upsample_nearest3d",
+        "im2col",
+        "col2im",
+        "repeat_interleave",
+        "sort",
+        "topk",
+        "nonzero",
+        "unique",
+        "one_hot",
+    )
 )
 
-REDUCTIONS: frozenset[str] = frozenset("mean sum amax amin max min argmax argmin prod norm var std cumsum any all logsumexp".split())
+REDUCTIONS: frozenset[str] = frozenset(
+    (
+        "mean",
+        "sum",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "prod",
+        "norm",
+        "var",
+        "std",
+        "cumsum",
+        "any",
+        "all",
+        "logsumexp",
+    )
+)
 
 
 def _sizes(value: ParamValue) -> tuple[int, ...]:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reading one model file may cost. Every limit of the reader stands here; a caller may only make them smaller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from .errors import BudgetExceeded
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Hard limits of one decomposition; crossing any of them raises :class:`BudgetExceeded`.
+
+    Attributes:
+        entries: files in the archive.
+        directory_bytes: size of the archive's table of contents.
+        entry_bytes: decompressed size of any one entry that is read (weights are not read).
+        total_bytes: decompressed size of all entries read.
+        source_bytes: size of one function's source text.
+        ast_depth: nesting of expressions and statements in one function.
+        ast_nodes: syntax nodes of all functions together.
+        pickle_steps: opcodes in one pickle.
+        steps: statements and operator calls interpreted.
+        recursion: depth of nested function calls.
+        rank: dimensions of a tensor.
+        elements: elements of a tensor.
+        items: length of a list, tuple, dictionary or string the model builds.
+        calls: kernel invocations and host-only calls recorded.
+        tree_objects: objects in the module tree.
+        wall_s: elapsed time.
+
+    Raises:
+        BudgetExceeded: a limit is larger than the default one, or not positive.
+    """
+
+    entries: int = 100_000
+    directory_bytes: int = 16 << 20
+    entry_bytes: int = 16 << 20
+    total_bytes: int = 64 << 20
+    source_bytes: int = 4 << 20
+    ast_depth: int = 100
+    ast_nodes: int = 1_000_000
+    pickle_steps: int = 1_000_000
+    steps: int = 2_000_000
+    recursion: int = 48
+    rank: int = 16
+    elements: int = 1 << 40
+    items: int = 65_536
+    calls: int = 200_000
+    tree_objects: int = 200_000
+    wall_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if not 0 < value <= limit.default:
+                raise BudgetExceeded(f"budget {limit.name}={value}: expected more than 0 and at most {limit.default}")
+
+
+class Meter:
+    """Counts what one decomposition has used of its budget."""
+
+    #: How many steps pass between two looks at the clock.
+    STRIDE = 512
+
+    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
+        self.budget = budget
+        self._clock = clock
+        self._deadline = clock() + budget.wall_s
+        self._steps = 0
+        self._pause = self.STRIDE
+        self._nodes = 0
+
+    def node(self) -> None:
+        """One node of the model's syntax."""
+        self._nodes += 1
+        if self._nodes > self.budget.ast_nodes:
+            raise BudgetExceeded(f"the model's code has more than {self.budget.ast_nodes} syntax nodes")
+
+    def step(self) -> None:
+        """One statement or operator call."""
+        self._pause -= 1
+        if self._pause <= 0:
+            self._pause = self.STRIDE
+            self._steps += self.STRIDE
+            if self._steps >= self.budget.steps:
+                raise BudgetExceeded(f"the model takes more than {self.budget.steps} interpreter steps")
+            self.look_at_clock()
+
+    def look_at_clock(self) -> None:
+        if self._clock() > self._deadline:
+            raise BudgetExceeded(f"reading the model takes longer than {self.budget.wall_s:g} s")
+
+    def items(self, count: int) -> int:
+        """A length the model asked for, if it is within bounds."""
+        if count > self.budget.items:
+            raise BudgetExceeded(f"the model builds a value of {count} items; at most {self.budget.items} are read")
+        return count

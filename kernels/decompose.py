@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a TorchScript file and the shapes of its inputs to the kernel invocations of one forward pass."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .archive import Archive
+from .budget import Budget, Meter
+from .errors import BudgetExceeded, ModelError, ShapeError
+from .interpreter import Interpreter
+from .network import DTYPE_BYTES, Network, TensorSpec
+from .recorder import DataDependent, Recorder
+from .source import SourceTree
+from .unpickle import decode, unpickle
+from .values import Number, ScriptObject, Tensor
+
+_INPUT = re.compile(r"(?P<shape>\d+(?:x\d+)*|scalar)(?::(?P<dtype>\w+))?")
+
+
+def parse_input(text: str) -> TensorSpec:
+    """Read ``1x3x224x224`` or ``1x3x224x224:float16``; the element type is float32 unless given.
+
+    Raises:
+        ShapeError: it is not of that form.
+    """
+    match = _INPUT.fullmatch(text.strip())
+    dtype = match["dtype"] or "float32" if match else ""
+    if match is None or dtype not in DTYPE_BYTES:
+        raise ShapeError(f"input {text!r:.60}: expected sizes joined by x and an element type, like 1x3x224x224:float32")
+    shape = () if match["shape"] == "scalar" else tuple(int(size[:20]) for size in match["shape"].split("x"))
+    return TensorSpec(shape, dtype)
+
+
+def decompose(
+    source: str | os.PathLike[str] | BinaryIO,
+    inputs: Sequence[TensorSpec],
+    *,
+    name: str | None = None,
+    method: str = "forward",
+    budget: Budget = Budget(),  # noqa: B008  (immutable)
+) -> Network:
+    """List what one call of a TorchScript model's method dispatches to the device, and what it costs the host.
+
+    Nothing in the file is executed: its structure is read with bounds, its code is interpreted on shapes and element types.
+
+    Args:
+        source: path of the file, or the open file (seekable; it stays open).
+        inputs: shape and element type of each tensor the method takes, in order.
+        name: a label; the file's stem if not given.
+        method: which method to follow.
+        budget: bounds on what reading may cost.
+
+    Raises:
+        ModelError: the file is not TorchScript, is damaged, or names something it has no reason to name.
+        UnsupportedOperator: it calls an operator without a shape rule.
+        ShapeError: it does not run on inputs like these.
+        BudgetExceeded: reading it would cost more than the budget allows.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        try:
+            with path.open("rb") as stream:
+                return decompose(stream, inputs, name=name or path.stem, method=method, budget=budget)
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror or error}") from error
+    meter = Meter(budget)
+    archive = Archive(source, budget)
+    return _Model(archive, meter).run(inputs, name or "network", method)
+
+
+class _Model:
+    """A TorchScript archive opened for one decomposition."""
+
+    def __init__(self, archive: Archive, meter: Meter) -> None:
+        self._archive = archive
+        self._meter = meter
+        if "data.pkl" not in archive:
+            raise ModelError("not a TorchScript file: the archive has no data.pkl; expected what torch.jit.save writes")
+        if not any(entry.startswith("code/") for entry in archive.names):
+            raise ModelError(
+                "not a TorchScript file: the archive holds data without code (torch.save?); write it with torch.jit.save"
+            )
+        self._big_endian = "byteorder" in archive and archive.read("byteorder").strip() == b"big"
+        self._root = self._pickle("data.pkl", "data")
+        constants = self._pickle("constants.pkl", "constants") if "constants.pkl" in archive else ()
+        if not isinstance(self._root, ScriptObject):
+            raise ModelError("not a TorchScript file: data.pkl holds no module")
+        self._constants: Sequence[Any] = constants if isinstance(constants, (tuple, list)) else ()
+        self._name_modules()
+
+    def _pickle(self, entry: str, folder: str) -> Any:
+        def load(key: str, dtype: str, offset: int, count: int) -> list[Number]:
+            path = f"{folder}/{key}"
+            if path not in self._archive or self._archive.size(path) > 1 << 16:
+                raise DataDependent("the contents of a large tensor steer the model")
+            size = DTYPE_BYTES[dtype]
+            data = self._archive.read(path)[offset * size : (offset + count) * size]
+            return decode(data, dtype, self._big_endian)
+
+        value = unpickle(self._archive.read(entry), entry, self._meter.budget, load)
+        self._meter.look_at_clock()
+        return value
+
+    def _name_modules(self) -> None:
+        """Give every module the path by which the root reaches it first."""
+        self._root.path = ""
+        waiting = [self._root]
+        seen = 1
+        for module in waiting:
+            for attribute, value in module.attributes.items():
+                if isinstance(value, ScriptObject) and value.path is None:
+                    value.path = f"{module.path}.{attribute}" if module.path else attribute
+                    if len(value.path) > 1024:
+                        raise BudgetExceeded("modules are nested too deeply")
+                    seen += 1
+                    if seen > self._meter.budget.tree_objects:
+                        raise BudgetExceeded(f"the model has more than {self._meter.budget.tree_objects} modules")
+                    waiting.append(value)
+
+    def run(self, inputs: Sequence[TensorSpec], name: str, method: str) -> Network:
+        recorder = Recorder(self._meter)
+        interpreter = Interpreter(SourceTree(self._archive, self._meter), self._constants, recorder)
+        boundary = ""
+        try:
+            tensors = [self._input(recorder, spec) for spec in inputs]
+            wanted = interpreter.parameters(self._root, method)
+            if len(tensors) > len(wanted):
+                raise ShapeError(f"{method}() takes {len(wanted)} inputs ({', '.join(wanted)}), but {len(tensors)} were given")
+            interpreter.call_method(self._root, method, tensors)
+        except DataDependent as error:
+            boundary = f"decomposed up to {interpreter.failed_at}: {error}"
+        except RecursionError as error:
+            raise BudgetExceeded("the model's code is nested too deeply to be followed") from error
+        except MemoryError as error:
+            raise BudgetExceeded("the model needs more memory than the reader has") from error
+        except ModelError as error:
+            raise type(error)(self._located(error, interpreter.failed_at, recorder.scope)) from error
+        return Network(name, tuple(inputs), tuple(recorder.calls), boundary)
+
+    def _input(self, recorder: Recorder, spec: TensorSpec) -> Tensor:
+        if spec.dtype not in DTYPE_BYTES:
+            raise ShapeError(f"input of element type {spec.dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
+        return recorder.tensor(spec.shape, spec.dtype)
+
+    @staticmethod
+    def _located(error: ModelError, where: str, scope: str) -> str:
+        text = " ".join(str(error).split())[:600]
+        if not where:
+            return text
+        return f"{text} (at {where}{f', in {scope}' if scope else ''})"

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strides and shapes that operators of every family share, as ATen computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ShapeError
+from ..network import Shape, numel
+from ..recorder import Recorder
+from ..values import Tensor, contiguous_strides
+
+
+def show(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def dim_of(tensor_rank: int, dim: int) -> int:
+    """A dimension counted from the front.
+
+    Raises:
+        ShapeError: the tensor has no such dimension.
+    """
+    rank = max(tensor_rank, 1)
+    if not -rank <= dim < rank:
+        raise ShapeError(f"dimension {dim} of a tensor with {tensor_rank} dimensions")
+    return dim % rank
+
+
+def integers(values: Any, count: int) -> tuple[int, ...]:
+    """A list of ``count`` integers; one stands for all, as in ATen's ``int[2]``."""
+    if isinstance(values, int):
+        values = [values]
+    if len(values) == 1 and count > 1:
+        values = list(values) * count
+    if len(values) != count:
+        raise ShapeError(f"expected {count} sizes, got {len(values)}")
+    return tuple(int(value) for value in values)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The common shape of operands.
+
+    Raises:
+        ShapeError: they do not broadcast.
+    """
+    first = shapes[0]
+    if all(shape == first for shape in shapes):
+        return first
+    rank = max(len(shape) for shape in shapes)
+    result = []
+    for place in range(rank):
+        sizes = {shape[place - rank + len(shape)] for shape in shapes if place - rank + len(shape) >= 0} - {1}
+        if len(sizes) > 1:
+            raise ShapeError(f"tensors of shapes {', '.join(map(show, shapes))} do not broadcast")
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)
+
+
+def is_dense(shape: Shape, strides: Shape) -> bool:
+    """Whether a tensor fills its memory without gaps or overlaps, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def elementwise_strides(shape: Shape, operands: Sequence[Tensor]) -> Shape | None:
+    """The strides TensorIterator gives the output of a pointwise operator (``None``: contiguous)."""
+    if all(tensor.is_contiguous() for tensor in operands):
+        return None
+    same = [tensor for tensor in operands if tensor.shape == shape]
+    if len(same) == len(operands) and len({tensor.strides for tensor in same}) == 1 and is_dense(shape, same[0].strides):
+        return same[0].strides
+    rank = len(shape)
+    expanded = []
+    for tensor in operands:
+        lead = rank - tensor.rank
+        own = zip(tensor.shape, tensor.strides, shape[lead:], strict=True)
+        expanded.append((0,) * lead + tuple(0 if size == 1 and full != 1 else stride for size, stride, full in own))
+    order = list(range(rank - 1, -1, -1))
+    for place in range(1, rank):
+        here = place
+        for below in range(place - 1, -1, -1):
+            comparison = _compare_dims(order[below], order[here], shape, expanded)
+            if comparison > 0:
+                order[below], order[here] = order[here], order[below]
+                here = below
+            elif comparison < 0:
+                break
+    strides = [0] * rank
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def _compare_dims(first: int, second: int, shape: Shape, operands: Sequence[Shape]) -> int:
+    """Which of two dimensions lies further out: TensorIterator's ``should_swap``."""
+    for strides in operands:
+        one, two = strides[first], strides[second]
+        if one == 0 or two == 0:
+            continue
+        if one != two:
+            return -1 if one < two else 1
+        if shape[first] > shape[second]:
+            return 1
+    return 0
+
+
+def preserved(tensor: Tensor) -> Shape | None:
+    """Strides of a copy that keeps the memory format where it can."""
+    if tensor.is_contiguous():
+        return None
+    if is_dense(tensor.shape, tensor.strides):
+        return tensor.strides
+    return elementwise_strides(tensor.shape, [tensor])
+
+
+def channels_last(shape: Shape) -> Shape:
+    """Strides of a channels-last tensor of this shape."""
+    order = (1, *range(len(shape) - 1, 1, -1), 0)
+    strides = [0] * len(shape)
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
+    """Strides under which the same memory has another shape, or ``None`` where it needs a copy (ATen's ``computeStride``)."""
+    if numel(shape) == 0:
+        return strides if shape == wanted else contiguous_strides(wanted)
+    if not shape:
+        return (1,) * len(wanted)
+    result = [0] * len(wanted)
+    place = len(wanted) - 1
+    base = strides[-1]
+    chunk = placed = 1
+    for dim in range(len(shape) - 1, -1, -1):
+        chunk *= shape[dim]
+        if dim == 0 or (shape[dim - 1] != 1 and strides[dim - 1] != chunk * base):
+            while place >= 0 and (placed < chunk or wanted[place] == 1):
+                result[place] = placed * base
+                placed *= wanted[place]
+                place -= 1
+            if placed != chunk:
+                return None
+            if dim > 0:
+                base = strides[dim - 1]
+                chunk = placed = 1
+    return tuple(result) if place == -1 else None
+
+
+def inferred(size: Sequence[int], elements: int) -> Shape:
+    """A requested shape with its one ``-1`` filled in.
+
+    Raises:
+        ShapeError: it does not hold that many elements.
+    """
+    known = 1
+    for length in size:
+        known *= 1 if length == -1 else length
+    result = tuple(size)
+    if -1 in result and known > 0 and elements % known == 0:
+        result = tuple(elements // known if length == -1 else length for length in result)
+    if result.count(-1) or min(result, default=0) < 0 or numel(result) != elements:
+        raise ShapeError(f"shape [{', '.join(map(str, size))}] does not fit a tensor of {elements} elements")
+    return result
+
+
+def view_of(run: Recorder, source: Tensor, shape: Sequence[int], strides: Sequence[int] | None, name: str) -> Tensor:
+    """Another look at a tensor's memory, written down as a host-only call."""
+    run.host(name)
+    return run.tensor(shape, source.dtype, strides, parameter=source.parameter, value=source.value)
+
+
+def reshape(run: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
+    """``reshape``: a view where memory allows it, else a copy."""
+    shape = inferred(size, source.numel)
+    strides = view_strides(source.shape, source.strides, shape)
+    if strides is not None:
+        return view_of(run, source, shape, strides, "view")
+    copy = contiguous(run, source)
+    return view_of(run, copy, shape, None, "view")
+
+
+def contiguous(run: Recorder, source: Tensor) -> Tensor:
+    """A contiguous copy, or the tensor itself if it is so already."""
+    if source.is_contiguous():
+        return source
+    return run.launch("clone", [source], run.tensor(source.shape, source.dtype, parameter=source.parameter))

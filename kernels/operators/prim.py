@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TorchScript's own primitives: what is known of a tensor without its data, and how a model gives up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ShapeError
+from ..recorder import DataDependent, Recorder
+from ..values import ACCELERATOR, SCALAR_CODES, Device, Number, Tensor
+from .registry import operator
+
+
+@operator("prim::RaiseException")
+def raise_exception(run: Recorder, message: Any = "", kind: Any = "") -> None:
+    raise ShapeError(f"the model refuses this input: {str(message)[:200]!r}")
+
+
+@operator("prim::requires_grad", "prim::is_quantized", "prim::is_sparse", "prim::is_mkldnn", "prim::is_nested", "prim::is_meta")
+def never(run: Recorder, self: Tensor) -> bool:
+    return False
+
+
+@operator("prim::is_cuda")
+def is_cuda(run: Recorder, self: Tensor) -> bool:
+    return True
+
+
+@operator("prim::device")
+def device(run: Recorder, self: Tensor) -> Device:
+    return ACCELERATOR
+
+
+@operator("prim::type")
+def device_type(run: Recorder, self: Device) -> str:
+    return self.type
+
+
+@operator("prim::dtype")
+def dtype(run: Recorder, self: Tensor) -> int:
+    return SCALAR_CODES[self.dtype]
+
+
+@operator("prim::shape")
+def shape(run: Recorder, self: Tensor) -> list[int]:
+    return list(self.shape)
+
+
+@operator("prim::NumToTensor", "scalar_tensor")
+def number_to_tensor(run: Recorder, value: Number) -> Tensor:
+    run.host("scalar_tensor")
+    return Tensor((), "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32", value=value)
+
+
+def number_of(value: Any) -> Number:
+    """A plain number, taken out of its tensor if need be.
+
+    Raises:
+        DataDependent: the tensor's number is not known.
+    """
+    if isinstance(value, Tensor):
+        if value.value is None:
+            raise DataDependent("a number is taken out of a tensor")
+        return value.value
+    if not isinstance(value, (int, float)):
+        return float(value)
+    return value
+
+
+@operator("builtin::int", "Int", "IntImplicit")
+def to_int(run: Recorder, value: Any) -> int:
+    return int(number_of(value))
+
+
+@operator("builtin::float", "Float", "FloatImplicit")
+def to_float(run: Recorder, value: Any) -> float:
+    return float(number_of(value))
+
+
+@operator("builtin::bool", "Bool", "is_nonzero")
+def to_bool(run: Recorder, value: Any) -> bool:
+    return bool(number_of(value))
+
+
+@operator("item", "ScalarImplicit", "Scalar")
+def item(run: Recorder, self: Any) -> Number:
+    return number_of(self)
+
+
+@operator("warn")
+def warn(run: Recorder, message: str, stacklevel: int = 2) -> None:
+    return None

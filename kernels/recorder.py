@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where operators write down what they launch while a network runs on shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from .budget import Meter
+from .errors import BudgetExceeded, ModelError, ShapeError
+from .network import Call, HostOp, KernelInvocation, ParamValue, Shape
+from .operators import cost
+from .values import Number, Tensor
+
+
+class DataDependent(ModelError):
+    """What comes next depends on the numbers in a tensor, which are not followed."""
+
+
+class Recorder:
+    """The calls of one forward pass, in order, and the only maker of tensors within it.
+
+    Attributes:
+        calls: kernel invocations and host-only calls so far.
+        scope: the module path of the code that is running.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.calls: list[Call] = []
+        self.scope = ""
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: str,
+        strides: Sequence[int] | None = None,
+        *,
+        parameter: bool = False,
+        value: Number | None = None,
+        load: Callable[[], list[Number]] | None = None,
+    ) -> Tensor:
+        """A tensor, if its shape is one that can exist.
+
+        Raises:
+            ShapeError: a size is negative or no integer.
+            BudgetExceeded: it has too many dimensions or elements.
+        """
+        budget = self.meter.budget
+        if len(shape) > budget.rank:
+            raise BudgetExceeded(f"a tensor of {len(shape)} dimensions; at most {budget.rank} are followed")
+        elements = 1
+        for size in shape:
+            if type(size) is not int:
+                raise ShapeError(f"a tensor's sizes are integers, not {type(size).__name__}")
+            if size < 0:
+                raise ShapeError(
+                    f"an output would have shape {'x'.join(map(str, shape))}; the input is too small for this network"
+                )
+            elements *= size
+        if elements > budget.elements:
+            raise BudgetExceeded(f"a tensor of {elements} elements; at most {budget.elements} are followed")
+        steps = None if strides is None else tuple(strides)
+        return Tensor(tuple(shape), dtype, steps, parameter=parameter, value=value, load=load)
+
+    def launch(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor],
+        output: Tensor,
+        params: Mapping[str, ParamValue] | None = None,
+        weights: Iterable[Tensor | None] = (),
+    ) -> Tensor:
+        """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs."""
+        params = params or {}
+        shapes: tuple[Shape, ...] = tuple([tensor.shape for tensor in inputs])
+        moved = output.nbytes
+        for tensor in inputs:
+            moved += tensor.nbytes
+        for weight in weights:
+            if weight is not None:
+                moved += weight.nbytes
+        flops = cost.flops(kind, shapes, output.shape, params)
+        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, flops, moved))
+        return output
+
+    def host(self, name: str) -> None:
+        """Write down a call that launches nothing."""
+        self._add(HostOp(name, self.scope))
+
+    def _add(self, call: Call) -> None:
+        if len(self.calls) >= self.meter.budget.calls:
+            raise BudgetExceeded(f"the network makes more than {self.meter.budget.calls} calls")
+        self.calls.append(call)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code of a TorchScript file: found by qualified name, split into functions by its fixed layout, parsed only where it runs.
+
+PyTorch prints the code with two spaces of indentation, strings escaped onto one line and fully qualified names, so that a
+function's text can be cut out without parsing what surrounds it. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+
+from .archive import Archive
+from .budget import Meter
+from .errors import BudgetExceeded, ModelError
+
+_HEADS = re.compile(r"^(?:class (\w+)(?:\(([\w.]*)\))?:|( *)def (\w+)\()", re.MULTILINE)
+_SELF_TYPE = re.compile(r"\A( *def \w+\(\w+): [\w.]+")
+_ATTRIBUTE = re.compile(r"^  (\w+) : ?(.*?)(?: = (.*))?$", re.MULTILINE)
+_LONG_NUMBER = re.compile(r"\d{400}")
+
+
+class FunctionSource:
+    """The text of one function or method and where it stands."""
+
+    __slots__ = ("_start", "_whole", "file", "name", "text")
+
+    def __init__(self, name: str, text: str, file: str, whole: str, start: int) -> None:
+        self.name = name
+        self.text = text
+        self.file = file
+        self._whole = whole
+        self._start = start
+
+    def location(self, line: int) -> str:
+        """``file:line`` of a line of the text, counted from 1."""
+        return f"{self.file}:{self._whole.count(chr(10), 0, self._start) + max(line, 1)}"
+
+
+class ClassSource:
+    """A class of the model: what it derives from, its methods, and the fields it declares."""
+
+    __slots__ = ("base", "fields", "methods", "name")
+
+    def __init__(self, name: str, base: str, fields: dict[str, str | None]) -> None:
+        self.name = name
+        self.base = base
+        self.fields = fields
+        self.methods: dict[str, FunctionSource] = {}
+
+
+class SourceTree:
+    """All code of an archive, by qualified name (``__torch__.torchvision.models.resnet.ResNet``)."""
+
+    def __init__(self, archive: Archive, meter: Meter) -> None:
+        self._archive = archive
+        self._meter = meter
+        self._files: dict[str, dict[str, ClassSource | FunctionSource]] = {}
+
+    def find(self, qualified: str) -> ClassSource | FunctionSource:
+        """A class or function.
+
+        Raises:
+            ModelError: the archive does not hold it.
+        """
+        module, _, name = qualified.rpartition(".")
+        found = self._file(module).get(name)
+        if found is None:
+            raise ModelError(f"archive's code lacks {qualified!r:.160}")
+        return found
+
+    def _file(self, module: str) -> dict[str, ClassSource | FunctionSource]:
+        if module not in self._files:
+            path = f"code/{module.replace('.', '/')}.py"
+            if path not in self._archive:
+                raise ModelError(f"archive has no code for {module!r:.160}")
+            try:
+                text = self._archive.read(path).decode()
+            except UnicodeDecodeError as error:
+                raise ModelError(f"{path}: source is not UTF-8 ({error})") from error
+            self._files[module] = _split(path, text)
+            self._meter.look_at_clock()
+        return self._files[module]
+
+    def parse(self, text: str) -> ast.FunctionDef:
+        """The syntax tree of one function's text; lines count from 2.
+
+        Raises:
+            ModelError: it is no Python syntax.
+            BudgetExceeded: it is too large or too deep.
+        """
+        if len(text) > self._meter.budget.source_bytes:
+            raise BudgetExceeded(f"a function of {len(text)} bytes; at most {self._meter.budget.source_bytes} are read")
+        body: list[ast.stmt] = parse_source(("if 1:\n" if text.startswith(" ") else "\n") + text).body
+        if len(body) == 1 and isinstance(body[0], ast.If):
+            body = body[0].body
+        if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
+            raise ModelError("code holds something else where a function is expected")
+        return body[0]
+
+
+def parse_source(text: str) -> ast.Module:
+    """Python syntax to a tree, with every way in which that can fail as one error."""
+    if _LONG_NUMBER.search(text):
+        raise ModelError("code holds a number of hundreds of digits")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise ModelError(f"code is no valid source: {error.args[0] if error.args else error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise BudgetExceeded("code is nested too deeply to be parsed") from error
+
+
+def _split(path: str, text: str) -> dict[str, ClassSource | FunctionSource]:
+    found: dict[str, ClassSource | FunctionSource] = {}
+    heads = list(_HEADS.finditer(text))
+    current: ClassSource | None = None
+    for position, head in enumerate(heads):
+        end = heads[position + 1].start() if position + 1 < len(heads) else len(text)
+        class_name, base, indent, function_name = head.groups()
+        if class_name:
+            body = text[head.end() : end]
+            current = ClassSource(class_name, base or "", {m[1]: m[3] for m in _ATTRIBUTE.finditer(body)})
+            found[class_name] = current
+        elif not indent:
+            found[function_name] = FunctionSource(function_name, text[head.start() : end], path, text, head.start())
+        elif current is not None and len(indent) == 2:
+            # Copies of a class differ in the type of self alone: without it, equal methods are parsed once.
+            method = _SELF_TYPE.sub(r"\1", text[head.start() : end])
+            current.methods[function_name] = FunctionSource(function_name, method, path, text, head.start())
+    return found
