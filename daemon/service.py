@@ -25,7 +25,7 @@ from ..profiles.bundle import find_bundles, read_manifest
 from ..profiles.errors import BundleError, ProfilesError
 from . import notify
 from .api import AdminApi, Api, Context
-from .config import load_config
+from .config import AXES, load_config
 from .controller import Controller
 from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.board import Hardware
@@ -135,7 +135,11 @@ class _Daemon:
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)))
         hardware = Hardware.probe(
-            files, SystemClock(), board=args.board or config.board, baseline=state_dir.resolve() / BASELINE_NAME
+            files,
+            SystemClock(),
+            board=args.board or config.board,
+            baseline=state_dir.resolve() / BASELINE_NAME,
+            leave=[AXES[axis] for axis in AXES if axis not in config.axes],
         )
         for note in hardware.notes:
             log.warning("%s", note)

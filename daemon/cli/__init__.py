@@ -2,7 +2,8 @@
 """The command line: one module per verb.
 
 A verb is a module of this package with three names: ``HELP`` (one line), ``configure(parser)`` (its arguments) and
-``run(args) -> int`` (its exit code). Only the verb that was asked for is imported.
+``run(args) -> int`` (its exit code). Only the verb that was asked for is imported. A verb with ``TAKES_COMMAND = True`` finds
+what follows ``--`` in ``args.command``.
 """
 
 from __future__ import annotations
@@ -56,12 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = importlib.import_module(f".{verb}", __name__) if verb in VERBS else None
     for name, summary in VERBS.items():
         sub = verbs.add_parser(
-            name, help=summary, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter,
+            name,
+            help=summary,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
             description=(module.__doc__ or summary) if module is not None and name == verb else summary,
         )
         if module is not None and name == verb:
             module.configure(sub)
+    command: list[str] = []
+    if getattr(module, "TAKES_COMMAND", False) and "--" in arguments:
+        cut = arguments.index("--")
+        arguments, command = arguments[:cut], arguments[cut + 1 :]
     args = parser.parse_args(arguments)
+    args.command = command
     assert module is not None
     try:
         return int(module.run(args))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..client import Client, Lease
+from ..errors import UsageError
+
+HELP = "ask the daemon to keep a target or a configuration while a command runs"
+TAKES_COMMAND = True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CLOCKS) [options] [-- CMD ...]"
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a TorchScript file")
+    parser.add_argument("--input", action="append", default=[], metavar="SHAPE[:DTYPE]", help="such as 1x3x224x224; repeatable")
+    parser.add_argument("--target", help="latency_ms=50, energy_mj=400, power_mw=15000, min-energy or min-edp")
+    parser.add_argument("--fps", type=float, help="frames per second the application will run")
+    parser.add_argument("--confidence", type=float, help="probability with which the target must be met, such as 0.95")
+    parser.add_argument("--config", metavar="CPU_KHZ,GPU_HZ,EMC_HZ", help="these clocks instead of a model and target")
+    parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
+    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
+    parser.add_argument("--json", action="store_true", help="print the lease as JSON, on one line")
+
+
+def run(args: argparse.Namespace) -> int:
+    model, command = args.model, args.command
+    if (model is None) == (args.config is None):
+        raise UsageError("expected either a MODEL with --target, or --config")
+    if model is not None and (args.target is None or not args.input):
+        raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+    name = Path(command[0]).name if command else "jetdvfs hold"
+    with Client(args.socket) as client:
+        network = client.load(model, args.input) if model is not None else None
+        lease = client.hold(
+            network,
+            args.target,
+            configuration=None if args.config is None else _clocks(args.config),
+            fps=args.fps,
+            confidence=args.confidence,
+            reason=args.reason,
+            app=name,
+        )
+        with lease:
+            _show(lease, as_json=args.json)
+            return _run(command) if command else _wait()
+
+
+def _clocks(text: str) -> list[int]:
+    try:
+        clocks = [int(part) for part in text.split(",")]
+    except ValueError:
+        clocks = []
+    if len(clocks) != 3:
+        raise UsageError(
+            f"--config {text}: expected three numbers, CPU in kHz, GPU and EMC in Hz, as in 1190400,675750000,1600000000"
+        )
+    return clocks
+
+
+def _show(lease: Lease, *, as_json: bool) -> None:
+    applied: Mapping[str, Any] = lease.applied or {}
+    if as_json:
+        print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), flush=True)
+        return
+    if lease.plan is not None:
+        choice = lease.plan["choice"]
+        simulated = " (simulated profile)" if lease.plan["simulated"] else ""
+        figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
+        print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}")
+        print(lease.plan["why"])
+    clocks = applied["effective"]
+    print(
+        f"lease {lease.id}: CPU {clocks['cpu_khz'] / 1e3:.1f} MHz, GPU {clocks['gpu_hz'] / 1e6:.2f} MHz, "
+        f"EMC {clocks['emc_hz'] / 1e6:.1f} MHz in force",
+        flush=True,
+    )
+    if not applied["verified"]:
+        print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
+
+
+def _run(command: list[str]) -> int:
+    """Run the command and return its exit code, 128 + N where signal N ended it, as shells do."""
+    # An interrupt is the command's to handle; the lease must outlive it.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = subprocess.run(command, check=False, preexec_fn=lambda: signal.signal(signal.SIGINT, before))
+    except OSError as error:
+        raise UsageError(f"{command[0]}: {error.strerror}") from error
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def _wait() -> int:
+    """Wait for an interrupt or a request to end."""
+    print("held until interrupted", file=sys.stderr, flush=True)
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    return 0
