@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unprivileged worker: real children, real descriptors, and models that try something."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jetdvfs.daemon.errors import InputError
+from jetdvfs.daemon.model_file import ModelFile
+from jetdvfs.daemon.surfaces import register
+from jetdvfs.daemon.worker import Workers, WorkerSettings
+from jetdvfs.profiles import reference
+
+MODEL = Path(reference.__file__).with_name("squeezenet1_0.pt")
+IMAGE = [{"shape": [1, 3, 224, 224], "dtype": "float32"}]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def decompose(descriptor: int, settings: WorkerSettings | None = None) -> bytes:
+    async def job() -> bytes:
+        return await Workers(settings).decompose(descriptor, IMAGE, "squeezenet")
+
+    return asyncio.run(job())
+
+
+def refusal(descriptor: int) -> str:
+    with pytest.raises(InputError) as caught:
+        decompose(descriptor)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_model_is_read_through_its_descriptor() -> None:
+    with MODEL.open("rb") as file:
+        file.seek(77)
+        network = json.loads(decompose(file.fileno()))
+        assert file.tell() == 77
+    loaded = register(network)
+    assert loaded.name == "squeezenet"
+    assert loaded.info["kinds"]["conv2d"] == 26
+
+
+def test_a_pipe_is_refused() -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"PK")
+        assert "a pipe" in refusal(reading)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_what_is_no_regular_file_is_refused_by_name(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    device = os.open("/dev/zero", os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as sock:
+        assert "a directory" in refusal(folder)
+        assert "a character device" in refusal(device)
+        assert "a socket" in refusal(sock.fileno())
+    os.close(folder)
+    os.close(device)
+
+
+def test_a_descriptor_that_is_not_open_for_reading_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(MODEL.read_bytes())
+    with path.open("ab") as file:
+        assert "cannot be read" in refusal(file.fileno())
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\0" * 5000, MODEL.read_bytes()[:-400]])
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        refusal(file.fileno())
+
+
+def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+            return os.system, (f"touch {tmp_path}/called",)
+
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(MODEL) as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.infolist():
+            evil = entry.filename.endswith("/data.pkl")
+            target.writestr(entry.filename, pickle.dumps(Evil(), protocol=2) if evil else source.read(entry))
+    tmp_path.chmod(0o777)
+    with path.open("rb") as file:
+        assert "system" in refusal(file.fileno())
+    assert not (tmp_path / "called").exists()
+
+
+def test_a_reader_that_takes_too_long_is_ended() -> None:
+    with MODEL.open("rb") as file, pytest.raises(InputError, match=r"took more than 0\.02 s"):
+        decompose(file.fileno(), WorkerSettings(model_timeout_s=0.02))
+    assert not psutil.Process().children()
+
+
+def test_a_reader_that_is_killed_is_reported_and_the_next_one_works() -> None:
+    async def job() -> bytes:
+        workers = Workers(WorkerSettings(parallel=1))
+        with MODEL.open("rb") as file:
+            first = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
+            while not (children := psutil.Process().children()):
+                await asyncio.sleep(0.001)
+            children[0].kill()
+            with pytest.raises(InputError, match="ended by SIGKILL"):
+                await first
+            return await workers.decompose(file.fileno(), IMAGE, "x")
+
+    assert json.loads(asyncio.run(job()))["launches"]
+
+
+def test_a_client_that_goes_away_takes_its_reader_with_it() -> None:
+    async def job() -> None:
+        workers = Workers()
+        with MODEL.open("rb") as file:
+            task = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
+            while not psutil.Process().children():
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(job())
+    assert not psutil.Process().children()
+
+
+def confined(program: str) -> str:
+    """What a program prints after it confined itself as a worker does."""
+    text = (
+        "import os, socket, sys; from jetdvfs.daemon.sandbox import Allowance, confine; "
+        "extra = os.dup(0); "
+        "confine('nobody', Allowance(memory_bytes=1 << 29, cpu_s=5), keep=()); " + program
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@needs_root
+def test_a_worker_is_nobody_and_cannot_become_anybody_else() -> None:
+    status = confined("print(open('/proc/self/status').read())")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert "0" not in fields["Uid"].split() + fields["Gid"].split() + fields.get("Groups", "").split()
+    assert fields["NoNewPrivs"].strip() == "1"
+    assert int(fields["CapPrm"], 16) == int(fields["CapEff"], 16) == 0
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "os.setuid(0)",
+        "os.fork()",
+        "os.write(os.memfd_create('file'), b'x')",
+        "bytearray(1 << 30)",
+        "open('/proc/1/environ').read()",
+        "[os.dup(0) for _ in range(100)]",
+        "os.kill(os.getppid(), 0)",
+    ],
+)
+def test_a_worker_may_not(attempt: str) -> None:
+    program = f"\ntry:\n    import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n    {attempt}\n    print('done')\n"
+    program += "except (OSError, MemoryError) as error:\n    print(type(error).__name__)"
+    assert confined(program) in ("PermissionError", "BlockingIOError", "OSError", "MemoryError")
+
+
+def test_a_worker_keeps_no_descriptor_it_was_not_given() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    assert confined("print(sorted(int(name) for name in os.listdir('/proc/self/fd')))") == "[0, 1, 2, 3]"
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(MODEL.read_bytes())
+    with path.open("rb") as handle:
+        file = ModelFile(handle.fileno())
+        os.truncate(path, 100)
+        file.seek(90)
+        assert len(file.read(50)) == 10
+        with pytest.raises(InputError, match="shrank"):
+            file.read(50)
+        with pytest.raises(InputError, match="shrank"):
+            file.check()
+
+
+def test_a_file_that_changed_while_it_was_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(MODEL.read_bytes())
+    with path.open("rb") as handle:
+        file = ModelFile(handle.fileno())
+        file.read(100)
+        with path.open("ab") as writer:
+            writer.write(b"more")
+        with pytest.raises(InputError, match="changed"):
+            file.check()
+
+
+def test_no_more_than_the_bound_is_read_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"x" * 1000)
+    with path.open("rb") as handle:
+        file = io.BufferedReader(ModelFile(handle.fileno(), read_bytes=600), buffer_size=100)
+        with pytest.raises(InputError, match="would have to be read"):
+            file.read()
