@@ -8,7 +8,7 @@ the whole grid once. A network is then either a timeline of host and GPU or, as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, get_args
 
@@ -19,15 +19,13 @@ from . import timeline
 from .errors import CostModelError
 from .features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
 from .grid import FrequencyGrid
-from .network import KernelInvocation, Network
+from .host import HostModel, issue_key
+from .network import Call, KernelInvocation, Network
 from .roofline import Chip, bound_ms
 from .surface import Surface, UnmodelledKind
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
-
-ONCE = "inference"
-"""The name under which a host model keeps what an inference costs the host once, whatever it calls."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, give or take a factor of two (one standard
 # deviation), and to hold the GPU for at least this many of its cycles.
@@ -63,33 +61,6 @@ class KernelModel:
     time_sigma: float
     power_sigma: float
     dtypes: tuple[str, ...] = ("float32",)
-
-
-@dataclass(frozen=True)
-class HostModel:
-    """What a call costs the host: ``a + b / cpu_mhz + c / emc_mhz`` microseconds.
-
-    Attributes:
-        calls: (a, b, c) by call name: a kernel's kind, a host-only call's name, or ``"inference"`` for what is paid once.
-        default: (a, b, c) of every other call.
-    """
-
-    calls: Mapping[str, tuple[float, float, float]]
-    default: tuple[float, float, float]
-
-    def issue_us(self, names: Iterable[str], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Issue time of each call in microseconds, shape ``(calls, n_cpu, n_emc)``."""
-        table = np.array([self.calls.get(name, self.default) for name in names], np.float64).reshape(-1, 3)
-        a, b, c = table.T[:, :, None, None]
-        issue: NDArray[np.float64] = a + b / np.float64(cpu_mhz)[:, None] + c / np.float64(emc_mhz)[None, :]
-        return issue
-
-    def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What an inference costs once, in microseconds, shape ``(n_cpu, n_emc)``; nothing if the model does not say."""
-        if ONCE not in self.calls:
-            return np.zeros((len(cpu_mhz), len(emc_mhz)))
-        once: NDArray[np.float64] = self.issue_us([ONCE], cpu_mhz, emc_mhz)[0]
-        return once
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,11 +215,17 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> S
 
 def _host_times_ms(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Host time up to each launch and to the end, ``(launches + 1, n_cpu, n_emc)``; what is paid once, ``(n_cpu, n_emc)``."""
-    names = [call.kind if isinstance(call, KernelInvocation) else call.name for call in network.calls]
-    position = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    different: dict[tuple[str, int], int] = {}
+    calls: list[Call] = []
+    order = []
+    for call in network.calls:
+        key = issue_key(call)
+        if key not in different:
+            different[key] = len(calls)
+            calls.append(call)
+        order.append(different[key])
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
-    issue_ms = cost.host.issue_us(position, cpu_mhz, emc_mhz) / 1e3
-    elapsed_ms = np.cumsum(issue_ms[[position[name] for name in names]], axis=0)
+    elapsed_ms = np.cumsum(cost.host.issue_us(calls, cpu_mhz, emc_mhz)[order] / 1e3, axis=0)
     issued = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
     return elapsed_ms[[*issued, -1]], cost.host.once_us(cpu_mhz, emc_mhz) / 1e3
 

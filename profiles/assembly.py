@@ -165,25 +165,33 @@ def left_out_uncertainty(
         {kind: _deviation(parts, getattr(trained[kind], target).sigma) for kind, parts in residuals[target].items()}
         for target in ("time", "power")
     )
-    spread: dict[str, list[float]] = {"latency": [], "energy": []}
-    errors = []
+    compared = []
     for cost, network, item in predicted:
         kernels = {kind: replace(model, time_sigma=time[kind], power_sigma=power[kind]) for kind, model in cost.kernels.items()}
-        surface_ = surface(network, replace(cost, kernels=kernels))
-        errors.append(compare(surface_, item))
-        for name, measured, expected, sigma in (
-            ("latency", item.latency_ms, surface_.latency_ms, surface_.latency_sigma),
-            ("energy", item.energy_mj, surface_.energy_mj, surface_.energy_sigma),
-        ):
-            log_ratio = np.log(measured / expected.ravel()[item.index])
-            spread[name] += list(log_ratio**2 - sigma.ravel()[item.index] ** 2)
-    return Uncertainty(
-        time,
-        power,
-        latency=max(float(np.mean(spread["latency"])), _LEAST_SIGMA**2) ** 0.5,
-        energy=max(float(np.mean(spread["energy"])), _LEAST_SIGMA**2) ** 0.5,
-        errors=tuple(errors),
-    )
+        compared.append((surface(network, replace(cost, kernels=kernels)), item))
+    latency = _common([(item.latency_ms, seen.latency_ms, seen.latency_sigma, item.index) for seen, item in compared])
+    energy = _common([(item.energy_mj, seen.energy_mj, seen.energy_sigma, item.index) for seen, item in compared])
+    errors = [
+        compare(
+            replace(
+                seen,
+                latency_sigma=np.hypot(seen.latency_sigma, latency),
+                energy_sigma=np.hypot(seen.energy_sigma, energy),
+            ),
+            item,
+        )
+        for seen, item in compared
+    ]
+    return Uncertainty(time, power, latency, energy, tuple(errors))
+
+
+def _common(parts: Sequence[tuple[NDArray[np.float64], ...]]) -> float:
+    """What (measured, predicted surface, its kernels' sigma, flat index) show of an error beyond the kernels' own."""
+    beyond = [
+        np.log(measured / predicted.ravel()[index]) ** 2 - sigma.ravel()[index] ** 2
+        for measured, predicted, sigma, index in parts
+    ]
+    return float(np.sqrt(max(float(np.mean(np.concatenate(beyond))), _LEAST_SIGMA**2)))
 
 
 def whole_network(

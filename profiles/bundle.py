@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.cost import BoardCost, HostModel, KernelModel
+from ..kernels.cost import BoardCost, KernelModel
 from ..kernels.errors import KernelsError
 from ..kernels.features import feature_names
 from ..kernels.grid import FrequencyGrid
+from ..kernels.host import HostModel
 from .board import load_board
 from .errors import BundleError, ProfilesError
 from .manifest import Manifest, not_negative
@@ -269,16 +270,17 @@ def _board_arrays(data: bytes, grid: FrequencyGrid) -> tuple[NDArray[np.float32]
 
 
 def _host_json(host: HostModel) -> dict[str, Any]:
-    return {"default": list(host.default), "calls": {name: list(value) for name, value in sorted(host.calls.items())}}
+    calls = {name: list(value) for name, value in sorted(host.calls.items())}
+    return {"default": list(host.default), "per_tensor": list(host.per_tensor), "calls": calls}
 
 
 def _host_model(data: bytes) -> HostModel:
     try:
         raw = json.loads(data)
         calls = {str(name): _coefficients(value) for name, value in raw["calls"].items()}
-        return HostModel(calls, _coefficients(raw["default"]))
+        return HostModel(calls, _coefficients(raw["default"]), _coefficients(raw["per_tensor"]))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise BundleError(f"{HOST}: expected coefficients a, b, c by call name and a default ({error})") from error
+        raise BundleError(f"{HOST}: expected coefficients a, b, c by call name, by tensor and a default ({error})") from error
 
 
 def _coefficients(value: Sequence[float]) -> tuple[float, float, float]:

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.grid import FrequencyConfiguration
+from ..kernels.host import issue_key
 from ..kernels.network import Call, HostOp, KernelInvocation, Network
 from .board import BoardDescription
 from .errors import MeasurementError
-from .measurements import TABLES, Measurements, Rows, arrays_of, rows_of
+from .measurements import TABLES, Measurements, Rows, arrays_of, call_json, rows_of
 from .meters import Meter
 
 Progress = Callable[[int, int, str], None]
@@ -30,6 +31,7 @@ Progress = Callable[[int, int, str], None]
 
 Tables: TypeAlias = dict[str, Rows]
 
+_CALLS_OF_A_NAME = 16
 _BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
 _LEAST_BUSY = 0.1  # below this share of GPU time in the measured interval, power above idle drowns in the sensor's resolution
 _SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less than their own variation
@@ -81,7 +83,7 @@ class Campaign:
         size: how much.
         seed: what random choices follow from.
         invocations: the kernels; the first ``network_kernels`` are those of networks.
-        calls: one call of each name whose issue time is measured.
+        calls: the calls whose issue time is measured, some of each name.
         networks: the networks, measured as a whole to see what their kernels' models do not say.
         units: the steps, in order.
     """
@@ -91,7 +93,7 @@ class Campaign:
     size: CampaignSize
     seed: int
     invocations: tuple[KernelInvocation, ...]
-    calls: Mapping[str, Call]
+    calls: tuple[Call, ...]
     networks: tuple[Network, ...]
     units: tuple[Unit, ...]
 
@@ -101,13 +103,9 @@ class Campaign:
         about = [self.board.name, self.silicon_version, self.seed]
         about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
+        about += [call_json(call) for call in self.calls]
         about += [network.digest for network in self.networks]
-        return hashlib.sha256(json.dumps([about, sorted(self.calls)]).encode()).hexdigest()[:24]
-
-
-def call_name(call: Call) -> str:
-    """The name under which a call's issue time is kept: a launch's kind or a host-only call's name."""
-    return call.name if isinstance(call, HostOp) else call.kind
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
 
 
 def plan_campaign(
@@ -134,9 +132,7 @@ def plan_campaign(
     unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
     of_networks = list(unique.values())
     drawn = [kernel for kind in kinds for kernel in random_kernels(kind, size.kernels_of(kind))]
-    calls: dict[str, Call] = {}
-    for call in sorted((call for network in networks for call in network.calls), key=_work):
-        calls.setdefault(call_name(call), call)
+    calls = _some_of_each_name([call for network in networks for call in network.calls], np.random.default_rng([seed, 4]))
     order = np.random.default_rng([seed, 1]).permutation(len(drawn)) + len(of_networks)
     units: list[Unit] = []
     for position, node in enumerate(size.nodes):
@@ -147,7 +143,7 @@ def plan_campaign(
         for kind in ("kernel_ms", "kernel_mw"):
             units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
             units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
-    return Campaign(board, silicon_version, size, seed, (*of_networks, *drawn), calls, tuple(networks), tuple(units))
+    return Campaign(board, silicon_version, size, seed, (*of_networks, *drawn), tuple(calls), tuple(networks), tuple(units))
 
 
 def run_campaign(
@@ -196,7 +192,7 @@ def run_campaign(
         temperature_c=0.0,
         rails=campaign.board.energy_rails,
         invocations=campaign.invocations,
-        call_names=tuple(campaign.calls),
+        calls=campaign.calls,
         network_names=tuple(network.name for network in campaign.networks),
         tables={name: Rows.joined(parts) for name, parts in tables.items()},
     )
@@ -234,10 +230,9 @@ def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.ran
 
 def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     parts = []
-    calls = list(campaign.calls.values())
     for what in unit.what:
         flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-        burst_ms = meter.host_time_ms([calls[what]] * _BURST, configurations)
+        burst_ms = meter.host_time_ms([campaign.calls[what]] * _BURST, configurations)
         parts.append(_rows(what, unit.node, flat, np.asarray(burst_ms) * 1e3 / _BURST))
     return {"host_us": Rows.joined(parts)}
 
@@ -315,6 +310,16 @@ def _kept_rows(path: Path) -> dict[str, Rows] | None:
 
 def _work(call: Call) -> int:
     return 0 if isinstance(call, HostOp) else call.flops + call.bytes
+
+
+def _some_of_each_name(calls: Sequence[Call], rng: np.random.Generator) -> list[Call]:
+    """A few different calls of each name, common ones the likelier: their mean is that of the networks."""
+    names: dict[str, list[Call]] = {}
+    for index in rng.permutation(len(calls)):
+        same = names.setdefault(issue_key(calls[index])[0], [])
+        if len(same) < _CALLS_OF_A_NAME and calls[index] not in same:
+            same.append(calls[index])
+    return [call for name in sorted(names) for call in names[name]]
 
 
 def _parts(what: Sequence[int] | NDArray[np.int64], length: int = 64) -> Iterator[tuple[int, ...]]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..kernels.cost import METHODS, BoardCost, Method, surface
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.network import Network
 from ..kernels.surface import Surface
+from .errors import BundleError
 from .meters import Meter
 
 
@@ -53,7 +54,20 @@ class NetworkError:
     energy_covered: float
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> NetworkError:
+        """Read the JSON form.
+
+        Raises:
+            BundleError: a member is missing, unknown or no such figure.
+        """
+        try:
+            kinds = {field.name: str if field.type == "str" else int if field.type == "int" else float for field in fields(cls)}
+            return cls(**{name: kinds[name](value) for name, value in data.items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BundleError(f"recorded evaluation: {error!r}") from error
 
 
 def measure_network(
@@ -98,29 +112,27 @@ def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:
     names = ("latency_percent", "energy_percent", "latency_covered", "energy_covered")
     methods = dict.fromkeys(error.method for error in errors)
     return {
-        method: {name: float(np.mean([getattr(error, name) for error in errors if error.method == method])) for name in names}
+        method: {
+            name: round(float(np.mean([getattr(error, name) for error in errors if error.method == method])), 4)
+            for name in names
+        }
         for method in methods
     }
 
 
 def table(errors: Sequence[NetworkError]) -> str:
-    """A table for people: one line per network, both methods side by side, means below."""
+    """A table for people: one line per network, the methods side by side, means below; boards of one network are averaged."""
     methods = list(dict.fromkeys(error.method for error in errors))
     networks = list(dict.fromkeys(error.network for error in errors))
-    by_key: Mapping[tuple[str, str], NetworkError] = {(error.network, error.method): error for error in errors}
-    head = f"{'':24}" + "".join(f"{method:>24}{'':8}" for method in methods)
-    lines = [head.rstrip(), f"{'network':24}" + "".join(f"{'latency':>14}{'energy':>14}    " for _ in methods).rstrip()]
-    for network in networks:
-        cells = "".join(
-            f"{by_key[network, method].latency_percent:>13.1f}%{by_key[network, method].energy_percent:>13.1f}%    "
-            for method in methods
-        )
-        lines.append(f"{network:24}{cells}".rstrip())
-    means = summary(errors)
-    cells = "".join(
-        f"{means[method]['latency_percent']:>13.1f}%{means[method]['energy_percent']:>13.1f}%    " for method in methods
-    )
-    return "\n".join([*lines, f"{'mean':24}{cells}".rstrip()])
+    lines = [
+        (" " * 24 + "".join(f"{method:^28}    " for method in methods)).rstrip(),
+        f"{'network':24}" + "".join(f"{'latency':>14}{'energy':>14}    " for _ in methods).rstrip(),
+    ]
+    for name in [*networks, "mean"]:
+        means = summary([error for error in errors if name in (error.network, "mean")])
+        cells = (f"{means[m]['latency_percent']:>13.1f}%{means[m]['energy_percent']:>13.1f}%    " for m in methods)
+        lines.append(f"{name:24}{''.join(cells)}".rstrip())
+    return "\n".join(lines)
 
 
 def _configuration(grid: FrequencyGrid, index: int) -> FrequencyConfiguration:

@@ -8,45 +8,52 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.cost import HostModel
 from ..kernels.grid import FrequencyGrid
+from ..kernels.host import Coefficients, HostModel, issue_key
 from .errors import MeasurementError
 from .measurements import Measurements, Rows
 
-Coefficients = tuple[float, float, float]
-
 
 def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:
-    """Per call name, issue time in us as ``a + b / cpu_mhz + c / emc_mhz``; the default is the median call's.
+    """Issue times by call name and per tensor gathered; the default is the median name's.
 
     Raises:
         MeasurementError: no issue time was measured.
     """
     rows = measurements.tables["host_us"]
-    calls = {}
-    for what, name in enumerate(measurements.call_names):
-        mine = rows.where(rows.what == what)
-        if len(mine):
-            calls[name] = fit_issue_time(mine, grid)
-    if not calls:
+    if not len(rows):
         raise MeasurementError("host model: no issue times were measured")
+    keys = [issue_key(call) for call in measurements.calls]
+    name_of_row = np.array([keys[what][0] for what in rows.what])
+    tensors_of_row = np.array([keys[what][1] for what in rows.what])
+    calls: dict[str, Coefficients] = {}
+    per_tensor: Coefficients = (0.0, 0.0, 0.0)
+    for name in sorted(set(name_of_row)):
+        mine = name_of_row == name
+        tensors = tensors_of_row[mine]
+        calls[name], of_tensors = fit_issue_time(rows.where(mine), tensors, grid)
+        if len(set(tensors)) > 1:
+            per_tensor = of_tensors
     middle = np.median(list(calls.values()), axis=0)
-    return HostModel(calls, (float(middle[0]), float(middle[1]), float(middle[2])))
+    return HostModel(calls, (float(middle[0]), float(middle[1]), float(middle[2])), per_tensor)
 
 
-def fit_issue_time(rows: Rows, grid: FrequencyGrid) -> Coefficients:
-    """Least squares of relative errors with no negative coefficient: of all subsets of terms, the best that has none."""
+def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
+    """Least squares of relative errors with no negative coefficient: (a, b, c) of a call and of each tensor it gathers."""
     cpu_mhz, _, emc_mhz = clocks_mhz(rows.configuration, grid)
-    terms = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / emc_mhz], axis=1) / rows.value[:, None]
-    best, least = np.zeros(3), np.inf
-    for size in (1, 2, 3):
-        for chosen in combinations(range(3), size):
-            solution, *_ = np.linalg.lstsq(terms[:, chosen], np.ones(len(rows)), rcond=None)
-            loss = float(np.square(terms[:, chosen] @ solution - 1).sum())
+    clocks = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / emc_mhz], axis=1) / rows.value[:, None]
+    terms = np.concatenate([clocks, clocks * tensors[:, None]], axis=1) if len(set(tensors)) > 1 else clocks
+    gram, right = terms.T @ terms, terms.sum(axis=0)
+    best, least = np.zeros(6), np.inf
+    for size in range(1, terms.shape[1] + 1):  # few terms: of all subsets whose solution is not negative, the best
+        for chosen in map(list, combinations(range(terms.shape[1]), size)):
+            solution = np.linalg.lstsq(gram[np.ix_(chosen, chosen)], right[chosen], rcond=None)[0]
+            loss = float(-right[chosen] @ solution)
             if (solution >= 0).all() and loss < least:
-                least, best = loss, np.zeros(3)
-                best[list(chosen)] = solution
-    return (float(best[0]), float(best[1]), float(best[2]))
+                least, best = loss, np.zeros(6)
+                best[chosen] = solution
+    a, b, c, *of_tensor = (float(value) for value in best)
+    return (a, b, c), (of_tensor[0], of_tensor[1], of_tensor[2])
 
 
 def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.errors import KernelsError
-from ..kernels.network import KernelInvocation
+from ..kernels.network import Call, HostOp, KernelInvocation
 from .errors import MeasurementError
 
 
@@ -55,7 +55,7 @@ TABLES: Mapping[str, str] = {
     "kernel_ms": "GPU time of invocations[what], ms",
     "kernel_mw": "power of the GPU-side rails above idle while invocations[what] runs, mW",
     "gap_us": "pause of the GPU between two launches of invocations[what] that follow back to back, us",
-    "host_us": "time the host takes to issue one call of call_names[what], us",
+    "host_us": "time the host takes to issue one call of calls[what], us",
     "host_active_mw": "power of the CPU rail above idle while the host issues work, mW (what: 0)",
     "idle_mw": "power of all energy rails when nothing runs, mW (what: 0)",
     "network_ms": "latency of network_names[what], ms",
@@ -73,7 +73,7 @@ class Measurements:
         temperature_c: die temperature while measuring.
         rails: the energy rails.
         invocations: the kernels that were measured.
-        call_names: the calls whose issue time was measured.
+        calls: the calls whose issue time was measured.
         network_names: the networks that were measured as a whole.
         tables: one :class:`Rows` for each name in :data:`TABLES`.
     """
@@ -83,7 +83,7 @@ class Measurements:
     temperature_c: float
     rails: tuple[str, ...]
     invocations: tuple[KernelInvocation, ...]
-    call_names: tuple[str, ...]
+    calls: tuple[Call, ...]
     network_names: tuple[str, ...]
     tables: Mapping[str, Rows]
 
@@ -98,7 +98,7 @@ class Measurements:
             "silicon_version": self.silicon_version,
             "temperature_c": self.temperature_c,
             "rails": self.rails,
-            "call_names": self.call_names,
+            "calls": [call_json(call) for call in self.calls],
             "network_names": self.network_names,
             "invocations": [invocation.to_json() for invocation in self.invocations],
         }
@@ -124,7 +124,7 @@ class Measurements:
                 temperature_c=float(about["temperature_c"]),
                 rails=tuple(about["rails"]),
                 invocations=tuple(KernelInvocation.from_json(item) for item in about["invocations"]),
-                call_names=tuple(about["call_names"]),
+                calls=tuple(_call(item) for item in about["calls"]),
                 network_names=tuple(about["network_names"]),
                 tables=tables,
             )
@@ -141,3 +141,12 @@ def rows_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
     """The tables among the named arrays of an npz file."""
     names = [key.removesuffix(".value") for key in arrays if key.endswith(".value")]
     return {name: Rows(*(arrays[f"{name}.{column}"] for column in COLUMNS)) for name in names}
+
+
+def call_json(call: Call) -> dict[str, Any]:
+    """A call as JSON."""
+    return {"name": call.name, "scope": call.scope} if isinstance(call, HostOp) else call.to_json()
+
+
+def _call(data: Mapping[str, Any]) -> Call:
+    return HostOp(str(data["name"]), str(data["scope"])) if "name" in data else KernelInvocation.from_json(data)

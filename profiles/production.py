@@ -37,6 +37,10 @@ KINDS: tuple[str, ...] = (*MODELLED_KINDS, ELEMENTWISE)
 EVALUATION_NODE = 12
 """The simulated board that no bundle is trained on."""
 
+UNSEEN_BOARD = "unseen_board"
+UNSEEN_NETWORK = "unseen_board_and_network"
+"""The two evaluations that a manifest keeps."""
+
 FULL = CampaignSize(
     nodes=tuple(range(10)),
     random_kernels={"conv2d": 4000, "matmul": 1200, ELEMENTWISE: 0},
@@ -144,11 +148,13 @@ def evaluate_simulated(
 
 
 def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) -> dict[str, Any]:
-    """What a manifest keeps of its evaluation."""
+    """What a manifest keeps of its evaluation: a board left out, and networks left out as well."""
     return {
-        "unseen_board": {"node": EVALUATION_NODE, "configurations": errors[0].configurations, **summary(errors)},
-        "unseen_board_and_networks": summary(uncertainty.errors),
-        "networks": [error.to_json() for error in errors],
+        UNSEEN_BOARD: {"node": EVALUATION_NODE, "mean": summary(errors), "networks": [error.to_json() for error in errors]},
+        UNSEEN_NETWORK: {
+            "mean": summary(uncertainty.errors),
+            "networks": [error.to_json() for error in uncertainty.errors],
+        },
     }
 
 

@@ -104,7 +104,7 @@ def test_another_campaign_in_the_same_folder_is_measured_anew(tmp_path: Path) ->
 def test_measurements_survive_a_file(measurements: Measurements, tmp_path: Path) -> None:
     measurements.save(tmp_path / "m.npz")
     loaded = Measurements.load(tmp_path / "m.npz")
-    assert loaded.invocations == measurements.invocations and loaded.call_names == measurements.call_names
+    assert loaded.invocations == measurements.invocations and loaded.calls == measurements.calls
     assert all(same(loaded.tables[name], measurements.tables[name]) for name in measurements.tables)
     (tmp_path / "m.npz").write_bytes((tmp_path / "m.npz").read_bytes()[:500])
     with pytest.raises(MeasurementError, match=r"m\.npz"):
@@ -124,7 +124,7 @@ def test_host_costs_and_idle_power_are_recovered(measurements: Measurements) -> 
     mean = np.mean([SyntheticMeter(node).factor for node in SIZE.nodes])
     assert set(host.calls) == {"relu", "add", "view"}
     cpu_mhz, _, emc_mhz = BOARD.grid.levels_mhz()
-    fitted = host.issue_us(["add"], cpu_mhz, emc_mhz)[0]
+    fitted = host.issue_us([pointwise("add", 7)], cpu_mhz, emc_mhz)[0]
     expected = mean * 20 * (0.1 + 0.7 * 2265.6 / cpu_mhz[:, None] + 0.2 * 2133 / emc_mhz)
     assert np.abs(fitted / expected - 1).max() < 0.01
     idle = fit_idle_mw(measurements.tables["idle_mw"], BOARD.grid)

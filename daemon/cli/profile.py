@@ -20,6 +20,7 @@ from ...profiles.bundle import (
     resolve_bundle,
 )
 from ...profiles.errors import BundleError, ProfilesError
+from ...profiles.manifest import Manifest
 from ..errors import InputError, UsageError
 
 HELP = "measure, train, evaluate and inspect profiles"
@@ -61,6 +62,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     evaluate.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
     evaluate.add_argument("--configs", type=int, default=100, help="random configurations per network (default 100)")
     evaluate.add_argument("--node", type=int, help="number of the simulated board (default: one that no profile is trained on)")
+    evaluate.add_argument(
+        "--networks-left-out",
+        action="store_true",
+        help="show what training recorded instead: each network predicted by models trained without it and without its board",
+    )
     evaluate.add_argument("--seed", type=int, default=0)
 
 
@@ -107,14 +113,12 @@ def _show(args: argparse.Namespace) -> int:
     )
     for kind, entry in manifest.kinds.items():
         print(f"    {kind:20} time {entry.time_sigma:6.1%}  power {entry.power_sigma:6.1%}  {entry.samples:8} samples")
-    for name, means in manifest.evaluation.items():
-        if isinstance(means, dict) and "timeline" in means:
-            figures = (
-                f"{method} {means[method]['latency_percent']:.1f}% / {means[method]['energy_percent']:.1f}%"
-                for method in means
-                if isinstance(means[method], dict)
-            )
-            print(f"  {name.replace('_', ' ')}: mean error of latency / energy: {', '.join(figures)}")
+    for name, record in manifest.evaluation.items():
+        means = ", ".join(
+            f"{method} {mean['latency_percent']:.1f}% / {mean['energy_percent']:.1f}%"
+            for method, mean in record["mean"].items()
+        )
+        print(f"  mean error    {name.replace('_', ' ')}, latency / energy: {means}")
     return 0
 
 
@@ -169,6 +173,8 @@ def _evaluate(args: argparse.Namespace) -> int:
         raise BundleError(
             f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to compare it with"
         )
+    if args.networks_left_out:
+        return _evaluate_left_out(args, bundle.manifest)
     node = production.EVALUATION_NODE if args.node is None else args.node
     networks = [reference_network(name) for name in reference_names()]
     errors = production.evaluate_simulated(bundle, networks, node, configurations=args.configs, seed=args.seed)
@@ -181,6 +187,24 @@ def _evaluate(args: argparse.Namespace) -> int:
         return 0
     seen = "one it was trained on" if node in bundle.manifest.nodes else "not trained on"
     print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {node}, {seen}")
+    print(evaluation.table(errors))
+    return 0
+
+
+def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
+    from ...profiles import evaluation
+    from ...profiles.production import UNSEEN_NETWORK
+
+    record = manifest.evaluation.get(UNSEEN_NETWORK, {})
+    errors = [evaluation.NetworkError.from_json(item) for item in record.get("networks", ())]
+    if not errors:
+        raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
+    if args.json:
+        print(
+            json.dumps({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record}, indent=1)
+        )
+        return 0
+    print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
     print(evaluation.table(errors))
     return 0
 
