@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripted misbehaviour of a simulated board: what real boards were seen to do, on demand."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import TwinError
+
+CLOCKS = ("cpu", "gpu", "emc")
+
+
+@dataclass
+class _Refusal:
+    number: int
+    access: str
+    left: int | None
+
+
+@dataclass
+class Faults:
+    """What goes wrong at present. Paths are the tree's own, with links followed.
+
+    Attributes:
+        stuck: clocks (``cpu``, ``gpu``, ``emc``) that take requests and do not move, or run at a rate of their own.
+        silent_rails: power rails whose current reads zero.
+    """
+
+    stuck: dict[str, int | None] = field(default_factory=dict)
+    silent_rails: set[str] = field(default_factory=set)
+    _refusals: dict[str, _Refusal] = field(default_factory=dict)
+    _vanished: set[str] = field(default_factory=set)
+    _slow: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def refuse(self, path: str, number: int = errno.EINVAL, *, access: str = "write", times: int | None = None) -> None:
+        """Let every (or the next ``times``) ``write`` or ``read`` of a file fail."""
+        with self._lock:
+            self._refusals[path] = _Refusal(number, access, times)
+
+    def vanish(self, path: str) -> None:
+        """Let a file, or a directory with all it holds, be gone."""
+        self._vanished.add(path)
+
+    def slow_down(self, path: str, seconds: float) -> None:
+        """Let reads of a file hang for some time."""
+        self._slow[path] = seconds
+
+    def stick(self, clock: str, rate: int | None = None) -> None:
+        """Let a clock stay where it is, or run at ``rate`` (kHz for the CPU, Hz for the others) whatever is asked."""
+        if clock not in CLOCKS:
+            raise TwinError(f"fault: no clock {clock!r}; valid: {', '.join(CLOCKS)}")
+        self.stuck[clock] = rate
+
+    def silence(self, rail: str) -> None:
+        """Let a rail's current read zero."""
+        self.silent_rails.add(rail)
+
+    def clear(self) -> None:
+        """Let everything work again."""
+        with self._lock:
+            for collection in (self.stuck, self.silent_rails, self._refusals, self._vanished, self._slow):
+                collection.clear()
+
+    def check(self, path: str, access: str) -> None:
+        """Raise what a scripted refusal says."""
+        with self._lock:
+            refusal = self._refusals.get(path)
+            if refusal is None or refusal.access != access:
+                return
+            if refusal.left is not None:
+                refusal.left -= 1
+                if refusal.left <= 0:
+                    del self._refusals[path]
+        raise OSError(refusal.number, os.strerror(refusal.number), path)
+
+    def vanished(self, path: str) -> bool:
+        return bool(self._vanished) and any(path == gone or path.startswith(f"{gone}/") for gone in tuple(self._vanished))
+
+    def hold_up(self, path: str) -> float:
+        return self._slow.get(path, 0.0)
+
+    def script(self, request: Mapping[str, Any]) -> None:
+        """One fault as JSON: ``{"kind": "refuse", "path": ..., "errno": "EINVAL", "access": "write", "times": null}``,
+        ``{"kind": "vanish", "path": ...}``, ``{"kind": "slow", "path": ..., "seconds": 2}``,
+        ``{"kind": "stuck", "clock": "gpu", "rate": null}``, ``{"kind": "silent", "rail": "GPU"}``, ``{"kind": "clear"}``.
+
+        Raises:
+            TwinError: it is none of these.
+        """
+        try:
+            match request.get("kind"):
+                case "refuse":
+                    number = getattr(errno, str(request.get("errno", "EINVAL")))
+                    times = request.get("times")
+                    access = str(request.get("access", "write"))
+                    self.refuse(str(request["path"]), int(number), access=access, times=None if times is None else int(times))
+                case "vanish":
+                    self.vanish(str(request["path"]))
+                case "slow":
+                    self.slow_down(str(request["path"]), float(request["seconds"]))
+                case "stuck":
+                    rate = request.get("rate")
+                    self.stick(str(request["clock"]), None if rate is None else int(rate))
+                case "silent":
+                    self.silence(str(request["rail"]))
+                case "clear":
+                    self.clear()
+                case kind:
+                    raise TwinError(f"fault: kind {kind!r}; valid: refuse, vanish, slow, stuck, silent, clear")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TwinError(f"fault {dict(request)!r:.120}: {error!r}") from error

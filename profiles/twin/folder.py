@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated board's files as a plain folder, where FUSE cannot be had.
+
+A thread learns of writes by inotify, hands them to the board and puts every file to what the board says. A plain folder
+cannot refuse: who writes a value that the kernel would refuse sees no error, only the old value again, and one line here.
+Nor can it tell where a value ends that was written over a longer one without a newline and without truncating.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import posixpath
+import select
+import shutil
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import TwinError
+from .tree import Tree
+
+_MARK = ".jetdvfs-twin"
+_REFRESH_S = 0.05
+_IN_MODIFY, _IN_CLOSE_WRITE = 0x2, 0x8
+_EVENT = struct.Struct("iIII")
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class FolderMirror:
+    """A tree as files of a folder, kept up to date until :meth:`close`.
+
+    Args:
+        tree: what to serve.
+        folder: an empty directory, or one to be made, or one that a twin has left behind.
+        report: told of every write that should have been refused.
+
+    Raises:
+        TwinError: the directory holds something else, or cannot be watched.
+    """
+
+    def __init__(self, tree: Tree, folder: Path, report: Callable[[str], None] = _report) -> None:
+        self._tree = tree
+        self._folder = folder
+        self._report = report
+        self._shown: dict[str, bytes] = {}
+        self._links: set[str] = set()
+        self._claim()
+        self._watcher = _Watcher()
+        self._refresh()
+        self._stop, self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._follow, name="twin-folder", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and leave the directory empty."""
+        os.write(self._wake, b"x")
+        self._thread.join()
+        self._watcher.close()
+        os.close(self._stop)
+        os.close(self._wake)
+        self._empty()
+        (self._folder / _MARK).unlink(missing_ok=True)
+
+    def _claim(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        mark = self._folder / _MARK
+        if mark.exists():
+            self._empty()
+        elif any(self._folder.iterdir()):
+            raise TwinError(f"{self._folder} is not empty; a simulated board needs a directory of its own")
+        mark.touch()
+
+    def _empty(self) -> None:
+        for entry in self._folder.iterdir():
+            if entry.name == _MARK:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+    def _place(self, path: str) -> Path:
+        return self._folder / path.lstrip("/")
+
+    def _follow(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._stop, self._watcher.descriptor], [], [], _REFRESH_S)
+            if self._stop in ready:
+                return
+            if self._watcher.descriptor in ready:
+                for path, closed in self._watcher.events().items():
+                    self._take(path, closed)
+            self._refresh()
+
+    def _take(self, path: str, closed: bool) -> None:
+        """Somebody (perhaps this thread) has changed a file."""
+        shown = self._shown.get(path)
+        try:
+            content = self._place(path).read_bytes()
+        except OSError:
+            return
+        if shown is None or content == shown:
+            return
+        if not content:
+            # Truncated, and about to be written; or closed like that, which writes nothing.
+            if closed:
+                self._put(path, shown)
+            return
+        try:
+            self._tree.write(path, content.split(b"\n", 1)[0])
+        except OSError as error:
+            self._report(f"refused: {path}: {content[:40]!r} ({error.strerror}); a plain folder could not say so to the writer")
+            self._put(path, shown)
+        else:
+            self._shown[path] = content
+
+    def _refresh(self) -> None:
+        """Let every file show what the board says."""
+        present: set[str] = set()
+        for path, attribute in self._tree.files():
+            if attribute.read is None:
+                continue
+            present.add(path)
+            if attribute.fixed and path in self._shown:
+                continue
+            with contextlib.suppress(OSError):
+                content = self._tree.read(path, wait=False)
+                if self._shown.get(path) != content and not self._is_touched(path):
+                    self._put(path, content)
+        links = dict(self._tree.links())
+        for gone in [*(self._shown.keys() - present), *(self._links - links.keys())]:
+            self._place(gone).unlink(missing_ok=True)
+            self._shown.pop(gone, None)
+        for path, link in links.items():
+            if path not in self._links:
+                self._make_folder(posixpath.dirname(path))
+                self._place(path).symlink_to(self._tree.link_text(path, link))
+        self._links = set(links)
+
+    def _is_touched(self, path: str) -> bool:
+        """Whether somebody has written to a file and the board has not been told yet."""
+        return path in self._shown and self._place(path).read_bytes() != self._shown[path]
+
+    def _put(self, path: str, content: bytes) -> None:
+        """Write a file in place, so that whoever has it open sees the new value, and never an empty file."""
+        new = path not in self._shown
+        if new:
+            self._make_folder(posixpath.dirname(path))
+        self._shown[path] = content
+        descriptor = os.open(self._place(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, content, 0)
+            os.ftruncate(descriptor, len(content))
+            if new:
+                node = self._tree.node(path)
+                os.fchmod(descriptor, getattr(node, "permissions", 0o444))
+        finally:
+            os.close(descriptor)
+
+    def _make_folder(self, path: str) -> None:
+        place = self._place(path)
+        if place.is_dir():
+            return
+        if path != "/":
+            self._make_folder(posixpath.dirname(path))
+        place.mkdir(exist_ok=True)
+        place.chmod(self._tree.directory_mode(path))
+        self._watcher.watch(place, path)
+
+
+class _Watcher:
+    """inotify on directories, through the C library."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.descriptor < 0:
+            raise TwinError(f"a plain folder cannot be watched here: inotify: {os.strerror(ctypes.get_errno())}")
+        self._watched: dict[int, str] = {}
+
+    def watch(self, place: Path, path: str) -> None:
+        watch = self._libc.inotify_add_watch(self.descriptor, os.fsencode(place), _IN_MODIFY | _IN_CLOSE_WRITE)
+        if watch < 0:
+            raise TwinError(f"{place} cannot be watched: inotify: {os.strerror(ctypes.get_errno())}")
+        self._watched[watch] = path
+
+    def events(self) -> dict[str, bool]:
+        """The files changed since the last call, in the order of their last change, and whether the writer has closed them."""
+        found: dict[str, bool] = {}
+        try:
+            data = os.read(self.descriptor, 1 << 16)
+        except BlockingIOError:
+            return found
+        while data:
+            watch, mask, _, length = _EVENT.unpack_from(data)
+            name = data[_EVENT.size : _EVENT.size + length].rstrip(b"\0").decode()
+            data = data[_EVENT.size + length :]
+            if watch in self._watched and name:
+                path = posixpath.join(self._watched[watch], name)
+                found.pop(path, None)
+                found[path] = bool(mask & _IN_CLOSE_WRITE)
+        return found
+
+    def close(self) -> None:
+        os.close(self.descriptor)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Governors: which clock the kernel would choose from how busy the unit was.
+
+Each is a function of a :class:`Demand`; rounding to a table and the limits are the device's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A unit since the governor last looked: how busy (0 to 1) at which clock, and the limits it has to stay in."""
+
+    load: float
+    current: int
+    low: int
+    high: int
+
+
+def schedutil(demand: Demand) -> float:
+    """1.25 times the capacity in use (Linux, kernel/sched/cpufreq_schedutil.c)."""
+    return 1.25 * demand.load * demand.current
+
+
+def ondemand(demand: Demand) -> float:
+    """The top above 80 % load, else in proportion to the load (Linux, drivers/cpufreq/cpufreq_ondemand.c)."""
+    return float(demand.high) if demand.load > 0.8 else demand.low + demand.load * (demand.high - demand.low)
+
+
+def conservative(demand: Demand) -> float:
+    """Steps of 5 % of the top, up above 80 % load and down below 20 % (Linux, drivers/cpufreq/cpufreq_conservative.c)."""
+    step = 0.05 * demand.high
+    if demand.load > 0.8:
+        return demand.current + step
+    return max(demand.current - step, demand.low) if demand.load < 0.2 else float(demand.current)
+
+
+def podgov(demand: Demand) -> float:
+    """NVIDIA's pod scaling: the top above 90 % load, else the clock at which the load would be 70 %."""
+    return float(demand.high) if demand.load > 0.9 else demand.current * demand.load / 0.7
+
+
+Governor = Callable[[Demand], float]
+CPU_GOVERNORS: Mapping[str, Governor] = {"schedutil": schedutil, "ondemand": ondemand, "conservative": conservative}
+GPU_GOVERNORS: Mapping[str, Governor] = {"nvhost_podgov": podgov, "wmark_active": podgov}

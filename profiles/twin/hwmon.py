@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hwmon files: the INA3221 power monitors (Linux, Documentation/hwmon/ina3221.rst) and the fan."""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from .parsing import whole_number
+from .power import CYCLE_S, SAMPLES, Ina3221
+from .tree import Attribute, Link, constant, refusal
+
+_LARGEST_MA = 32760
+
+
+class PowerMonitorFiles:
+    """The files of one INA3221.
+
+    Args:
+        bus: the directory of its I2C bus.
+        address: its I2C name, ``1-0040``.
+        hwmon: its hwmon node's name.
+        driver: the directory of its driver, where a link leads to it.
+    """
+
+    def __init__(self, monitor: Ina3221, bus: str, address: str, hwmon: str, driver: str, now: Callable[[], float]) -> None:
+        self._monitor = monitor
+        self._device = f"{bus}/{address}"
+        self._hwmon = hwmon
+        self._links = (f"{driver}/{address}", f"/sys/bus/i2c/devices/{address}")
+        self._now = now
+
+    def _milliamperes(self, channel: int) -> str:
+        return str(self._monitor.milliamperes(channel, self._now()))
+
+    def _set_samples(self, text: str) -> float:
+        value = whole_number(text)
+        self._monitor.samples = min(SAMPLES, key=lambda count: abs(count - value))
+        return 0.0
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        monitor, node = self._monitor, f"{self._device}/hwmon/{self._hwmon}"
+        yield f"{self._device}/name", constant("ina3221")
+        yield f"{node}/name", constant("ina3221")
+        yield f"{node}/samples", Attribute(lambda: str(monitor.samples), self._set_samples)
+        yield f"{node}/update_interval", Attribute(lambda: str(round(1e3 * CYCLE_S * monitor.samples)))
+        for index, label in enumerate(monitor.channels):
+            number = index + 1
+            yield f"{node}/in{number}_label", constant(label)
+            yield f"{node}/in{number}_enable", constant(1)
+            yield f"{node}/in{number}_input", constant(monitor.bus_mv)
+            yield (
+                f"{node}/curr{number}_input",
+                Attribute(partial(self._milliamperes, index)),
+            )
+            for limit in ("max", "crit"):
+                yield f"{node}/curr{number}_{limit}", constant(_LARGEST_MA)
+                yield f"{node}/curr{number}_{limit}_alarm", constant(0)
+        yield f"{node}/in7_label", constant("sum of shunt voltages")
+        yield f"{node}/device", Link(self._device)
+        yield f"/sys/class/hwmon/{self._hwmon}", Link(node)
+        for link in self._links:
+            yield link, Link(self._device)
+
+
+class Fan:
+    """A fan behind a PWM, 0 to 255."""
+
+    def __init__(self, hwmon: str, pwm: int) -> None:
+        self.pwm = pwm
+        self._enabled = True
+        self._hwmon = hwmon
+
+    def _set_pwm(self, text: str) -> float:
+        value = whole_number(text)
+        if value > 255:
+            raise refusal(errno.EINVAL)
+        self.pwm = value
+        return 0.0
+
+    def _set_enable(self, text: str) -> float:
+        value = whole_number(text)
+        if value > 1:
+            raise refusal(errno.EINVAL)
+        self._enabled = bool(value)
+        return 0.0
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        yield f"{self._hwmon}/name", constant("pwmfan")
+        yield f"{self._hwmon}/pwm1", Attribute(lambda: str(self.pwm), self._set_pwm)
+        yield f"{self._hwmon}/pwm1_enable", Attribute(lambda: str(int(self._enabled)), self._set_enable)
+        yield f"/sys/class/hwmon/{posixpath.basename(self._hwmon)}", Link(self._hwmon)
