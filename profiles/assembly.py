@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,7 +185,10 @@ def left_out_uncertainty(
     return Uncertainty(time, power, latency, energy, tuple(errors))
 
 
-def _common(parts: Sequence[tuple[NDArray[np.float64], ...]]) -> float:
+Residual: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
+
+
+def _common(parts: Sequence[Residual]) -> float:
     """What (measured, predicted surface, its kernels' sigma, flat index) show of an error beyond the kernels' own."""
     beyond = [
         np.log(measured / predicted.ravel()[index]) ** 2 - sigma.ravel()[index] ** 2

@@ -80,6 +80,7 @@ class Campaign:
     Attributes:
         board: the board description.
         silicon_version: version of the simulated silicon, or an empty string.
+        temperature_c: the die temperature that boards are kept at.
         size: how much.
         seed: what random choices follow from.
         invocations: the kernels; the first ``network_kernels`` are those of networks.
@@ -90,6 +91,7 @@ class Campaign:
 
     board: BoardDescription
     silicon_version: str
+    temperature_c: float
     size: CampaignSize
     seed: int
     invocations: tuple[KernelInvocation, ...]
@@ -100,7 +102,7 @@ class Campaign:
     @property
     def digest(self) -> str:
         """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
-        about = [self.board.name, self.silicon_version, self.seed]
+        about = [self.board.name, self.silicon_version, self.temperature_c, self.seed]
         about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
         about += [call_json(call) for call in self.calls]
@@ -115,6 +117,7 @@ def plan_campaign(
     size: CampaignSize,
     *,
     kinds: Sequence[str],
+    temperature_c: float,
     silicon_version: str = "",
     seed: int = 0,
 ) -> Campaign:
@@ -126,6 +129,7 @@ def plan_campaign(
         random_kernels: gives so many random kernels of a kind.
         size: how much.
         kinds: the kernel kinds that get a model.
+        temperature_c: the die temperature that boards are kept at.
         silicon_version: version of the simulated silicon, or an empty string.
         seed: what random choices follow from.
     """
@@ -143,7 +147,9 @@ def plan_campaign(
         for kind in ("kernel_ms", "kernel_mw"):
             units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
             units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
-    return Campaign(board, silicon_version, size, seed, (*of_networks, *drawn), tuple(calls), tuple(networks), tuple(units))
+    return Campaign(
+        board, silicon_version, temperature_c, size, seed, (*of_networks, *drawn), tuple(calls), tuple(networks), tuple(units)
+    )
 
 
 def run_campaign(
@@ -189,7 +195,7 @@ def run_campaign(
     return Measurements(
         board=campaign.board.name,
         silicon_version=campaign.silicon_version,
-        temperature_c=0.0,
+        temperature_c=campaign.temperature_c,
         rails=campaign.board.energy_rails,
         invocations=campaign.invocations,
         calls=campaign.calls,

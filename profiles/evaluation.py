@@ -64,8 +64,8 @@ class NetworkError:
             BundleError: a member is missing, unknown or no such figure.
         """
         try:
-            kinds = {field.name: str if field.type == "str" else int if field.type == "int" else float for field in fields(cls)}
-            return cls(**{name: kinds[name](value) for name, value in data.items()})
+            figures = {field.name: float(data[field.name]) for field in fields(cls)[3:]}
+            return cls(str(data["network"]), str(data["method"]), int(data["configurations"]), **figures)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BundleError(f"recorded evaluation: {error!r}") from error
 

@@ -32,6 +32,7 @@ from .sampling import Sampler
 from .training import Recipe, TrainingOptions
 from .twin.meter import TwinMeter
 from .twin.silicon import SILICON_VERSION, Silicon
+from .twin.silicon_chip import AMBIENT_DIE_C
 
 KINDS: tuple[str, ...] = (*MODELLED_KINDS, ELEMENTWISE)
 EVALUATION_NODE = 12
@@ -42,7 +43,7 @@ UNSEEN_NETWORK = "unseen_board_and_network"
 """The two evaluations that a manifest keeps."""
 
 FULL = CampaignSize(
-    nodes=tuple(range(10)),
+    nodes=tuple(range(11)),
     random_kernels={"conv2d": 4000, "matmul": 1200, ELEMENTWISE: 0},
     random_kernels_default=600,
     configurations=16,
@@ -102,6 +103,7 @@ def plan_simulated(
         lambda kind, count: sampler.draw(kind, count) if count else [],
         QUICK if quick else FULL,
         kinds=KINDS,
+        temperature_c=AMBIENT_DIE_C,
         silicon_version=SILICON_VERSION,
         seed=seed,
     )

@@ -57,7 +57,7 @@ def random_kernels(kind: str, count: int) -> Sequence[KernelInvocation]:
 
 
 def campaign() -> Campaign:
-    return plan_campaign(BOARD, NETWORKS, random_kernels, SIZE, kinds=KINDS, silicon_version="synthetic")
+    return plan_campaign(BOARD, NETWORKS, random_kernels, SIZE, kinds=KINDS, temperature_c=45.0, silicon_version="synthetic")
 
 
 @pytest.fixture(scope="module")

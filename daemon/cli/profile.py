@@ -68,6 +68,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="show what training recorded instead: each network predicted by models trained without it and without its board",
     )
     evaluate.add_argument("--seed", type=int, default=0)
+    gate = verb("gate", "check that simulated silicon is as hard to predict as the boards of MIRAGE were", _gate)
+    gate.add_argument("--board", default="agx-xavier")
+    gate.add_argument("--conv2d", type=int, default=200_000, help="convolutions to measure, all boards together")
+    gate.add_argument("--batch-norm", type=int, default=100_000, help="batch norms to measure")
+    gate.add_argument("--matmul", type=int, default=100_000, help="matrix products to measure")
+    gate.add_argument("--rounds", type=int, default=600, help="boosting rounds (default 600)")
+    gate.add_argument("--threads", type=int, default=2)
+    gate.add_argument("--seed", type=int, default=0)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -207,6 +215,34 @@ def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
     print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
     print(evaluation.table(errors))
     return 0
+
+
+def _gate(args: argparse.Namespace) -> int:
+    from ...profiles import gate
+    from ...profiles.board import load_board
+    from ...profiles.reference import reference_names, reference_network
+
+    samples = {
+        kind: count for kind, count in zip(gate.KINDS, (args.conv2d, args.batch_norm, args.matmul), strict=True) if count
+    }
+    if not args.json:
+        print("Predictions within 10%, in percent; the simulated silicon is as hard as real boards where both agree")
+        print(f"{'kernel':12}{'target':10}{'simulated':>10}{'paper':>10}")
+
+    def report(row: gate.GateRow) -> None:
+        if not args.json:
+            verdict = "" if row.passed else f"   missed by more than {gate.TOLERANCE:g} points"
+            print(f"{row.kind:12}{row.target:10}{row.within[1]:10.1f}{row.paper_within_10:10.1f}{verdict}", flush=True)
+
+    networks = [reference_network(name) for name in reference_names()]
+    try:
+        rows = gate.run_gate(networks, load_board(args.board), samples, args.rounds, args.threads, args.seed, report)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
+    if args.json:
+        keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")
+        print(json.dumps([{name: getattr(row, name) for name in keep} for row in rows], indent=1))
+    return 0 if all(row.passed for row in rows) else InputError.exit_code
 
 
 def _bar(done: int, total: int, text: str) -> None:
