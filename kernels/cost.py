@@ -138,7 +138,7 @@ def kernel_costs(network: Network, cost: BoardCost) -> KernelCosts:
     kernels = tuple(launches[index] for index in np.unique(order, return_index=True)[1])
     levels = cost.grid.levels_mhz()
     shape = (len(kernels), *cost.grid.shape)
-    bound = bound_ms(kernels, levels, cost.chip)
+    bound = np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
     gpu_ms, dynamic_mw = np.empty(shape, np.float32), np.empty(shape, np.float32)
     time_sigma, power_sigma = np.full(len(kernels), UNMODELLED_SIGMA), np.full(len(kernels), UNMODELLED_SIGMA)
     modelled = np.zeros(len(kernels), bool)
@@ -147,10 +147,11 @@ def kernel_costs(network: Network, cost: BoardCost) -> KernelCosts:
         rows = np.array([index for index, other in enumerate(models) if other is model])
         features = feature_rows(model.kind, [kernels[row] for row in rows])
         with np.errstate(over="ignore"):  # what overflows is refused below
-            gpu_ms[rows] = np.exp(model.time.sweep(features, levels)) * bound[rows]
-            dynamic_mw[rows] = np.exp(model.power.sweep(features, levels))
-        if not (np.isfinite(gpu_ms[rows]).all() and np.isfinite(dynamic_mw[rows]).all()):
+            times = np.exp(model.time.sweep(features, levels)) * bound[rows]
+            powers = np.exp(model.power.sweep(features, levels))
+        if not (np.isfinite(times).all() and np.isfinite(powers).all()):
             raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
+        gpu_ms[rows], dynamic_mw[rows] = times, powers
         time_sigma[rows], power_sigma[rows], modelled[rows] = model.time_sigma, model.power_sigma, True
     if not modelled.all():
         least_ms = UNMODELLED_CYCLES / (1e3 * levels[1][:, None])
@@ -176,7 +177,6 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> S
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
     costs = kernel_costs(network, cost)
     idle_mw = np.float64(cost.idle_mw)
-    counts = np.bincount(costs.order, minlength=len(costs.kernels))
     if method == "timeline":
         host_ms, once_ms = _host_times_ms(network, cost)
         played = timeline.run(host_ms, costs.gpu_ms, costs.order)
@@ -184,30 +184,20 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> S
         critical = played.critical
         host_mj = np.float64(cost.host_active_mw)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
     else:
-        latency_ms = np.tensordot(counts.astype(np.float64), costs.gpu_ms, 1)
+        counts = np.bincount(costs.order).astype(np.float32)
+        latency_ms = np.float64(np.tensordot(counts, costs.gpu_ms, 1))
         critical = np.zeros(cost.grid.shape, np.int32)
         host_mj = np.zeros(cost.grid.shape)
-    kernel_mj = costs.gpu_ms * costs.dynamic_mw / np.float32(1e3)
-    energy_mj = idle_mw * latency_ms / 1e3 + host_mj + np.tensordot(counts.astype(np.float64), kernel_mj, 1)
-
-    # To first order, a kernel that runs a share s longer delays the inference by s times the time it spends on the critical
-    # path, and costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart.
-    path_ms = _times_on_path(costs, counts, critical) * costs.gpu_ms
-    own_mj = counts[:, None, None, None] * kernel_mj
-    delayed_mj = own_mj + idle_mw * path_ms / 1e3
-    time_variance, power_variance = costs.time_sigma**2, costs.power_sigma**2
-    latency_variance = np.tensordot(time_variance, path_ms**2, 1) / latency_ms**2
-    energy_variance = (
-        np.tensordot(time_variance, delayed_mj**2, 1) + np.tensordot(power_variance, own_mj**2, 1)
-    ) / energy_mj**2
+    dynamic_mj, latency_variance, energy_variance = _accumulate(costs, critical, idle_mw)
+    energy_mj = idle_mw * latency_ms / 1e3 + host_mj + dynamic_mj
     return Surface(
         grid=cost.grid,
         latency_ms=latency_ms,
         power_mw=energy_mj / latency_ms * 1e3,
         energy_mj=energy_mj,
         idle_mw=idle_mw,
-        latency_sigma=np.sqrt(latency_variance + cost.sigma_latency**2),
-        energy_sigma=np.sqrt(energy_variance + cost.sigma_energy**2),
+        latency_sigma=np.sqrt(latency_variance / latency_ms**2 + cost.sigma_latency**2),
+        energy_sigma=np.sqrt(energy_variance / energy_mj**2 + cost.sigma_energy**2),
         method=method,
         unmodelled=_unmodelled(network, cost),
     )
@@ -230,13 +220,37 @@ def _host_times_ms(network: Network, cost: BoardCost) -> tuple[NDArray[np.float6
     return elapsed_ms[[*issued, -1]], cost.host.once_us(cpu_mhz, emc_mhz) / 1e3
 
 
-def _times_on_path(costs: KernelCosts, counts: NDArray[np.intp], critical: NDArray[np.int32]) -> NDArray[np.float32]:
-    """How often each distinct kernel lies on the critical path, shape ``(k, n_cpu, n_gpu, n_emc)``."""
-    launches = len(costs.order)
-    launched = np.zeros((launches + 1, len(costs.kernels)), np.float32)
-    launched[np.arange(1, launches + 1), costs.order] = 1
-    remaining = counts - np.cumsum(launched, axis=0)
-    return np.asarray(remaining.T[:, critical], np.float32)
+def _accumulate(
+    costs: KernelCosts, critical: NDArray[np.int32], idle_mw: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
+    """The energy of all kernels above idle in mJ; the variances of latency (ms^2) and energy (mJ^2) that their errors make.
+
+    To first order, a kernel that runs a share s longer delays the inference by s times the time it spends on the critical path,
+    and costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart.
+    """
+    dynamic_mj = np.zeros(idle_mw.shape)
+    latency_variance, energy_variance = np.zeros(idle_mw.shape, np.float32), np.zeros(idle_mw.shape, np.float32)
+    idle_w = np.float32(idle_mw / 1e3)
+    for kernel, (gpu_ms, dynamic_mw) in enumerate(zip(costs.gpu_ms, costs.dynamic_mw, strict=True)):
+        launched = costs.order == kernel
+        # How many of its launches are at or after each launch: those lie on the path where that launch is the critical one.
+        remaining = np.append(launched[::-1].cumsum()[::-1], 0).astype(np.float32)
+        own_mj = gpu_ms * dynamic_mw
+        own_mj *= remaining[0] / np.float32(1e3)
+        dynamic_mj += own_mj
+        path_ms = remaining.take(critical)
+        path_ms *= gpu_ms
+        delayed_mj = idle_w * path_ms
+        delayed_mj += own_mj
+        for variance, part, sigma in (
+            (latency_variance, path_ms, costs.time_sigma[kernel]),
+            (energy_variance, delayed_mj, costs.time_sigma[kernel]),
+            (energy_variance, own_mj, costs.power_sigma[kernel]),
+        ):
+            part *= np.float32(sigma)
+            part *= part
+            variance += part
+    return dynamic_mj, latency_variance, energy_variance
 
 
 def _usual_dynamic_mw(gpu_ms: NDArray[np.float32], dynamic_mw: NDArray[np.float32], cost: BoardCost) -> NDArray[np.float32]:
