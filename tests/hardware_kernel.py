@@ -107,12 +107,13 @@ class Kernel(Files):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         return self._show(path).encode()
 
-    def _write(self, path: str, value: bytes) -> int:
-        number = self.refuse(path, value.decode())
+    def _write(self, path: str, line: bytes) -> int:
+        value = line.decode().removesuffix("\n")
+        number = self.refuse(path, value)
         if number:
             raise OSError(number, os.strerror(number))
-        self.take(path, value.decode())
-        return len(value)
+        self.take(path, value)
+        return len(line)
 
     # The kernel's side.
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import DaemonError, HardwareRefused
-from .domain import ClockDomain, Write, write_each
+from .domain import ClockDomain, Write, clamp, write_each
 from .files import Files
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -136,24 +136,31 @@ class Baseline:
             if (text := self._files.find_text(path)) is not None:
                 self._values.setdefault(path, text)
 
-    def intend(self, writes: Iterable[Write]) -> None:
+    def intend(self, writes: Iterable[Write]) -> dict[str, str]:
         """Journal the values about to be written; they count as ours from now on.
 
         Where a file holds what others set since, that is what will be given back.
+
+        Returns:
+            What the files hold now, those that can be read.
 
         Raises:
             HardwareRefused: the journal cannot be written; nothing may be set then.
         """
         self._confirmed_journal = dict(self._journal)
+        held: dict[str, str] = {}
         for path, value in writes:
             entry = self._journal.get(path, Entry((), False))
             current = self._files.find_text(path)
-            if current is not None and not self._is_ours(path, current):
-                self._values[path] = current
-                self._confirmed_journal.pop(path, None)
-                entry = Entry((), False)
+            if current is not None:
+                held[path] = current
+                if not self._is_ours(path, current):
+                    self._values[path] = current
+                    self._confirmed_journal.pop(path, None)
+                    entry = Entry((), False)
             self._journal[path] = Entry((*entry.values, value), entry.confirmed)
         self._store()
+        return held
 
     def confirm(self, writes: Iterable[Write]) -> None:
         """Journal that these of the intended writes were made, and what they read back as; the others were not."""
@@ -233,7 +240,8 @@ class Baseline:
         if domain is None or not current.isdigit():
             return False
         # A limit that was moved since cuts what our setpoint reads back as, without the setpoint being anybody else's.
-        return int(current) in {domain.clamped(self._files, int(value)) for value in entry.values if value.isdigit()}
+        bounds = domain.bounds(self._files)
+        return int(current) in {clamp(int(value), bounds) for value in entry.values if value.isdigit()}
 
     def _store(self) -> None:
         if self._path is None:

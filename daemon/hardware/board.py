@@ -218,16 +218,16 @@ class Hardware:
         order = self._order(configuration)
         plans = [driver.plan(getattr(configuration, driver.axis)) for driver in order]
         intended = [write for plan in plans for write in plan]
-        before = {write.path: text for write in intended if (text := self._files.find_text(write.path)) is not None}
         fresh = self._baseline is None
         baseline = self._ready_baseline()
-        baseline.intend(intended)
+        before = baseline.intend(intended)
         done: list[Write] = []
         seen: dict[str, tuple[Reading, ...]] = {}
         try:
             for driver, plan in zip(order, plans, strict=True):
                 level = getattr(configuration, driver.axis)
                 for write in plan:
+                    self._await(write.path)
                     valid = getattr(grid, driver.axis) if write.value == str(level) else ()
                     self._files.write_text(write.path, write.value, valid)
                     done.append(write)
@@ -275,8 +275,9 @@ class Hardware:
             raise HardwareRefused("no file was named that keeps the baseline; no clock was set")
         domains = [domain for axis in _AXES if axis.name in self._drivers for domain in self._drivers[axis.name].domains]
         if self._baseline is None:
-            self._baseline = Baseline.take(self._files, domains)
-            self._baseline.save(self._baseline_path)
+            baseline = Baseline.take(self._files, domains)
+            baseline.save(self._baseline_path)
+            self._baseline = baseline
         self._baseline.include(domains)
         return self._baseline
 
@@ -294,6 +295,12 @@ class Hardware:
             return 2 if rises else 1
 
         return sorted(self._drivers.values(), key=turn)
+
+    def _await(self, path: str) -> None:
+        """Wait (bounded) for a file: devfreq makes its setpoint only once the governor that takes it has started."""
+        deadline = self._clock.monotonic() + _SHORTEST_WAIT_S
+        while not self._files.exists(path) and self._clock.monotonic() < deadline:
+            self._clock.sleep(_POLL_S)
 
     def _settle(self, driver: Driver, level: int) -> tuple[Reading, ...]:
         deadline = self._clock.monotonic() + max(_SHORTEST_WAIT_S, _WAIT_TRANSITIONS * driver.transition_ms / 1000)

@@ -41,11 +41,12 @@ class CpuClock:
         return tuple(self._read(policy, domain) for policy, domain in zip(self.policies, self.domains, strict=True))
 
     def _read(self, policy: str, domain: ClockDomain) -> Reading:
+        mode, accepted = domain.request(self.files)
         # cpuinfo_cur_freq counts cycles (root only, sometimes "<unknown>"); scaling_cur_freq merely repeats the request.
         measured = self.files.find_int(f"{policy}/cpuinfo_cur_freq")
-        if measured is None and domain.accepted(self.files) is None:
+        if measured is None and accepted is None:
             measured = self.files.find_int(f"{policy}/scaling_cur_freq")
-        return Reading(domain.accepted(self.files), measured, self.files.find_text(f"{policy}/scaling_governor") or "")
+        return Reading(accepted, measured, mode or self.files.find_text(f"{policy}/scaling_governor") or "")
 
     def plan(self, level: int) -> tuple[Write, ...]:
         return tuple(write for domain in self.domains for write in domain.plan(self.files, level))

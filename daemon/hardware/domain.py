@@ -110,18 +110,22 @@ class ClockDomain:
         now = {self.low: str(low_now), self.high: str(high_now)}
         return [write for write in pair if write.path in touch and write.value != now[write.path]]
 
-    def clamped(self, files: Files, level: int) -> int:
-        """What a setpoint of ``level`` reads back as under the limits in force now; the upper limit wins."""
+    def bounds(self, files: Files) -> tuple[int, int | None]:
+        """The limits within which a setpoint reads back now; an upper one of None is none."""
         floors = [value for path in self.floors if (value := files.find_int(path))]
         ceilings = [value for path in self.ceilings if (value := files.find_int(path))]
-        return min([max([level, *floors]), *ceilings])
+        return max(floors, default=0), min(ceilings, default=None)
 
-    def accepted(self, files: Files) -> int | None:
-        """The fixed frequency the kernel holds for us, or None while a governor decides."""
+    def request(self, files: Files) -> tuple[str | None, int | None]:
+        """The mode in force (None for a domain without), and the fixed frequency the kernel holds for us.
+
+        The latter is None while a governor or the firmware decides.
+        """
         if self.setpoint is not None and self.mode is not None:
-            return files.find_int(self.setpoint) if files.find_text(self.mode.path) == self.mode.value else None
+            mode = files.find_text(self.mode.path)
+            return mode, files.find_int(self.setpoint) if mode == self.mode.value else None
         low = files.find_int(self.low) if self.low else None
-        return low if self.high and low == files.find_int(self.high) else None
+        return None, low if self.high and low == files.find_int(self.high) else None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ClockDomain:
@@ -156,6 +160,12 @@ def write_each(files: Files, writes: Iterable[Write]) -> tuple[list[Write], list
         except DaemonError as error:
             failed.append(str(error))
     return done, failed
+
+
+def clamp(level: int, bounds: tuple[int, int | None]) -> int:
+    """A level cut to limits; where they contradict each other, the upper one wins, as in the kernel."""
+    low, high = bounds
+    return max(level, low) if high is None else min(max(level, low), high)
 
 
 # A limit as others left it: what the baseline holds where the value is ours, what the file holds otherwise.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...profiles.board import BoardDescription
 from ..errors import HardwareRefused
-from .domain import ClockDomain, OthersValue, Reading, Write
+from .domain import ClockDomain, OthersValue, Reading, Write, clamp
 from .files import Files
 
 DRIVER = "bpmp"
@@ -37,19 +37,18 @@ class EmcClock:
         """The frequencies in Hz that the memory is trained for, between the firmware's limits and below the mode's cap."""
         # The firmware names its tables by their rate in kHz.
         trained = {1000 * int(name) for name in self.files.list_names(self.tables) if name.isdigit()} or set(self.described_hz)
-        lowest, highest = self.domain.clamped(self.files, min(trained)), self.domain.clamped(self.files, max(trained))
-        offered = tuple(sorted(level for level in trained if lowest <= level <= highest))
+        bounds = self.domain.bounds(self.files)
+        offered = tuple(sorted(level for level in trained if clamp(level, bounds) == level))
         if not offered:
-            raise HardwareRefused(f"{self.path}: no trained rate between {lowest} and {highest} Hz; trained: {sorted(trained)}")
+            raise HardwareRefused(f"{self.path}: no trained rate within its limits {bounds}; trained: {sorted(trained)}")
         return offered
 
     def read(self) -> tuple[Reading, ...]:
         """One reading; ``rate`` is the firmware's bookkeeping, ``pto_counter`` a measurement of the clock."""
-        accepted = self.domain.accepted(self.files)
+        lock, accepted = self.domain.request(self.files)
         measured = self.files.find_int(f"{self.path}/pto_counter")
         if measured is None and accepted is None:
             measured = self.files.find_int(f"{self.path}/rate")
-        lock = self.files.find_text(f"{self.path}/mrq_rate_locked")
         return (Reading(accepted, measured, {"0": "unlocked", "1": "locked"}.get(lock or "", "unknown")),)
 
     def plan(self, level: int) -> tuple[Write, ...]:

@@ -46,6 +46,7 @@ class Files:
     def __init__(self, root: str | os.PathLike[str] = "/", observer: WriteObserver | None = None) -> None:
         self.root = os.path.realpath(root)
         self._observer = observer
+        self._located: dict[str, str] = {}
 
     def read_text(self, path: str) -> str:
         """The file's text without trailing white space and NULs.
@@ -87,7 +88,7 @@ class Files:
             return None
 
     def write_text(self, path: str, value: str, valid: Iterable[object] = ()) -> None:
-        """Write a value in one system call, to a file that exists.
+        """Write a value and a newline in one system call, to a file that exists.
 
         Args:
             valid: values that would be taken, to be listed if this one is refused.
@@ -96,11 +97,12 @@ class Files:
             HardwareBusy: the node is not there (yet), is busy, or did not answer.
             HardwareRefused: the kernel refused the value, or this process may not write.
         """
+        line = f"{value}\n".encode()
         try:
-            taken = self._write(path, value.encode())
+            taken = self._write(path, line)
         except OSError as error:
             raise _failure(error, path, f"writing {value!r}", valid) from error
-        if taken != len(value.encode()):
+        if taken != len(line):
             raise HardwareRefused(f"{path}: writing {value!r} was cut short after {taken} bytes")
         if self._observer is not None:
             self._observer(path, value)
@@ -121,16 +123,17 @@ class Files:
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """The existing paths that match a pattern; ``*`` and ``?`` stay within one component."""
-        found = [""]
+        found, checked = [""], False
         for part in pattern.strip("/").split("/"):
-            if any(sign in part for sign in "*?["):
+            checked = any(sign in part for sign in "*?[")
+            if checked:
                 found = [f"{base}/{name}" for base in found for name in self.list_names(base or "/") if fnmatchcase(name, part)]
             else:
                 found = [f"{base}/{part}" for base in found]
-        return tuple(path for path in found if self.exists(path))
+        return tuple(path for path in found if checked or self.exists(path))
 
     def _read(self, path: str) -> bytes:
-        descriptor = os.open(self._locate(path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._open(path, os.O_RDONLY)
         try:
             chunks = []
             while chunk := os.read(descriptor, _READ_BYTES):
@@ -139,13 +142,27 @@ class Files:
         finally:
             os.close(descriptor)
 
-    def _write(self, path: str, value: bytes) -> int:
-        # Attributes take a value per write call; creating or truncating would turn a wrong path into a silent success.
-        descriptor = os.open(self._locate(path), os.O_WRONLY | os.O_CLOEXEC)
+    def _write(self, path: str, line: bytes) -> int:
+        # Attributes take one value per write call. Creating would turn a wrong path into a silent success.
+        descriptor = self._open(path, os.O_WRONLY)
         try:
-            return os.write(descriptor, value)
+            return os.write(descriptor, line)
         finally:
             os.close(descriptor)
+
+    def _open(self, path: str, access: int) -> int:
+        """Open a file where it was found last, or look for it again: nodes come, go and are renumbered."""
+        if self.root == "/":
+            return os.open(path, access | os.O_CLOEXEC)
+        known = self._located.get(path)
+        if known is not None:
+            try:
+                return os.open(known, access | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    raise
+        self._located[path] = place = self._locate(path)
+        return os.open(place, access | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def _locate(self, path: str) -> str:
         """Where a board path lies on this machine, every link resolved below the root."""

@@ -34,9 +34,9 @@ class GpuClock:
 
     def read(self) -> tuple[Reading, ...]:
         """One reading; an idle GPU that was power-gated measures 0 Hz."""
-        accepted = self.domain.accepted(self.files)
+        mode, accepted = self.domain.request(self.files)
         effective = self.files.find_int(f"{self.path}/cur_freq")
-        return (Reading(accepted, effective, self.files.find_text(f"{self.path}/governor") or ""),)
+        return (Reading(accepted, effective, mode or self.files.find_text(f"{self.path}/governor") or ""),)
 
     def plan(self, level: int) -> tuple[Write, ...]:
         return self.domain.plan(self.files, level)
