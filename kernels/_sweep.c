@@ -6,17 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef TREES_PER_BLOCK
-#define TREES_PER_BLOCK 64
+#ifndef STEPS_PER_BLOCK
+#define STEPS_PER_BLOCK 64
 #endif
-#ifndef CHUNK_BYTES
-#define CHUNK_BYTES (256 * 1024)
-#endif
-#ifndef CHUNK_ROWS
-#define CHUNK_ROWS 16
+#ifndef ROWS_PER_CHUNK
+#define ROWS_PER_CHUNK 32
 #endif
 
-enum { KEY_BITS = 10, KEY_MASK = (1 << KEY_BITS) - 1, FREQUENCIES = 3 };
+enum { KEY_BITS = 10, KEY_MASK = (1 << KEY_BITS) - 1, FREQUENCIES = 3, SHAPES = 1 << FREQUENCIES };
 
 typedef struct {
     uint32_t bits; /* float32: the threshold of a split, the value of a leaf */
@@ -38,9 +35,26 @@ typedef struct {
     size_t n_trees, n_features;
 } Forest;
 
+/* A node to look at, for the row whose ranges start there. */
 typedef struct {
-    uint32_t *now, *next;
+    uint32_t node, ranges;
+} Step;
+
+/* A leaf that was reached, and the list it goes to: row and shape of its box. */
+typedef struct {
+    Node leaf;
+    uint32_t list;
+} Reached;
+
+typedef struct {
     Node *leaves;
+    size_t count, room;
+} List;
+
+typedef struct {
+    size_t trees; /* that are walked at a time */
+    Step *now, *next;
+    Reached *reached;
 } Frontier;
 
 static float as_float(uint32_t bits) {
@@ -49,59 +63,74 @@ static float as_float(uint32_t bits) {
     return value;
 }
 
-static size_t block_end(const Forest *forest, size_t first) {
-    size_t end = first + TREES_PER_BLOCK;
+static size_t key_count(const Forest *forest) { return 2 * forest->n_features + SHAPES; }
+
+static size_t block_end(const Forest *forest, const Frontier *frontier, size_t first) {
+    const size_t end = first + frontier->trees;
     return end < forest->n_trees ? end : forest->n_trees;
 }
 
-static int frontier_alloc(Frontier *frontier, const Forest *forest) {
+static int frontier_alloc(Frontier *frontier, const Forest *forest, size_t rows) {
+    frontier->trees = rows < STEPS_PER_BLOCK ? STEPS_PER_BLOCK / rows : 1;
     size_t most = 0;
-    for (size_t t = 0; t < forest->n_trees; t = block_end(forest, t)) {
-        size_t nodes = forest->roots[block_end(forest, t)] - forest->roots[t];
+    for (size_t t = 0; t < forest->n_trees; t = block_end(forest, frontier, t)) {
+        const size_t nodes = forest->roots[block_end(forest, frontier, t)] - forest->roots[t];
         most = nodes > most ? nodes : most;
     }
-    most += 2; /* the loop writes before it knows whether it keeps */
+    most = most * rows + 2; /* the loop writes before it knows whether it keeps */
     frontier->now = malloc(most * sizeof *frontier->now);
     frontier->next = malloc(most * sizeof *frontier->next);
-    frontier->leaves = malloc(most * sizeof *frontier->leaves);
-    return frontier->now && frontier->next && frontier->leaves;
+    frontier->reached = malloc(most * sizeof *frontier->reached);
+    return frontier->now && frontier->next && frontier->reached;
 }
 
 static void frontier_free(Frontier *frontier) {
     free(frontier->now);
     free(frontier->next);
-    free(frontier->leaves);
+    free(frontier->reached);
 }
 
-/* All leaves of trees [first, end) that some configuration reaches; returns how many. */
-static size_t reach(const Forest *forest, size_t first, size_t end, const Range *ranges, Frontier *frontier) {
+/* All leaves of trees [first, end) that some configuration reaches, for each row; returns how many. */
+static size_t reach(const Forest *forest, size_t first, size_t end, const Range *ranges, size_t rows, Frontier *frontier) {
     const Node *nodes = forest->nodes;
-    const uint32_t leaf_key = (uint32_t)(2 * forest->n_features);
-    uint32_t *now = frontier->now, *next = frontier->next;
-    Node *leaves = frontier->leaves;
-    size_t count = end - first, found = 0;
-    memcpy(now, forest->roots + first, count * sizeof *now);
+    const uint32_t leaf_key = (uint32_t)(2 * forest->n_features), keys = (uint32_t)key_count(forest);
+    Step *now = frontier->now, *next = frontier->next;
+    Reached *reached = frontier->reached;
+    size_t count = 0, found = 0;
+    for (size_t t = first; t < end; t++)
+        for (uint32_t r = 0; r < rows; r++) now[count++] = (Step){forest->roots[t], r * keys};
     while (count) {
         size_t kept = 0;
         for (size_t i = 0; i < count; i++) {
-            const uint32_t at = now[i];
-            const Node node = nodes[at];
-            const uint32_t key = node.meta & KEY_MASK;
-            const Range range = ranges[key];
-            const float threshold = as_float(node.bits);
-            next[kept] = at + 1;
-            kept += range.low < threshold;
-            next[kept] = at + (node.meta >> KEY_BITS);
-            kept += !(range.high < threshold);
-            leaves[found] = node;
-            found += key == leaf_key;
+            const Step step = now[i];
+            const Node node = nodes[step.node];
+            const uint32_t key = node.meta & KEY_MASK, slot = step.ranges + key;
+            const float low = ranges[slot].low, high = ranges[slot].high, threshold = as_float(node.bits);
+            next[kept] = (Step){step.node + 1, step.ranges};
+            kept += low < threshold;
+            next[kept] = (Step){step.node + (node.meta >> KEY_BITS), step.ranges};
+            kept += !(high < threshold);
+            reached[found] = (Reached){node, slot};
+            found += key >= leaf_key;
         }
-        uint32_t *swap = now;
+        Step *swap = now;
         now = next;
         next = swap;
         count = kept;
     }
     return found;
+}
+
+static int append(List *list, Node leaf) {
+    if (list->count == list->room) {
+        const size_t room = list->room ? 2 * list->room : 256;
+        Node *leaves = realloc(list->leaves, room * sizeof *leaves);
+        if (!leaves) return 0;
+        list->leaves = leaves;
+        list->room = room;
+    }
+    list->leaves[list->count++] = leaf;
+    return 1;
 }
 
 static void set_ranges(Range *ranges, const float *row, size_t n) {
@@ -113,24 +142,44 @@ static void set_ranges(Range *ranges, const float *row, size_t n) {
     }
 }
 
-/* Adds each leaf to the corners of its box; unsigned, so that a passing overflow is defined and cancels. */
-static void add_corners(uint64_t *sums, const Node *leaves, size_t count, const Box *boxes,
-                        const int32_t *const offset[FREQUENCIES], double scale) {
-    for (size_t i = 0; i < count; i++) {
-        const Box *box = &boxes[leaves[i].meta >> KEY_BITS];
-        const uint64_t value = (uint64_t)(int64_t)(as_float(leaves[i].bits) * scale);
-        const int32_t c0 = offset[0][box->edge[0]], c1 = offset[0][box->edge[1]];
-        const int32_t g0 = offset[1][box->edge[2]], g1 = offset[1][box->edge[3]];
-        const int32_t e0 = offset[2][box->edge[4]], e1 = offset[2][box->edge[5]];
-        sums[c0 + g0 + e0] += value;
-        sums[c0 + g0 + e1] -= value;
-        sums[c0 + g1 + e0] -= value;
-        sums[c0 + g1 + e1] += value;
-        sums[c1 + g0 + e0] -= value;
-        sums[c1 + g0 + e1] += value;
-        sums[c1 + g1 + e0] += value;
-        sums[c1 + g1 + e1] -= value;
+/* Nothing below a leaf is ever looked at. */
+static void end_ranges(const Forest *forest, Range *ranges) {
+    for (size_t key = 2 * forest->n_features; key < key_count(forest); key++) ranges[key] = (Range){INFINITY, -INFINITY};
+}
+
+/* Adds each leaf to the corners of its box. Bit a of shape: the box is open on axis a, which has no end corners then.
+ * Unsigned, so that a passing overflow is defined, and cancels. */
+static inline void add_corners(uint64_t *sums, const List *list, const Box *boxes, const int32_t *const offset[FREQUENCIES],
+                               double scale, const int shape) {
+    for (size_t i = 0; i < list->count; i++) {
+        const Box *box = &boxes[list->leaves[i].meta >> KEY_BITS];
+        const uint64_t value = (uint64_t)(int64_t)(as_float(list->leaves[i].bits) * scale);
+        const int32_t low = offset[0][box->edge[0]] + offset[1][box->edge[2]] + offset[2][box->edge[4]];
+        const int32_t c = shape & 1 ? 0 : offset[0][box->edge[1]] - offset[0][box->edge[0]];
+        const int32_t g = shape & 2 ? 0 : offset[1][box->edge[3]] - offset[1][box->edge[2]];
+        const int32_t e = shape & 4 ? 0 : offset[2][box->edge[5]] - offset[2][box->edge[4]];
+        uint64_t *at = sums + low;
+        at[0] += value;
+        if (!(shape & 4)) at[e] -= value;
+        if (!(shape & 2)) at[g] -= value;
+        if (!(shape & 6)) at[g + e] += value;
+        if (!(shape & 1)) at[c] -= value;
+        if (!(shape & 5)) at[c + e] += value;
+        if (!(shape & 3)) at[c + g] += value;
+        if (!(shape & 7)) at[c + g + e] -= value;
     }
+}
+
+static void add_lists(uint64_t *sums, List *lists, const Box *boxes, const int32_t *const offset[FREQUENCIES], double scale) {
+    add_corners(sums, &lists[0], boxes, offset, scale, 0);
+    add_corners(sums, &lists[1], boxes, offset, scale, 1);
+    add_corners(sums, &lists[2], boxes, offset, scale, 2);
+    add_corners(sums, &lists[3], boxes, offset, scale, 3);
+    add_corners(sums, &lists[4], boxes, offset, scale, 4);
+    add_corners(sums, &lists[5], boxes, offset, scale, 5);
+    add_corners(sums, &lists[6], boxes, offset, scale, 6);
+    add_corners(sums, &lists[7], boxes, offset, scale, 7);
+    for (size_t shape = 0; shape < SHAPES; shape++) lists[shape].count = 0;
 }
 
 /* Prefix sums over the three axes at once, written as float32; leaves sums zeroed for the next row. */
@@ -155,38 +204,35 @@ static void integrate(uint64_t *sums, const size_t n[FREQUENCIES], uint64_t *pla
 }
 
 static int sweep_rows(const Forest *forest, const Box *boxes, const float *features, size_t n_rows,
-                      const float levels[FREQUENCIES][2], const size_t n[FREQUENCIES],
-                      const int32_t *const offset[FREQUENCIES], double scale, double base, float *out) {
-    const size_t cells = (n[0] + 1) * (n[1] + 1) * (n[2] + 1), keys = 2 * forest->n_features + 1;
-    size_t chunk = CHUNK_BYTES / (cells * sizeof(uint64_t));
-    chunk = chunk < 1 ? 1 : chunk > CHUNK_ROWS ? CHUNK_ROWS : chunk;
-    chunk = chunk > n_rows ? n_rows : chunk;
+                      const Range levels[FREQUENCIES], const size_t n[FREQUENCIES], const int32_t *const offset[FREQUENCIES],
+                      double scale, double base, float *out) {
+    const size_t cells = (n[0] + 1) * (n[1] + 1) * (n[2] + 1), keys = key_count(forest);
+    const size_t fixed = forest->n_features - FREQUENCIES, chunk = n_rows < ROWS_PER_CHUNK ? n_rows : ROWS_PER_CHUNK;
     Frontier frontier;
-    uint64_t *sums = calloc(chunk * cells, sizeof *sums);
-    uint64_t *plane = malloc((n[1] + 1) * n[2] * sizeof *plane);
+    uint64_t *sums = calloc(cells, sizeof *sums), *plane = malloc((n[1] + 1) * n[2] * sizeof *plane);
     Range *ranges = malloc(chunk * keys * sizeof *ranges);
-    const int ready = frontier_alloc(&frontier, forest) && sums && plane && ranges;
-    const double unit = 1.0 / scale;
+    List *lists = calloc(chunk * keys, sizeof *lists); /* numbered as the ranges are; only those of leaf keys are used */
+    int ready = frontier_alloc(&frontier, forest, chunk) && sums && plane && ranges && lists;
     for (size_t row = 0; ready && row < n_rows; row += chunk) {
         const size_t rows = n_rows - row < chunk ? n_rows - row : chunk;
         for (size_t r = 0; r < rows; r++) {
             Range *own = ranges + r * keys;
-            set_ranges(own, features + (row + r) * forest->n_features, forest->n_features - FREQUENCIES);
-            for (size_t a = 0; a < FREQUENCIES; a++) {
-                const size_t key = 2 * (forest->n_features - FREQUENCIES + a);
-                own[key] = own[key + 1] = (Range){levels[a][0], levels[a][1]};
-            }
-            own[keys - 1] = (Range){INFINITY, -INFINITY}; /* a leaf goes nowhere */
+            set_ranges(own, features + (row + r) * forest->n_features, fixed);
+            for (size_t a = 0; a < FREQUENCIES; a++) own[2 * (fixed + a)] = own[2 * (fixed + a) + 1] = levels[a];
+            end_ranges(forest, own);
         }
-        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, first))
-            for (size_t r = 0; r < rows; r++) {
-                const size_t found = reach(forest, first, block_end(forest, first), ranges + r * keys, &frontier);
-                add_corners(sums + r * cells, frontier.leaves, found, boxes, offset, scale);
-            }
-        for (size_t r = 0; r < rows; r++)
-            integrate(sums + r * cells, n, plane, plane + n[1] * n[2], unit, base, out + (row + r) * n[0] * n[1] * n[2]);
+        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, &frontier, first)) {
+            const size_t found = reach(forest, first, block_end(forest, &frontier, first), ranges, rows, &frontier);
+            for (size_t i = 0; i < found; i++) ready &= append(&lists[frontier.reached[i].list], frontier.reached[i].leaf);
+        }
+        for (size_t r = 0; ready && r < rows; r++) {
+            add_lists(sums, lists + r * keys + keys - SHAPES, boxes, offset, scale);
+            integrate(sums, n, plane, plane + n[1] * n[2], 1.0 / scale, base, out + (row + r) * n[0] * n[1] * n[2]);
+        }
     }
+    for (size_t i = 0; lists && i < chunk * keys; i++) free(lists[i].leaves);
     frontier_free(&frontier);
+    free(lists);
     free(ranges);
     free(plane);
     free(sums);
@@ -194,17 +240,16 @@ static int sweep_rows(const Forest *forest, const Box *boxes, const float *featu
 }
 
 static int predict_rows(const Forest *forest, const float *features, size_t n_rows, double scale, double base, float *out) {
-    const size_t keys = 2 * forest->n_features + 1;
     Frontier frontier;
-    Range *ranges = malloc(keys * sizeof *ranges);
-    const int ready = frontier_alloc(&frontier, forest) && ranges;
+    Range *ranges = malloc(key_count(forest) * sizeof *ranges);
+    const int ready = frontier_alloc(&frontier, forest, 1) && ranges;
     for (size_t row = 0; ready && row < n_rows; row++) {
         uint64_t sum = 0;
         set_ranges(ranges, features + row * forest->n_features, forest->n_features);
-        ranges[keys - 1] = (Range){INFINITY, -INFINITY};
-        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, first)) {
-            const size_t found = reach(forest, first, block_end(forest, first), ranges, &frontier);
-            for (size_t i = 0; i < found; i++) sum += (uint64_t)(int64_t)(as_float(frontier.leaves[i].bits) * scale);
+        end_ranges(forest, ranges);
+        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, &frontier, first)) {
+            const size_t found = reach(forest, first, block_end(forest, &frontier, first), ranges, 1, &frontier);
+            for (size_t i = 0; i < found; i++) sum += (uint64_t)(int64_t)(as_float(frontier.reached[i].leaf.bits) * scale);
         }
         out[row] = (float)((double)(int64_t)sum * (1.0 / scale) + base);
     }
@@ -214,7 +259,7 @@ static int predict_rows(const Forest *forest, const float *features, size_t n_ro
 }
 
 /* The first slot that is not part of a tree in pre-order, or n_slots if there is none; -1 without memory. */
-static Py_ssize_t first_fault(const Forest *forest, size_t n_slots, size_t n_boxes) {
+static Py_ssize_t first_fault(const Forest *forest, size_t n_slots, const uint8_t *shapes, size_t n_boxes) {
     const uint32_t leaf_key = (uint32_t)(2 * forest->n_features);
     uint32_t *open = malloc((n_slots + 1) * sizeof *open); /* right children still to come */
     if (!open) return -1;
@@ -230,7 +275,8 @@ static Py_ssize_t first_fault(const Forest *forest, size_t n_slots, size_t n_box
                 good = value > -INFINITY && rest >= 2 && rest < end - i;
                 if (good) open[depth++] = (uint32_t)(i + rest);
             } else {
-                good = key == leaf_key && isfinite(value) && rest < n_boxes && (depth ? open[--depth] : end) == i + 1;
+                good = isfinite(value) && rest < n_boxes && key - leaf_key == shapes[rest];
+                good = good && (depth ? open[--depth] : end) == i + 1;
             }
             if (!good) {
                 fault = i;
@@ -269,14 +315,12 @@ static PyObject *py_sweep(PyObject *self, PyObject *args) {
     forest.n_features = (size_t)n_features;
     const size_t sizes[FREQUENCIES] = {(size_t)n[0], (size_t)n[1], (size_t)n[2]};
     const int32_t *const offsets[FREQUENCIES] = {offset[0], offset[1], offset[2]};
-    float ends[FREQUENCIES][2];
-    for (size_t a = 0; a < FREQUENCIES; a++) {
-        ends[a][0] = ((const float *)levels[a])[0];
-        ends[a][1] = ((const float *)levels[a])[sizes[a] - 1];
-    }
+    Range ends[FREQUENCIES];
+    for (size_t a = 0; a < FREQUENCIES; a++)
+        ends[a] = (Range){((const float *)levels[a])[0], ((const float *)levels[a])[sizes[a] - 1]};
     int ready;
     Py_BEGIN_ALLOW_THREADS;
-    ready = sweep_rows(&forest, boxes, features, (size_t)n_rows, (const float(*)[2])ends, sizes, offsets, scale, base, out);
+    ready = sweep_rows(&forest, boxes, features, (size_t)n_rows, ends, sizes, offsets, scale, base, out);
     Py_END_ALLOW_THREADS;
     return done(ready);
 }
@@ -302,14 +346,15 @@ static PyObject *py_predict(PyObject *self, PyObject *args) {
 static PyObject *py_first_fault(PyObject *self, PyObject *args) {
     (void)self;
     Forest forest;
+    void *shapes;
     Py_ssize_t n_slots, n_trees, n_features, n_boxes, fault;
-    if (!PyArg_ParseTuple(args, "O&nO&nnn", address, &forest.nodes, &n_slots, address, &forest.roots, &n_trees, &n_features,
-                          &n_boxes))
+    if (!PyArg_ParseTuple(args, "O&nO&nnO&n", address, &forest.nodes, &n_slots, address, &forest.roots, &n_trees, &n_features,
+                          address, &shapes, &n_boxes))
         return NULL;
     forest.n_trees = (size_t)n_trees;
     forest.n_features = (size_t)n_features;
     Py_BEGIN_ALLOW_THREADS;
-    fault = first_fault(&forest, (size_t)n_slots, (size_t)n_boxes);
+    fault = first_fault(&forest, (size_t)n_slots, shapes, (size_t)n_boxes);
     Py_END_ALLOW_THREADS;
     return fault < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(fault);
 }

@@ -45,13 +45,15 @@ class TreeEnsemble:
         """
         self._table = table
         if self.compiled:
+            shapes = node_table.box_shapes(table.boxes, table.thresholds)
             fault = _sweep_core().first_fault(
                 _address(table.nodes),
                 len(table.nodes),
                 _address(table.roots),
                 table.n_trees,
                 table.n_features,
-                len(table.boxes),
+                _address(shapes),
+                len(shapes),
             )
         else:
             fault = node_table.first_fault(table)

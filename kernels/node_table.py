@@ -4,17 +4,19 @@
 A tree is its nodes in pre-order: a split's left child is the next node, and its right child stands a stored distance further
 on. So children lie after their parent and inside the tree, and there can be no cycle. A node takes eight bytes:
 
-====== ================================== =========================================
-bytes  split                              leaf
-====== ================================== =========================================
-0..3   float32 threshold                  float32 value
-4..7   key, distance to the right child   key ``2 * n_features``, number of its box
-====== ================================== =========================================
+====== ==================================== ==============================================
+bytes  split                                leaf
+====== ==================================== ==============================================
+0..3   float32 threshold                    float32 value
+4..7   key, distance to the right child     key, number of its box
+key    ``2 * feature + default_left``       ``2 * n_features + shape`` of its box
+====== ==================================== ==============================================
 
-The key (the low ``KEY_BITS`` bits) is ``2 * feature + default_left``. A leaf's box is the part of the frequency space in which
-the splits on the last three features lead to it: two edges for each of CPU, GPU and EMC, where edge 0 is "from the first
-level", the last is "past the last level", and edge i between them stands for ``thresholds[axis][i - 1]``. Boxes do not depend on a
-grid's levels; leaves with equal boxes share one.
+The key is the low ``KEY_BITS`` bits. A leaf's box is the part of the frequency space in which the splits on the last three
+features lead to it: two edges for each of CPU, GPU and EMC, where edge 0 is "from the first level", the last is "past the last
+level", and edge i between them stands for ``thresholds[axis][i - 1]``. Boxes do not depend on a grid's levels, and leaves with
+equal boxes share one. A box's shape says on which axes (bit 0: CPU, 1: GPU, 2: EMC) it is open, that is, ends past the last
+level.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import json
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +36,7 @@ from .errors import EnsembleError
 
 KEY_BITS = 10
 KEY_MASK = (1 << KEY_BITS) - 1
-MAX_FEATURES = KEY_MASK // 2
+MAX_FEATURES = (KEY_MASK + 1 - 8) // 2  # eight shapes of boxes
 MAX_PAYLOAD = (1 << (32 - KEY_BITS)) - 1
 MAX_THRESHOLDS = 0xFFFE
 FREQUENCIES = ("CPU", "GPU", "EMC")
@@ -114,6 +117,12 @@ class NodeTable:
         return tree, node - int(self.roots[tree])
 
 
+def box_shapes(boxes: NDArray[np.uint16], thresholds: Sequence[NDArray[np.float32]]) -> NDArray[np.uint8]:
+    """Each box's shape: bit a is set where it is open on axis a."""
+    last = [len(values) + 1 for values in thresholds]
+    return np.asarray((boxes[:, 1::2] == last) @ (1 << np.arange(len(last))), np.uint8)
+
+
 def first_fault(table: NodeTable) -> int:
     """The first node that breaks its tree's pre-order, key, value or box range; the number of nodes where all are sound.
 
@@ -123,10 +132,10 @@ def first_fault(table: NodeTable) -> int:
     keys = table.nodes["meta"] & KEY_MASK
     payload = (table.nodes["meta"] >> KEY_BITS).astype(np.int64)
     values = np.ascontiguousarray(table.nodes["bits"]).view(np.float32)
-    leaf = keys == 2 * table.n_features
-    good = np.where(
-        leaf, np.isfinite(values) & (payload < len(table.boxes)), (keys < 2 * table.n_features) & (values > -np.inf)
-    )
+    leaf = keys >= 2 * table.n_features
+    good = np.where(leaf, np.isfinite(values) & (payload < len(table.boxes)), values > -np.inf)
+    known = np.flatnonzero(leaf & good)
+    good[known] = keys[known] - 2 * table.n_features == box_shapes(table.boxes, table.thresholds)[payload[known]]
     for first, end in zip(table.roots[:-1].astype(np.int64), table.roots[1:].astype(np.int64), strict=True):
         leaves = leaf[first:end]
         height = np.cumsum(np.where(leaves, -1, 1))

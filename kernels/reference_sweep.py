@@ -54,7 +54,7 @@ def _reach(table: NodeTable, low: NDArray[np.float32], high: NDArray[np.float32]
     found = [table.nodes[:0]]
     while len(at):
         nodes = table.nodes[at]
-        leaf = nodes["meta"] & KEY_MASK == 2 * table.n_features
+        leaf = nodes["meta"] & KEY_MASK >= 2 * table.n_features
         found.append(nodes[leaf])
         at, nodes = at[~leaf], nodes[~leaf]
         key = nodes["meta"] & KEY_MASK

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import EnsembleError
-from .node_table import FREQUENCIES, KEY_BITS, MAX_FEATURES, MAX_PAYLOAD, MAX_THRESHOLDS, NODE, NodeTable
+from .node_table import FREQUENCIES, KEY_BITS, MAX_FEATURES, MAX_PAYLOAD, MAX_THRESHOLDS, NODE, NodeTable, box_shapes
 
 _REGRESSOR = 1
 _LESS_THAN = 2
@@ -205,7 +205,8 @@ def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
     box[(box[:, :, 0] >= box[:, :, 1]).any(axis=1)] = 0  # contradictory splits: an empty box
 
     boxes, box_of_leaf = _share(box[forest.leaf].reshape(-1, 2 * len(FREQUENCIES)).astype(np.uint16))
-    key = np.where(forest.leaf, 2 * n_features, 2 * forest.feature + forest.default_left)
+    key = 2 * forest.feature + forest.default_left
+    key[forest.leaf] = 2 * n_features + box_shapes(boxes, thresholds)[box_of_leaf]
     payload = np.where(forest.leaf, 0, 1 + size[forest.left])
     payload[forest.leaf] = box_of_leaf
     wrong = payload > MAX_PAYLOAD
