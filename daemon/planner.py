@@ -15,7 +15,7 @@ from ..kernels.surface import Surface
 from .errors import TargetNotAttainable, UsageError
 from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Outlook, Target, parse_target
 
-__all__ = ["Alternative", "Limits", "Option", "Plan", "outlook", "pareto_front", "parse_target", "plan"]
+__all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "pareto_front", "parse_target", "plan"]
 
 # Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken.
 TIE = 1e-3
@@ -90,7 +90,8 @@ class Plan:
         target, fps, confidence: what was asked.
         choice: the configuration taken.
         top: the top clocks, for comparison.
-        front: the configurations no other beats in both latency and energy (per frame where there is a rate), fastest first.
+        front: of the permitted configurations (and, with a rate, those within the period) the ones no other beats in both
+            latency and energy (per frame where there is a rate), fastest first.
         alternatives: the choice's neighbours.
         considered: how many configurations the limits left; ``attaining``: how many of them meet the target.
         reason: among what it is the best, and which requirement keeps a better one out.
@@ -183,6 +184,12 @@ def plan(
     return _Planner(surface, target, fps, confidence, limits or Limits()).plan()
 
 
+def in_time(outlook: Outlook, fps: float | None) -> NDArray[np.bool_]:
+    """Where an inference ends within the period of a frame rate; without one, everywhere."""
+    met: NDArray[np.bool_] = outlook.latency_ms <= (1e3 / fps if fps else np.inf)
+    return met
+
+
 def pareto_front(outlook: Outlook, permitted: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
     """Grid indices of the permitted configurations that no other beats in both latency and energy, fastest first."""
     latency, energy = outlook.latency_ms.ravel(), outlook.energy_mj.ravel()
@@ -221,7 +228,9 @@ class _Planner:
             confidence=self.confidence,
             choice=choice,
             top=top,
-            front=tuple(self._option(at) for at in pareto_front(self.expected, self.permitted)),
+            front=tuple(
+                self._option(at) for at in pareto_front(self.expected, self.permitted & in_time(self.expected, self.fps))
+            ),
             alternatives=tuple(self._alternatives(index, objective)),
             considered=int(self.permitted.sum()),
             attaining=int(attaining.sum()),

@@ -146,6 +146,11 @@ def test_the_front_is_what_no_configuration_beats(figures: list[tuple[float, flo
     assert set(front) == undominated and front == sorted(front)
 
 
+def test_with_a_frame_rate_the_front_ends_at_the_period() -> None:
+    fronts = {fps: plan(SURFACE, "min-energy", fps=fps).front for fps in (1, 40)}
+    assert max(option.latency_ms for option in fronts[40]) <= 25 < max(option.latency_ms for option in fronts[1])
+
+
 def test_what_cannot_be_met_names_the_best_there_is() -> None:
     with pytest.raises(TargetNotAttainable) as caught:
         plan(SURFACE, "latency_ms=0.01")

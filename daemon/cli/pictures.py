@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..errors import InputError
-from ..planner import Plan, outlook, pareto_front
+from ..planner import Plan, in_time, outlook, pareto_front
 from ..targets import Outlook
 
 if TYPE_CHECKING:
@@ -176,40 +176,25 @@ def _trade_off(figure: Figure, axes: Axes, scene: _Scene) -> None:
     bar = figure.colorbar(cloud, ax=axes, pad=0.02)
     bar.set_label("GPU clock, MHz")
     bar.solids.set_alpha(1)
-    front = np.array([(latency[at], energy[at]) for at in pareto_front(scene.figures, np.ones(grid.shape, bool))])
+    in_period = in_time(scene.figures, scene.plan.fps if scene.plan else None)
+    front = np.array([(latency[at], energy[at]) for at in pareto_front(scene.figures, in_period)])
     axes.plot(*front.T, color=_FRONT, linewidth=1.8, label=f"Pareto front ({len(front)})")
     axes.set(xscale="log", yscale="log", xlabel="latency, ms", ylabel=scene.energy_label)
     axes.set_title(f"{grid.size} configurations: latency against energy")
     for axis, values in ((axes.xaxis, latency), (axes.yaxis, energy)):
         _plain_numbers(axis, values.min(), values.max())
-    axes.autoscale(False)
-    top = grid.index(grid.top)
-    axes.plot(
-        latency[top],
-        energy[top],
-        "D",
-        color=_TOP,
-        markersize=11,
-        markeredgecolor="white",
-        label=_point("top clocks", scene, top),
-    )
+    at, top = scene.index, grid.index(grid.top)
+    _mark(axes, scene, top, "top clocks", marker="D", color=_TOP, markersize=11)
     if scene.plan:
-        _requirements(axes, scene)
-        at = scene.index
         spread = [
             [[abs(getattr(side, figure)[at] - values[at])] for side in (scene.low, scene.high)]
             for figure, values in (("latency_ms", latency), ("energy_mj", energy))
         ]
         axes.errorbar(latency[at], energy[at], xerr=spread[0], yerr=spread[1], color=_CHOICE, capsize=4, linewidth=1.6)
-        axes.plot(
-            latency[at],
-            energy[at],
-            "*",
-            color=_CHOICE,
-            markersize=24,
-            markeredgecolor="white",
-            label=_point("chosen", scene, at),
-        )
+        axes.autoscale_view()
+        axes.autoscale(False)
+        _requirements(axes, scene)
+        _mark(axes, scene, at, "chosen", marker="*", color=_CHOICE, markersize=24)
     axes.grid(which="both", alpha=0.2)
 
 
@@ -237,17 +222,19 @@ def _requirements(axes: Axes, scene: _Scene) -> None:
         axes.fill_between(ends, ends * bound.limit / 1e3, top, color=_TARGET, alpha=0.10, linewidth=0)
 
 
-def _point(name: str, scene: _Scene, at: tuple[int, int, int]) -> str:
-    clocks = scene.surface.grid.configuration(at)
+def _mark(axes: Axes, scene: _Scene, at: tuple[int, int, int], name: str, **style: Any) -> None:
+    """Mark a configuration; the legend has its figures and clocks."""
+    latency, energy, clocks = scene.figures.latency_ms[at], scene.figures.energy_mj[at], scene.surface.grid.configuration(at)
     mhz = f"{clocks.cpu_khz / 1e3:.0f} / {clocks.gpu_hz / 1e6:.0f} / {clocks.emc_hz / 1e6:.0f} MHz"
-    return f"{name}: {scene.figures.latency_ms[at]:.3g} ms, {scene.figures.energy_mj[at]:.3g} mJ\nCPU/GPU/memory {mhz}"
+    label = f"{name}: {latency:.3g} ms, {energy:.3g} mJ\nCPU/GPU/memory {mhz}"
+    axes.plot(latency, energy, linestyle="none", markeredgecolor="white", label=label, **style)
 
 
 def _plain_numbers(axis: Any, low: float, high: float) -> None:
     """Ticks of a logarithmic axis as plain numbers, more of them where the axis spans little."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    steps = (1, 2, 3, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    steps = (1, 2, 3, 5, 7) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -76,7 +76,7 @@ def _comparison(chosen: Plan) -> str:
 def _table(rows: list[tuple[str, Option]], chosen: Plan) -> str:
     headers = ["", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "power W", "energy mJ"]
     headers += ["per frame mJ"] if chosen.fps else []
-    headers += [f"latency <{chosen.confidence:g}", f"energy <{chosen.confidence:g}"] if chosen.confidence else []
+    headers += [f"latency p{100 * chosen.confidence:g}", f"energy p{100 * chosen.confidence:g}"] if chosen.confidence else []
     return output.table(headers, [[name, *_cells(option)] for name, option in rows])
 
 
