@@ -284,3 +284,17 @@ def test_a_cap_that_was_in_force_binds_and_is_not_written(kernel: Kernel, place:
     assert hardware.apply(HIGH, "test").verified
     hardware.restore()
     assert kernel.store[CAP] == "1600000000"
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_from_being_given_back(kernel: Kernel, place: Path) -> None:
+    found = settings(kernel)
+    hardware = start(kernel, place)
+    hardware.apply(LOW, "test")
+    lock = f"{EMC}/mrq_rate_locked"
+    held = kernel.store.pop(lock)
+    report = hardware.restore()
+    assert [text.split(":")[0] for text in report.failed] == [lock]
+    assert {path for path, value in found.items() if kernel.store.get(path) != value} == {lock, f"{EMC}/rate"}
+    kernel.store[lock] = held
+    assert hardware.restore().failed == ()
+    assert settings(kernel) == found

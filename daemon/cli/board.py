@@ -48,8 +48,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _marks(board: BoardDescription) -> dict[str, str]:
-    """Each section's mark: verified, derived or unknown."""
-    return {name: str(part["status"]) for name, part in board.raw.items() if isinstance(part, Mapping) and "status" in part}
+    """Each section's mark: verified, derived or unknown; ``cpu.boot`` is the mark of a part of ``cpu``."""
+
+    def collect(prefix: str, section: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        for name, part in section.items():
+            if isinstance(part, Mapping):
+                if "status" in part:
+                    yield f"{prefix}{name}", str(part["status"])
+                yield from collect(f"{prefix}{name}.", part)
+
+    return dict(collect("", board.raw))
 
 
 def _marks_text(board: BoardDescription) -> str:
@@ -70,7 +78,7 @@ def _describe(board: BoardDescription) -> Iterable[str]:
     yield f"energy is the sum of: {', '.join(board.energy_rails)}"
     yield "how much of it is known:"
     for name, mark in _marks(board).items():
-        yield f"  {name:8} {mark}"
+        yield f"  {name:16} {mark}"
 
 
 def _observe(hardware: Hardware) -> dict[str, Any]:

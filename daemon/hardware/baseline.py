@@ -190,16 +190,15 @@ class Baseline:
         left: list[str] = []
         failed: list[str] = []
         for domain in self._domains:
-            touch = self._still_ours(domain, left)
             try:
-                plan = domain.give_back(self._files, self._values, touch)
+                plan = domain.give_back(self._files, self._values, self._still_ours(domain, left, failed))
+                done, refused = write_each(self._files, plan)
             except DaemonError as error:
                 failed.append(str(error))
                 continue
-            done, refused = write_each(self._files, plan)
             restored += done
             failed += refused
-        if not failed and not dry_run:
+        if not failed:
             self._journal, self._confirmed_journal = {}, {}
             self.discard()
         return RestoreReport(tuple(restored), tuple(left), tuple(failed))
@@ -210,12 +209,20 @@ class Baseline:
             self._path.unlink()
             _sync_folder(self._path.parent)
 
-    def _still_ours(self, domain: ClockDomain, left: list[str]) -> set[str]:
-        """The files of a domain to restore; what somebody else has set is noted in ``left``."""
+    def _still_ours(self, domain: ClockDomain, left: list[str], failed: list[str]) -> set[str]:
+        """The files of a domain to restore; notes in ``left`` what somebody else has set, in ``failed`` what is not seen."""
         touch, theirs = set(), set()
         for path in domain.paths:
-            current = self._files.find_text(path)
-            if path not in self._journal or current is None or current == self._values.get(path):
+            if path not in self._journal:
+                continue
+            try:
+                current: str | None = self._files.read_text(path)
+            except DaemonError as error:
+                current = None
+                # A setpoint is not there while another mode is in force.
+                if path != domain.setpoint:
+                    failed.append(str(error))
+            if current is None or current == self._values.get(path):
                 continue
             if self._is_ours(path, current):
                 touch.add(path)
