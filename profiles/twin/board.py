@@ -74,7 +74,7 @@ class TwinBoard:
         description: BoardDescription,
         silicon: BoardSilicon,
         clock: Clock,
-        execute: Execute = execute,  # type: ignore[assignment]
+        execute: Execute = execute,
     ) -> None:
         twin, cpu, gpu, emc = (description.section(name) for name in ("twin", "cpu", "gpu", "emc"))
         grid = description.grid

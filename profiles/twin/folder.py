@@ -8,7 +8,6 @@ Nor can it tell where a value ends that was written over a longer one without a 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import posixpath
@@ -17,6 +16,7 @@ import shutil
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,13 +24,36 @@ from ..errors import TwinError
 from .tree import Tree
 
 _MARK = ".jetdvfs-twin"
-_REFRESH_S = 0.05
+_REFRESH_S, _SETTLING_S = 0.1, 0.005
+_SETTLES_S = 0.05
 _IN_MODIFY, _IN_CLOSE_WRITE = 0x2, 0x8
 _EVENT = struct.Struct("iIII")
 
 
 def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def claim(folder: Path) -> None:
+    """Make a directory, or clear one of what a twin that was killed has left behind.
+
+    Raises:
+        TwinError: it holds something else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / _MARK).exists():
+        _empty(folder)
+    elif any(folder.iterdir()):
+        raise TwinError(f"{folder} is not empty; a simulated board needs a directory of its own")
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != _MARK:
+            entry.unlink(missing_ok=True)
+    (folder / _MARK).unlink(missing_ok=True)
 
 
 class FolderMirror:
@@ -51,7 +74,8 @@ class FolderMirror:
         self._report = report
         self._shown: dict[str, bytes] = {}
         self._links: set[str] = set()
-        self._claim()
+        claim(folder)
+        (folder / _MARK).touch()
         self._watcher = _Watcher()
         self._refresh()
         self._stop, self._wake = os.pipe()
@@ -65,77 +89,56 @@ class FolderMirror:
         self._watcher.close()
         os.close(self._stop)
         os.close(self._wake)
-        self._empty()
-        (self._folder / _MARK).unlink(missing_ok=True)
-
-    def _claim(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        mark = self._folder / _MARK
-        if mark.exists():
-            self._empty()
-        elif any(self._folder.iterdir()):
-            raise TwinError(f"{self._folder} is not empty; a simulated board needs a directory of its own")
-        mark.touch()
-
-    def _empty(self) -> None:
-        for entry in self._folder.iterdir():
-            if entry.name == _MARK:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+        _empty(self._folder)
 
     def _place(self, path: str) -> Path:
         return self._folder / path.lstrip("/")
 
     def _follow(self) -> None:
+        settled_at = 0.0
         while True:
-            ready, _, _ = select.select([self._stop, self._watcher.descriptor], [], [], _REFRESH_S)
+            # After a write things move within milliseconds; otherwise only sensors do.
+            pause = _SETTLING_S if time.monotonic() < settled_at else _REFRESH_S
+            ready, _, _ = select.select([self._stop, self._watcher.descriptor], [], [], pause)
             if self._stop in ready:
                 return
             if self._watcher.descriptor in ready:
                 for path, closed in self._watcher.events().items():
-                    self._take(path, closed)
+                    if self._take(path, closed):
+                        settled_at = time.monotonic() + _SETTLES_S
             self._refresh()
 
-    def _take(self, path: str, closed: bool) -> None:
-        """Somebody (perhaps this thread) has changed a file."""
+    def _take(self, path: str, closed: bool) -> bool:
+        """Somebody has changed a file, perhaps this thread; returns whether the board took it as a write."""
         shown = self._shown.get(path)
         try:
             content = self._place(path).read_bytes()
         except OSError:
-            return
+            return False
         if shown is None or content == shown:
-            return
+            return False
         if not content:
             # Truncated, and about to be written; or closed like that, which writes nothing.
             if closed:
                 self._put(path, shown)
-            return
+            return False
         try:
             self._tree.write(path, content.split(b"\n", 1)[0])
         except OSError as error:
             self._report(f"refused: {path}: {content[:40]!r} ({error.strerror}); a plain folder could not say so to the writer")
             self._put(path, shown)
-        else:
-            self._shown[path] = content
+            return False
+        self._shown[path] = content
+        return True
 
     def _refresh(self) -> None:
         """Let every file show what the board says."""
-        present: set[str] = set()
-        for path, attribute in self._tree.files():
-            if attribute.read is None:
-                continue
-            present.add(path)
-            if attribute.fixed and path in self._shown:
-                continue
-            with contextlib.suppress(OSError):
-                content = self._tree.read(path, wait=False)
-                if self._shown.get(path) != content and not self._is_touched(path):
-                    self._put(path, content)
+        contents = self._tree.contents(self._shown)
+        for path, content in contents.items():
+            if content is not None and self._shown.get(path) != content and not self._is_touched(path):
+                self._put(path, content)
         links = dict(self._tree.links())
-        for gone in [*(self._shown.keys() - present), *(self._links - links.keys())]:
+        for gone in [*(self._shown.keys() - contents.keys()), *(self._links - links.keys())]:
             self._place(gone).unlink(missing_ok=True)
             self._shown.pop(gone, None)
         for path, link in links.items():

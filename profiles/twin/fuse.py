@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TwinError
+from .folder import claim
 from .tree import Attribute, Link, Tree, refusal
 
 FILESYSTEM = "jetdvfs-twin"
@@ -118,9 +119,9 @@ class FuseMount:
         self.mount = mount
         self._failure: BaseException | None = None
         release_stale(mount)
-        mount.mkdir(parents=True, exist_ok=True)
         if os.path.ismount(mount):
             raise TwinError(f"{mount} is a mount point already; give another directory, or unmount it first")
+        claim(mount)
         self._thread = threading.Thread(target=self._serve, args=(tree,), name="twin-fuse", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + _READY_S
@@ -141,7 +142,8 @@ class FuseMount:
                 default_permissions=True,
                 direct_io=True,
                 attr_timeout=0,
-                entry_timeout=0,
+                # Names may be remembered: what has gone still fails when it is opened.
+                entry_timeout=5,
                 negative_timeout=0,
                 fsname=FILESYSTEM,
             )

@@ -12,7 +12,7 @@ import errno
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -69,6 +69,10 @@ class Link:
 
     target: str
     present: Callable[[], bool] = lambda: True
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode() + b"\n"
 
 
 class Provider(Protocol):
@@ -168,18 +172,30 @@ class Tree:
     def links(self) -> Iterator[tuple[str, Link]]:
         return ((path, node) for path, node in list(self._nodes.items()) if isinstance(node, Link) and self.exists(path))
 
-    def read(self, path: str, *, wait: bool = True) -> bytes:
-        """A file's bytes now; ``wait`` lets the read take the time it takes on the board."""
+    def read(self, path: str) -> bytes:
+        """A file's bytes now, after the time that reading it takes on the board.
+
+        Raises:
+            OSError: as the kernel would refuse.
+        """
         attribute = self._attribute(path)
         if attribute.read is None:
             raise refusal(errno.EACCES, path)
         seconds = self._faults.hold_up(path) + attribute.delay_s
-        if wait and seconds:
+        if seconds:
             self._clock.sleep(seconds)
         self._faults.check(path, "read")
         with self._present():
-            value = attribute.read()
-        return value if isinstance(value, bytes) else value.encode() + b"\n"
+            return _bytes(attribute.read())
+
+    def contents(self, known: Container[str]) -> dict[str, bytes | None]:
+        """Every readable file that exists, all at one moment; None for what cannot be read now, or is ``known`` and fixed."""
+        found: dict[str, bytes | None] = {}
+        with self._present():
+            for path, attribute in self.files():
+                if attribute.read is not None:
+                    found[path] = None if attribute.fixed and path in known else self._content(path, attribute.read)
+        return found
 
     def write(self, path: str, data: bytes) -> None:
         """Hand the bytes of one write call to a file; returns when the kernel would.
@@ -200,6 +216,13 @@ class Tree:
                 seconds = attribute.write(text)
             if seconds:
                 self._clock.sleep(seconds)
+
+    def _content(self, path: str, read: Callable[[], str | bytes]) -> bytes | None:
+        try:
+            self._faults.check(path, "read")
+            return _bytes(read())
+        except OSError:
+            return None
 
     def _attribute(self, path: str) -> Attribute:
         node = self.node(path)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Executed(Protocol):
     def gpu_busy_s(self) -> Array: ...
 
 
-Execute = Callable[[Network, BoardSilicon, Clocks, float], Executed]
+Execute = Callable[[Network, Any, Clocks, float], Executed]
 
 
 class FrameCost(NamedTuple):
