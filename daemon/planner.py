@@ -45,7 +45,8 @@ class Limits:
             if not mask.any():
                 raise UsageError(f"limits: {name} from {bounds[0]} to {bounds[1]} holds none of {', '.join(map(str, axis))}")
             masks.append(mask)
-        return masks[0][:, None, None] & masks[1][:, None] & masks[2]
+        permitted: NDArray[np.bool_] = masks[0][:, None, None] & masks[1][:, None] & masks[2]
+        return permitted
 
 
 @dataclass(frozen=True)

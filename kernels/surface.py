@@ -145,13 +145,15 @@ class Surface:
         Raises:
             CostModelError: the file cannot be written.
         """
-        axes = {name: np.array(getattr(self.grid, name), np.int64) for name in ("cpu_khz", "gpu_hz", "emc_hz")}
+        arrays: dict[str, Any] = {
+            name: np.array(getattr(self.grid, name), np.int64) for name in ("cpu_khz", "gpu_hz", "emc_hz")
+        }
+        arrays |= {name: getattr(self, name) for name in _ARRAYS}
         about = json.dumps({"method": self.method, "unmodelled": [asdict(kind) for kind in self.unmodelled]})
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         try:
             # A name without .npz stays as it was given.
             with open(path, "wb") if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
-                np.savez_compressed(file, **axes, **arrays, about=np.array(about))
+                np.savez_compressed(file, **arrays, about=np.array(about))
         except OSError as error:
             raise CostModelError(f"{_name(path)}: cannot write the surface ({error.strerror or error})") from error
 

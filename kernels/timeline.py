@@ -8,6 +8,7 @@ sum of the kernel times; where the host is, it is the host's time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ class Timeline:
     critical: NDArray[np.int32]
 
 
-def run(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.float64], order: NDArray[np.intp]) -> Timeline:
+def run(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order: NDArray[np.intp]) -> Timeline:
     """Play the recurrence.
 
     Args:

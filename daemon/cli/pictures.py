@@ -173,9 +173,7 @@ def _trade_off(figure: Figure, axes: Axes, scene: _Scene) -> None:
     grid = scene.surface.grid
     gpu_mhz = np.broadcast_to(np.array(grid.gpu_hz)[:, None] / 1e6, grid.shape)
     cloud = axes.scatter(latency, energy, c=gpu_mhz, cmap=_CLOUD, s=9, alpha=0.55, linewidth=0, rasterized=True)
-    bar = figure.colorbar(cloud, ax=axes, pad=0.02)
-    bar.set_label("GPU clock, MHz")
-    bar.solids.set_alpha(1)
+    figure.colorbar(cloud, ax=axes, pad=0.02, alpha=1).set_label("GPU clock, MHz")
     in_period = in_time(scene.figures, scene.plan.fps if scene.plan else None)
     front = np.array([(latency[at], energy[at]) for at in pareto_front(scene.figures, in_period)])
     axes.plot(*front.T, color=_FRONT, linewidth=1.8, label=f"Pareto front ({len(front)})")
