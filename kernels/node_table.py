@@ -86,8 +86,8 @@ class NodeTable:
         arrays = (("nodes", NODE, 1), ("roots", np.dtype("<u4"), 1), ("boxes", np.dtype("<u2"), 2))
         for name, dtype, dimensions in arrays:
             array = getattr(self, name)
-            if array.dtype != dtype or array.ndim != dimensions or not array.flags.c_contiguous:
-                raise EnsembleError(f"{name}: expected a C-contiguous array of {dtype} with {dimensions} dimension(s)")
+            if array.dtype != dtype or array.ndim != dimensions or not (array.flags.c_contiguous and array.flags.aligned):
+                raise EnsembleError(f"{name}: expected a contiguous, aligned array of {dtype} with {dimensions} dimension(s)")
         roots = self.roots.astype(np.int64)
         if not len(roots) or roots[0] != 0 or roots[-1] != len(self.nodes) or (np.diff(roots) < 1).any():
             raise EnsembleError(f"roots: expected to rise strictly from 0 to {len(self.nodes)}, the number of nodes")
@@ -133,7 +133,9 @@ def first_fault(table: NodeTable) -> int:
     payload = (table.nodes["meta"] >> KEY_BITS).astype(np.int64)
     values = np.ascontiguousarray(table.nodes["bits"]).view(np.float32)
     leaf = keys >= 2 * table.n_features
-    good = np.where(leaf, np.isfinite(values) & (payload < len(table.boxes)), values > -np.inf)
+    good = np.where(
+        leaf, (np.abs(values.astype(np.float64)) <= table.leaf_bound) & (payload < len(table.boxes)), values > -np.inf
+    )
     known = np.flatnonzero(leaf & good)
     good[known] = keys[known] - 2 * table.n_features == box_shapes(table.boxes, table.thresholds)[payload[known]]
     for first, end in zip(table.roots[:-1].astype(np.int64), table.roots[1:].astype(np.int64), strict=True):
@@ -195,11 +197,11 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
     if version != _VERSION:
         raise EnsembleError(f"{where}: node table of version {version}; this program reads version {_VERSION}")
     header = bytes(file[_PREFIX.size : min(start, _MAX_HEADER)])
-    if zlib.crc32(header) != header_crc or zlib.crc32(file[start:]) != data_crc:
+    if zlib.crc32(header) != header_crc or zlib.crc32(file[start:].data) != data_crc:
         raise EnsembleError(f"{where}: damaged node table: its checksum is wrong")
     try:
         fields = json.loads(header)
-        dtypes = (NODE, "<u4", "<u2", "<f4", "<f4", "<f4")
+        dtypes = (NODE, *map(np.dtype, ("<u4", "<u2", "<f4", "<f4", "<f4")))
         nodes, roots, boxes, cpu, gpu, emc = (
             np.ndarray(shape, dtype, file, start + offset)
             for dtype, (offset, *shape) in zip(dtypes, fields["arrays"], strict=True)
@@ -213,5 +215,5 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
             boxes,
             (cpu, gpu, emc),
         )
-    except (KeyError, TypeError, ValueError, EnsembleError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, EnsembleError) as error:
         raise EnsembleError(f"{where}: malformed node table: {error}") from error

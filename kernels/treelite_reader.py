@@ -31,7 +31,7 @@ def read_treelite(source: Any) -> NodeTable:
 
     if isinstance(source, (str, os.PathLike)):
         try:
-            model = treelite.Model.deserialize(source)
+            model = treelite.Model.deserialize(os.fspath(source))
         except Exception as error:  # treelite raises different types for missing, truncated and foreign files
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise EnsembleError(f"{os.fspath(source)}: cannot be read as a serialized treelite model ({reason})") from error
@@ -204,7 +204,7 @@ def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
         box[right[cut], along, 0] = np.maximum(box[right[cut], along, 0], at)
     box[(box[:, :, 0] >= box[:, :, 1]).any(axis=1)] = 0  # contradictory splits: an empty box
 
-    boxes, box_of_leaf = _share(box[forest.leaf].reshape(-1, 2 * len(FREQUENCIES)).astype(np.uint16))
+    boxes, box_of_leaf = _share(box[forest.leaf].reshape(-1, 2 * len(FREQUENCIES)))
     key = 2 * forest.feature + forest.default_left
     key[forest.leaf] = 2 * n_features + box_shapes(boxes, thresholds)[box_of_leaf]
     payload = np.where(forest.leaf, 0, 1 + size[forest.left])
@@ -212,13 +212,13 @@ def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
     wrong = payload > MAX_PAYLOAD
     if wrong.any():
         raise EnsembleError(f"{forest.name(wrong)}: too many nodes below it, or too many boxes; at most {MAX_PAYLOAD} fit")
-    nodes = np.empty(count, NODE)
-    nodes["bits"][position] = value.view(np.uint32)
-    nodes["meta"][position] = (payload << KEY_BITS) | key
+    table: NDArray[np.void] = np.empty(count, NODE)
+    table["bits"][position] = value.view(np.uint32)
+    table["meta"][position] = (payload << KEY_BITS) | key
     roots = np.append(forest.first, count).astype(np.uint32)
     largest = np.where(forest.leaf, np.abs(value), 0.0)
     bound = float(np.maximum.reduceat(largest, forest.first).sum(dtype=np.float64)) if count else 0.0
-    return NodeTable(n_features, base_score, bound, nodes, roots, boxes, thresholds)
+    return NodeTable(n_features, base_score, bound, table, roots, boxes, thresholds)
 
 
 def _edges(
@@ -237,10 +237,13 @@ def _edges(
     return (thresholds[0], thresholds[1], thresholds[2]), edge
 
 
-def _share(boxes: NDArray[np.uint16]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+def _share(boxes: NDArray[np.int64]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
     """The distinct boxes, most used first so that these share cache lines, and each leaf's box among them."""
-    distinct, inverse, uses = np.unique(boxes, axis=0, return_inverse=True, return_counts=True)
+    number = np.zeros(len(boxes), np.int64)
+    for edge in boxes.T:  # one column at a time: a sort of integers is much faster than a sort of rows
+        number = np.unique((number << 16) | edge, return_inverse=True)[1].ravel()
+    _, where, uses = np.unique(number, return_index=True, return_counts=True)
     order = np.argsort(-uses, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    return np.ascontiguousarray(distinct[order]), rank[inverse.ravel()]
+    return boxes[where[order]].astype(np.uint16), rank[number]
