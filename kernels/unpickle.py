@@ -126,6 +126,11 @@ class _Unpickler:
             raise IndexError("it ends early")
         return piece
 
+    def byte(self) -> int:
+        value = self.data[self.position]
+        self.position += 1
+        return value
+
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
@@ -267,7 +272,7 @@ class _Unpickler:
         self.stack.append(items)
 
     def long(self) -> None:
-        size = self.number(1)
+        size = self.byte()
         if size > 8:
             raise ModelError(f"{self.where}: pickle holds an integer of more than 64 bits")
         self.stack.append(int.from_bytes(self.take(size), "little", signed=True))
@@ -335,12 +340,12 @@ _OPCODES: dict[int, Handler] = {
     0x88: _push(lambda: True),
     0x89: _push(lambda: False),
     ord("J"): lambda r: r.stack.append(int.from_bytes(r.take(4), "little", signed=True)),
-    ord("K"): lambda r: r.stack.append(r.number(1)),
+    ord("K"): lambda r: r.stack.append(r.byte()),
     ord("M"): lambda r: r.stack.append(r.number(2)),
     0x8A: _Unpickler.long,
     ord("G"): lambda r: r.stack.append(struct.unpack(">d", r.take(8))[0]),
     ord("X"): lambda r: r.stack.append(r.take(r.number(4)).decode("utf-8", "surrogatepass")),
-    0x8C: lambda r: r.stack.append(r.take(r.number(1)).decode("utf-8", "surrogatepass")),
+    0x8C: lambda r: r.stack.append(r.take(r.byte()).decode("utf-8", "surrogatepass")),
     ord("]"): _push(list),
     ord("}"): _push(dict),
     ord(")"): _push(tuple),
@@ -352,10 +357,10 @@ _OPCODES: dict[int, Handler] = {
     ord("e"): _Unpickler.appends,
     ord("s"): _Unpickler.set_item,
     ord("u"): _Unpickler.set_items,
-    ord("q"): lambda r: r.put(r.number(1)),
+    ord("q"): lambda r: r.put(r.byte()),
     ord("r"): lambda r: r.put(r.number(4)),
     0x94: lambda r: r.put(len(r.memo)),
-    ord("h"): lambda r: r.stack.append(r.memo[r.number(1)]),
+    ord("h"): lambda r: r.stack.append(r.memo[r.byte()]),
     ord("j"): lambda r: r.stack.append(r.memo[r.number(4)]),
     ord("c"): lambda r: r.stack.append(r.find(r.line(), r.line())),
     0x93: _Unpickler.global_from_stack,
@@ -363,6 +368,6 @@ _OPCODES: dict[int, Handler] = {
     ord("R"): _Unpickler.reduce,
     ord("b"): _Unpickler.build,
     ord("Q"): _Unpickler.persistent,
-    0x80: lambda r: (r.number(1), None)[1],
+    0x80: lambda r: (r.byte(), None)[1],
     0x95: lambda r: (r.number(8), None)[1],
 }

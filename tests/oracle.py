@@ -16,6 +16,7 @@ as the reader does. Where TorchScript and the dispatcher differ, the one place t
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -71,9 +72,7 @@ VIEWS = frozenset(
     )
 )
 #: Calls that are no work of the network: allocation, and what the meta device does inside a convolution.
-SILENT = frozenset(
-    {"empty", "empty_strided", "empty_like", "new_empty", "sym_size", "sym_stride", "is_nonzero", "_local_scalar_dense"}
-)
+SILENT = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "scalar_tensor", "is_nonzero", "_local_scalar_dense"})
 
 RENAMED = {
     "native_layer_norm": "layer_norm",
@@ -92,7 +91,8 @@ RENAMED |= {
     "_native_batch_norm_legit_no_training": "batch_norm",
     "cudnn_batch_norm": "batch_norm",
 }
-RENAMED |= {"linalg_vector_norm": "norm", "amax": "max", "amin": "min"}
+RENAMED |= {"linalg_vector_norm": "norm", "amin": "amax", "zero": "fill"}
+RENAMED |= {f"{form.format(name)}": name for name in ("zeros", "ones", "full") for form in ("{}_like", "new_{}")}
 
 Rule = Callable[["Recorder", dict[str, Any], Any], tuple[str, list[torch.Tensor], dict[str, Any]]]
 
@@ -126,7 +126,8 @@ def build(name: str) -> torch.nn.Module:
         options["init_weights"] = False
     if name in models.list_models(module=models.segmentation) or name in models.list_models(module=models.detection):
         options["weights_backbone"] = None
-    with torch.nn.utils.skip_init_context() if hasattr(torch.nn.utils, "skip_init_context") else contextlib.nullcontext():
+    # Without storage there is nothing to initialise; RegNet computes its widths with tensors and must be built on the CPU.
+    with contextlib.nullcontext() if name.startswith("regnet") else torch.device("meta"):
         model: torch.nn.Module = models.get_model(name, **options)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
@@ -228,6 +229,13 @@ def _reduction(kind: str) -> Rule:
     return rule
 
 
+def _extreme(kind: str) -> Rule:
+    def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+        return kind, [a["self"]], {"dim": (), "keepdim": False} | _dims(recorder, a, out)
+
+    return rule
+
+
 def _softmax(kind: str) -> Rule:
     def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
         return kind, [a["self"]], {"dim": a["dim"] % max(a["self"].dim(), 1)}
@@ -237,6 +245,32 @@ def _softmax(kind: str) -> Rule:
 
 def _cat(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
     return "cat", list(a["tensors"]), {"dim": a.get("dim", 0) % a["tensors"][0].dim()}
+
+
+def _made(kind: str) -> Rule:
+    def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+        return kind, [], {}
+
+    return rule
+
+
+def _copy(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    """Writing one number everywhere is a fill: the meta device makes a tensor of the number first, a GPU does not."""
+    if not any(a["src"].stride()):
+        return "fill", [], {}
+    return "copy", [a["src"]], {}
+
+
+def _embedding(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    return "embedding", [a["indices"]], {"weight": tuple(a["weight"].shape)}
+
+
+def _index(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    return "index", [a["self"], *(tensor for tensor in a["indices"] if tensor is not None)], {}
+
+
+def _prelu(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    return "prelu", [a["self"]], {}
 
 
 def _adaptive(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
@@ -264,7 +298,25 @@ RULES: dict[str, Rule] = {
     "log_softmax": _softmax("log_softmax"),
     "cat": _cat,
     "adaptive_avg_pool2d": _adaptive,
+    "zeros": _made("zeros"),
+    "ones": _made("ones"),
+    "full": _made("full"),
+    "fill": _made("fill"),
+    "arange": _made("arange"),
+    "copy": _copy,
+    "embedding": _embedding,
+    "index": _index,
+    "_prelu_kernel": _prelu,
+    "amax": _reduction("amax"),
+    "norm": _reduction("norm"),
+    "var": _reduction("var"),
+    "max": _extreme("max"),
+    "min": _extreme("min"),
+    "argmax": _reduction("argmax"),
+    "argmin": _reduction("argmax"),
 }
+#: Calls that do not read what they overwrite.
+WRITERS = frozenset({"zeros", "ones", "full", "fill", "arange", "copy"})
 #: Pointwise calls that take a number in place of their second tensor.
 BINARY = frozenset(
     (
@@ -334,7 +386,10 @@ class Recorder(TorchDispatchMode):
             inputs, params = list(_tensors(arguments.values())), {}
             if kind in BINARY and len(inputs) < 2:
                 kind = f"{kind}_scalar"
-        self.add(kind, inputs, out, params, flops=_torch_flops(func, args, kwargs, out), read=_tensors(arguments.values()))
+        moved = inputs if kind in WRITERS else _tensors(arguments.values())
+        if kind == "embedding":
+            moved = [*inputs, out]  # the rows that are looked up, not the table
+        self.add(kind, inputs, out, params, flops=_torch_flops(func, args, kwargs, out), read=moved)
 
     def add(self, kind: str, inputs: Any, out: Any, params: Any, *, flops: int | None, read: Any) -> None:
         first = next(iter(_tensors([out])), None)
@@ -423,6 +478,32 @@ def network_of(module: torch.nn.Module, inputs: Sequence[TensorSpec], name: str 
 def mirage_network(name: str, batch: int = 1, side: int | None = None) -> Network:
     """One of the ten networks of MIRAGE as PyTorch dispatches it."""
     side = side or MIRAGE_NETWORKS[name]
-    with torch.device("meta"):
-        module = build(name)
-    return network_of(module, [TensorSpec((batch, 3, side, side))], name)
+    return network_of(build(name), [TensorSpec((batch, 3, side, side))], name)
+
+
+def without_weights(module: torch.nn.Module) -> torch.nn.Module:
+    """The module on the CPU with every parameter one stored number wide: it saves in kilobytes and still runs."""
+    for child in module.modules():
+        for name, parameter in child._parameters.items():
+            if parameter is not None:
+                thin = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
+                child._parameters[name] = torch.nn.Parameter(thin, requires_grad=False)
+        for name, buffer in child._buffers.items():
+            if buffer is not None and buffer.device.type == "meta":
+                child._buffers[name] = torch.zeros(buffer.shape, dtype=buffer.dtype)
+    return module.eval()
+
+
+def archive_of(module: torch.nn.Module, how: str, example: Sequence[torch.Tensor] = ()) -> io.BytesIO:
+    """A TorchScript file of the module: ``script``, ``trace`` (on the example) or ``freeze`` (scripted, then frozen)."""
+    with torch.no_grad():
+        if how == "trace":
+            made = torch.jit.trace(module, tuple(example), check_trace=False)
+        else:
+            made = torch.jit.script(module)
+            if how == "freeze":
+                made = torch.jit.freeze(made)
+    stream = io.BytesIO()
+    torch.jit.save(made, stream)
+    stream.seek(0)
+    return stream

@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shape rules of ATen's operators by family, and which of them launch a kernel."""
 
-from . import convolution, creation, indexing, matrix, normalization, pointwise, pooling, prim, reduction, scalars, views
+from . import attention as attention
+from . import convolution as convolution
+from . import creation as creation
+from . import indexing as indexing
+from . import matrix as matrix
+from . import normalization as normalization
+from . import pointwise as pointwise
+from . import pooling as pooling
+from . import prim as prim
+from . import recurrent as recurrent
+from . import reduction as reduction
+from . import scalars as scalars
+from . import views as views
 from .registry import known_operators, operator, rule_of
 
 __all__ = ["known_operators", "operator", "rule_of"]
-
-_FAMILIES = (convolution, creation, indexing, matrix, normalization, pointwise, pooling, prim, reduction, scalars, views)

@@ -129,7 +129,7 @@ def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Mapping[str
         query, key, value = inputs[:3]
         return 2 * numel(query) * key[-2] + 2 * numel(query[:-1]) * numel(value[-2:])
     if kind in ("lstm", "gru", "rnn"):
-        return _integer(params["macs"]) * 2
+        return _recurrent(kind, inputs[0], params)
     if kind in MOVES:
         return 0
     if kind in REDUCTIONS:
@@ -143,3 +143,14 @@ def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Mapping[str
     if kind.startswith("upsample_bicubic"):
         return 60 * numel(output)
     return PER_ELEMENT.get(kind, 1) * numel(output)
+
+
+def _recurrent(kind: str, sequence: Shape, params: Mapping[str, ParamValue]) -> int:
+    """The matrix products of every gate, layer, direction and step."""
+    gates = {"lstm": 4, "gru": 3, "rnn": 1}[kind]
+    hidden, layers, directions = (_integer(params[name]) for name in ("hidden", "layers", "directions"))
+    state = _integer(params.get("projection", hidden))
+    widths = [sequence[-1]] + [state * directions] * (layers - 1)
+    projection = hidden * state if "projection" in params else 0
+    steps = numel(sequence[:-1])
+    return 2 * steps * directions * sum(gates * hidden * (width + state) + projection for width in widths)

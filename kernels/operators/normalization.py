@@ -50,7 +50,7 @@ def layer_norm(
     if not sizes or input.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"layer_norm over {show(sizes)} on an input of shape {show(input.shape)}")
     params = {"normalized_shape": sizes, "affine": weight is not None}
-    return run.launch("layer_norm", [input], run.tensor(input.shape, input.dtype, preserved(input)), params, (weight, bias))
+    return run.launch("layer_norm", [input], run.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
 @operator("group_norm")

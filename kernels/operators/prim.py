@@ -47,8 +47,13 @@ def shape(run: Recorder, self: Tensor) -> list[int]:
 
 
 @operator("prim::NumToTensor", "scalar_tensor")
-def number_to_tensor(run: Recorder, value: Number) -> Tensor:
+def number_to_tensor(run: Recorder, value: Number, *_: Any, **__: Any) -> Tensor:
     run.host("scalar_tensor")
+    return wrapped(value)
+
+
+def wrapped(value: Number) -> Tensor:
+    """A number the host knows, as a tensor without dimensions."""
     return Tensor((), "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32", value=value)
 
 
@@ -90,3 +95,43 @@ def item(run: Recorder, self: Any) -> Number:
 @operator("warn")
 def warn(run: Recorder, message: str, stacklevel: int = 2) -> None:
     return None
+
+
+@operator("is_grad_enabled", "is_autocast_enabled", "is_autocast_cpu_enabled", "is_inference_mode_enabled")
+def off(run: Recorder, *_: Any) -> bool:
+    """Inference without gradients or autocasting."""
+    return False
+
+
+@operator("_assert", "_assert_async", "manual_seed", "set_grad_enabled")
+def nothing(run: Recorder, *_: Any) -> None:
+    return None
+
+
+@operator("prim::unchecked_unwrap_optional", "_unwrap_optional")
+def unwrap(run: Recorder, value: Any) -> Any:
+    if value is None:
+        raise ShapeError("the model needs a value where there is none")
+    return value
+
+
+@operator("device", "prim::Device")
+def named_device(run: Recorder, kind: str, index: int | None = None) -> Device:
+    return Device(str(kind)[:32], index)
+
+
+@operator("get_device")
+def device_index(run: Recorder, self: Tensor) -> int:
+    return 0
+
+
+def _plain(name: str, compute: Any) -> None:
+    @operator(f"prim::{name}")
+    def rule(run: Recorder, *values: Any) -> Any:
+        """Of numbers, or of one list of numbers."""
+        return compute(*values)
+
+
+_plain("min", min)
+_plain("max", max)
+_plain("abs", abs)

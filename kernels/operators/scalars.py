@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator as python
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,6 +75,11 @@ def getitem(run: Recorder, self: Any, index: Any) -> Any:
     return self[index]
 
 
+@operator("copy")
+def copy(run: Recorder, self: Any) -> Any:
+    return self.copy()
+
+
 @operator("_set_item")
 def set_item(run: Recorder, self: Any, key: Any, value: Any) -> None:
     run.meter.items(len(self) + 1)
@@ -146,6 +150,12 @@ def items(run: Recorder, self: dict[Any, Any]) -> list[Any]:
     return list(self.items())
 
 
-@operator("index")
-def index(run: Recorder, self: Any, item: Any) -> Any:
-    return python.indexOf(self, item)
+def plain_items(self: Any) -> list[Any]:
+    """The items of a list, if they are numbers or strings: comparing others may take forever.
+
+    Raises:
+        TypeError: they are not.
+    """
+    if not isinstance(self, (list, tuple)) or not all(isinstance(item, (int, float, str)) for item in self):
+        raise TypeError("only lists of numbers or strings are compared")
+    return list(self)

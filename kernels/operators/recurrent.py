@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers: one launch each, as cuDNN runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ShapeError, UnsupportedOperator
+from ..network import ParamValue
+from ..recorder import Recorder
+from ..values import Tensor
+from .layout import show
+from .registry import operator
+
+
+def _run(
+    run: Recorder,
+    kind: str,
+    input: Tensor,
+    states: Sequence[Tensor],
+    params: Any,
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    if not isinstance(params, (list, tuple)):
+        raise UnsupportedOperator(f"{kind} of packed sequences has no shape rule")
+    if input.rank not in (2, 3) or not params or input.shape[-1] != params[0].shape[1]:
+        raise ShapeError(
+            f"{kind} with weight {show(params[0].shape) if params else 'none'} on an input of shape {show(input.shape)}"
+        )
+    width = states[0].shape[-1]  # of the output: the projection's where there is one
+    hidden = states[-1].shape[-1]
+    directions = 2 if bidirectional else 1
+    output = run.tensor((*input.shape[:-1], width * directions), input.dtype)
+    described: dict[str, ParamValue] = {
+        "hidden": hidden,
+        "layers": num_layers,
+        "directions": directions,
+        "bias": bool(has_biases),
+    }
+    if width != hidden:
+        described["projection"] = width
+    run.launch(kind, [input, *states], output, described, params)
+    return (output, *(run.tensor(state.shape, state.dtype) for state in states))
+
+
+@operator("lstm")
+def lstm(run: Recorder, input: Tensor, hx: Sequence[Tensor], *rest: Any) -> tuple[Tensor, ...]:
+    return _run(run, "lstm", input, hx, *rest)
+
+
+def _single(kind: str, *names: str) -> None:
+    @operator(*names)
+    def rule(run: Recorder, input: Tensor, hx: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        return _run(run, kind, input, [hx], *rest)
+
+
+_single("gru", "gru")
+_single("rnn", "rnn_tanh", "rnn_relu")
