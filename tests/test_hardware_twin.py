@@ -156,6 +156,16 @@ def test_the_memory_cap_of_the_power_mode_binds(twin: Served) -> None:
         hardware.apply(TOP, "test")
 
 
+def test_under_the_lock_the_memory_clock_may_stay_below_the_floor_that_comes_with_the_cpu_clock(twin: Served) -> None:
+    floors = twin.board.description.section("cpu")["emc_floors"]
+    low_memory = TOP._replace(emc_hz=204000000)
+    assert floors[0][0] <= low_memory.cpu_khz and floors[0][1] > low_memory.emc_hz  # what the kernel asks for there
+    hardware = twin.start()
+    applied = hardware.apply(low_memory, "test")
+    assert applied.verified and applied.accepted == low_memory
+    hardware.restore()
+
+
 def test_a_gpu_that_has_not_appeared_is_fixed_until_it_does(twin: Served) -> None:
     twin.board.faults.vanish(twin.board.tree.resolve(GPU))
     hardware = twin.start()
