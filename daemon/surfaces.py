@@ -110,16 +110,20 @@ class Surfaces:
         self._workers = workers
         self._cache_dir = cache_dir
         self._kept: OrderedDict[tuple[str, str], Surface] = OrderedDict()
+        self._prepared: asyncio.Task[None] | None = None
         self._making: dict[tuple[str, str], asyncio.Task[Surface]] = {}
 
     async def prepare(self) -> None:
-        """Convert the profile's models once, so that later sweeps find them; what goes wrong is kept in ``troubles``."""
+        """Convert the profile's models, once, so that sweeps find them; what goes wrong is kept in ``troubles``."""
         if self.profile is None:
             return
+        if self._prepared is None:
+            self._prepared = asyncio.create_task(self._workers.prepare(self.profile.path, self._cache_dir))
         try:
-            await self._workers.prepare(self.profile.path, self._cache_dir)
+            await asyncio.shield(self._prepared)
         except DaemonError as error:
-            log.error("%s", error)
+            if not self.troubles:
+                log.error("%s", error)
             self.troubles = (str(error),)
 
     async def decompose(self, descriptor: int, inputs: Sequence[Mapping[str, Any]], name: str) -> LoadedNetwork:
@@ -159,6 +163,7 @@ class Surfaces:
         return await asyncio.shield(task)
 
     async def _make(self, network: LoadedNetwork, method: str, profile: Profile) -> Surface:
+        await self.prepare()
         answer = await self._workers.sweep(zlib.decompress(network.payload), profile.path, self._cache_dir, method)
         return _checked(answer, profile.manifest.grid)
 

@@ -67,20 +67,21 @@ class Workers:
             InputError: the network or the bundle was refused.
             WorkerFailed: the child crashed or ran out of time or memory.
         """
-        request = {"bundle": str(bundle), "cache": str(cache_dir), "method": method}
-        return await self._run("sweep", request, payload=network)
+        return await self._run("sweep", {"method": method}, bundle, cache_dir, payload=network)
 
     async def prepare(self, bundle: Path, cache_dir: Path) -> None:
         """Check a bundle and convert its models, so that later sweeps find their node tables in ``cache_dir``."""
-        await self._run("prepare", {"bundle": str(bundle), "cache": str(cache_dir)})
+        await self._run("prepare", {}, bundle, cache_dir)
 
-    async def _run(self, job: str, request: Mapping[str, Any], *, payload: bytes = b"", descriptor: int | None = None) -> bytes:
+    async def _run(
+        self, job: str, request: Mapping[str, Any], *folders: Path, payload: bytes = b"", descriptor: int | None = None
+    ) -> bytes:
         async with self._slots:
             ours, theirs = socket.socketpair()
             with ours:
                 ours.setblocking(False)
                 with theirs:
-                    child = self._spawn(job, theirs)
+                    child = self._spawn(job, theirs, folders)
                 try:
                     answer = await asyncio.wait_for(
                         _converse(ours, frame(request, payload), descriptor), self._settings.limit_s(job)
@@ -101,10 +102,11 @@ class Workers:
             raise _failure(job, f"failed: {header.get('type')}: {header.get('message')}")
         return data
 
-    def _spawn(self, job: str, sock: socket.socket) -> subprocess.Popen[bytes]:
+    def _spawn(self, job: str, sock: socket.socket, folders: Sequence[Path]) -> subprocess.Popen[bytes]:
+        arguments = [job, str(sock.fileno()), self._settings.user, *map(str, folders)]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         return subprocess.Popen(
-            [sys.executable, "-I", "-B", "-m", f"{__package__}.worker_main", job, str(sock.fileno()), self._settings.user],
+            [sys.executable, "-I", "-B", "-m", f"{__package__}.worker_main", *arguments],
             pass_fds=[sock.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

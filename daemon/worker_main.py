@@ -21,7 +21,10 @@ from . import frames, sandbox
 from .errors import DaemonError
 from .sandbox import Allowance
 
-_Job = Callable[[dict[str, Any], bytes, int | None], bytes]
+_Job = Callable[[dict[str, Any], bytes, int | None, list[Path]], bytes]
+
+# What the standard library loads only when it is used; by then there may be no right to read it.
+_NEEDED_LATER = ("encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
 
 _ALLOWANCES = {
     "decompose": Allowance(memory_bytes=1 << 30, cpu_s=20),
@@ -31,17 +34,24 @@ _ALLOWANCES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Do one job: ``arguments`` are its name, the socket's descriptor, and the account to become."""
-    name, descriptor, user = arguments
+    """Do one job: ``arguments`` are its name, the socket's descriptor, the account to become, and folders it works on."""
+    name, descriptor, user, *folders = arguments
     with socket.socket(fileno=int(descriptor)) as sock:
+        # Opened with the rights that are given up next: they may lie where only root gets to.
+        handles = {os.open(folder, os.O_RDONLY | os.O_DIRECTORY): folder for folder in folders}
+        paths = [Path(f"/proc/self/fd/{handle}") for handle in handles]
         try:
             job = _JOBS[name]()
-            sandbox.confine(user, _ALLOWANCES[name], keep={sock.fileno()})
+            for module in _NEEDED_LATER:
+                importlib.import_module(module)
+            sandbox.confine(user, _ALLOWANCES[name], keep={sock.fileno(), *handles})
             request, payload, received = frames.receive(sock)
-            answer = job(request, payload, received)
+            answer = job(request, payload, received, paths)
         except Exception as error:
             kind = "input" if hasattr(error, "exit_code") else "crash"
             text = " ".join(str(error).split()) or type(error).__name__
+            for path, folder in zip(paths, folders, strict=True):
+                text = text.replace(str(path), folder)
             sock.sendall(frames.frame({"error": kind, "message": text[:2000], "type": type(error).__name__}))
             return 1
         sock.sendall(frames.frame({}, answer))
@@ -53,11 +63,7 @@ def _decomposer() -> _Job:
     from ..kernels.network import TensorSpec
     from .model_file import ModelFile
 
-    # Codecs that zip and text reading load when they first meet a name; later there may be no file to load them from.
-    for codec in ("ascii", "cp437", "latin_1", "utf_8"):
-        importlib.import_module(f"encodings.{codec}")
-
-    def job(request: dict[str, Any], _: bytes, descriptor: int | None) -> bytes:
+    def job(request: dict[str, Any], _: bytes, descriptor: int | None, __: list[Path]) -> bytes:
         if descriptor is None:
             raise DaemonError("model: no descriptor arrived")
         file = ModelFile(descriptor)
@@ -78,11 +84,11 @@ def _sweeper() -> _Job:
     from ..kernels.network import Network
     from ..profiles.bundle import load_bundle
 
-    def job(request: dict[str, Any], payload: bytes, _: int | None) -> bytes:
+    def job(request: dict[str, Any], payload: bytes, _: int | None, folders: list[Path]) -> bytes:
+        bundle, cache = folders
         network = Network.from_json(json.loads(payload))
-        cost = load_bundle(request["bundle"], cache_dir=Path(request["cache"])).cost
         buffer = io.BytesIO()
-        surface(network, cost, method=request["method"]).save(buffer)
+        surface(network, load_bundle(bundle, cache_dir=cache).cost, method=request["method"]).save(buffer)
         return buffer.getvalue()
 
     return job
@@ -93,9 +99,11 @@ def _preparer() -> _Job:
 
     importlib.import_module("treelite")
 
-    def job(request: dict[str, Any], _: bytes, __: int | None) -> bytes:
+    def job(_: dict[str, Any], __: bytes, ___: int | None, folders: list[Path]) -> bytes:
+        bundle, cache = folders
+        # Later workers read what this one writes.
         os.umask(0o022)
-        load_bundle(request["bundle"], cache_dir=Path(request["cache"]))
+        load_bundle(bundle, cache_dir=cache)
         return b""
 
     return job
