@@ -38,6 +38,8 @@ from ..errors import TwinError
 from .board import TwinBoard
 from .work import Stream
 
+Gone = Callable[[], bool]
+
 _MESSAGE_BYTES = 64 << 20
 _CHUNK = 1 << 16
 _LONGEST_RUN_S = 3600.0
@@ -60,13 +62,13 @@ class ApplicationPort:
         self.path = path
         self._board = board
         self._networks: dict[str, Network] = {}
-        self._operations: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "load": self._load,
+        self._operations: Mapping[str, Callable[[Mapping[str, Any], Gone], dict[str, Any]]] = {
+            "load": lambda request, gone: self._load(request),
             "frame": self._frame,
             "run": self._run,
-            "energy": self._energy,
-            "state": self._state,
-            "fault": self._fault,
+            "energy": lambda request, gone: self._energy(),
+            "state": lambda request, gone: self._state(),
+            "fault": lambda request, gone: self._fault(request),
         }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -97,14 +99,13 @@ class ApplicationPort:
         with connection, contextlib.suppress(OSError):
             messages = MessageStream(connection)
             while (request := messages.receive()) is not None:
-                messages.send(self.answer(request))
+                messages.send(self._answer(request, messages.closed))
 
-    def answer(self, request: Any) -> dict[str, Any]:
-        """Carry out one request."""
+    def _answer(self, request: Any, gone: Gone) -> dict[str, Any]:
         try:
             if not isinstance(request, dict) or request.get("op") not in self._operations:
                 raise TwinError(f"expected an object with op one of {', '.join(self._operations)}")
-            return self._operations[request["op"]](request)
+            return self._operations[request["op"]](request, gone)
         except (TwinError, ModelError) as error:
             return {"error": str(error)}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -123,8 +124,8 @@ class ApplicationPort:
         except KeyError:
             raise TwinError(f"network {request.get('network')!r} is not loaded; loaded: {', '.join(self._networks)}") from None
 
-    def _frame(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        stream = self._board.run(self._network(request))
+    def _frame(self, request: Mapping[str, Any], gone: Gone) -> dict[str, Any]:
+        stream = self._finished(self._board.run(self._network(request), abandoned=gone))
         return {
             "latency_ms": 1e3 * stream.latencies_s[0],
             "waited_ms": 1e3 * stream.waited_s[0],
@@ -132,7 +133,7 @@ class ApplicationPort:
             "rails_mj": self._drawn_mj(stream),
         }
 
-    def _run(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(self, request: Mapping[str, Any], gone: Gone) -> dict[str, Any]:
         fps, frames = request.get("fps"), request.get("frames")
         seconds = float(request.get("seconds", 0.0))
         if (frames is None) == (seconds <= 0.0):
@@ -141,11 +142,14 @@ class ApplicationPort:
             raise TwinError(f"run: expected at most {_LONGEST_RUN_S:.0f} seconds or 1 to {_MOST_FRAMES} frames")
         if fps is not None and not 0.0 < float(fps) <= 1e4:
             raise TwinError(f"run: fps {fps}; expected more than 0 and at most 10000")
-        stream = self._board.run(
-            self._network(request),
-            fps=None if fps is None else float(fps),
-            frames=None if frames is None else int(frames),
-            seconds=seconds,
+        stream = self._finished(
+            self._board.run(
+                self._network(request),
+                fps=None if fps is None else float(fps),
+                frames=None if frames is None else int(frames),
+                seconds=seconds,
+                abandoned=gone,
+            )
         )
         elapsed = stream.closed_at - stream.opened_at
         drawn = self._drawn_mj(stream)
@@ -159,17 +163,23 @@ class ApplicationPort:
             "rails_mw": {rail: energy / elapsed for rail, energy in drawn.items()},
         }
 
+    @staticmethod
+    def _finished(stream: Stream) -> Stream:
+        if not stream.done:
+            raise TwinError("given up: the application has gone")
+        return stream
+
     def _drawn_mj(self, stream: Stream) -> dict[str, float]:
         pairs = zip(self._board.rails.rails, stream.opening_j, stream.closing_j, strict=True)
         return {rail: 1e3 * (after - before) for rail, before, after in pairs}
 
-    def _energy(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _energy(self) -> dict[str, Any]:
         board = self._board
         with board.present():
             joules = dict(zip(board.rails.rails, board.rails.joules, strict=True))
             return {"time_s": board.now, "rails_mj": {rail: 1e3 * energy for rail, energy in joules.items()}}
 
-    def _state(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         board = self._board
         with board.present():
             return {
@@ -199,6 +209,15 @@ class MessageStream:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._buffer = bytearray()
+
+    def closed(self) -> bool:
+        """Whether the peer has gone."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\0")

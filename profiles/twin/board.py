@@ -109,7 +109,7 @@ class TwinBoard:
         self.emc = BpmpEmc(
             domain("emc", grid.emc_hz, grid.emc_hz[0]),
             emc,
-            [(int(khz), int(hz)) for khz, hz in cpu["emc_floors"]],
+            sorted(((int(khz), int(hz)) for khz, hz in cpu["emc_floors"]), reverse=True),
             float(twin["bpmp_read_ms"]) / 1e3,
         )
         self._clocks = (*(policy.clock for policy in self.policies), self.gpu.clock, self.emc.clock)
@@ -177,12 +177,21 @@ class TwinBoard:
             self._follow()
             self._kick()
 
-    def run(self, network: Network, *, fps: float | None = None, frames: int | None = 1, seconds: float = 0.0) -> Stream:
+    def run(
+        self,
+        network: Network,
+        *,
+        fps: float | None = None,
+        frames: int | None = 1,
+        seconds: float = 0.0,
+        abandoned: Callable[[], bool] = lambda: False,
+    ) -> Stream:
         """Run frames of a network, and return when they are done and the time is up.
 
         Args:
             fps: frames handed in per second; None hands in the next when one is done.
             frames: how many, or None for as many as fit into ``seconds``.
+            abandoned: asked now and then; once it is true, the rest is given up.
         """
         with self.present():
             period = None if fps is None else 1.0 / fps
@@ -196,7 +205,9 @@ class TwinBoard:
                 with self.present():
                     if stream.done:
                         return stream
-                    due = min(self._frame_due(), self._work.next_event)
+                    due = min(self._frame_due(), self._work.next_event(self.now))
+                if abandoned():
+                    return stream
                 # Clocks may change meanwhile: look again soon, not only when it is due.
                 self.clock.sleep(min(max(due - self.clock.now(), 0.0), _WAIT_S) + 2e-5)
         finally:
@@ -210,15 +221,16 @@ class TwinBoard:
             events = (
                 until,
                 frame_due,
-                self._work.next_event,
+                self._work.next_event(self.now),
                 self.now + _LONGEST_STEP_S,
                 *(clock.due for clock in self._clocks),
                 *(tick.next_at for tick in self._ticks),
             )
-            # What is due already (a frame that waits for the GPU) is no event to come.
+            # A transition that is due already (of a stuck clock) is no event to come.
             end = min(moment for moment in events if moment > self.now)
-            self._pass(end)
-            if end == frame_due:
+            if frame_due > self.now:
+                self._pass(end)
+            if frame_due <= self.now:
                 self._work.finish(self.now)
             self._work.close(self.now, self.rails.joules)
             for clock in self._clocks:

@@ -82,10 +82,9 @@ class ClockDomain:
 
     def settle(self) -> None:
         """Let a transition that is due happen."""
-        if self._due <= self._now():
+        if self._due <= self._now() and self.name not in self._faults.stuck:
             self._due = math.inf
-            if self.name not in self._faults.stuck:
-                self._actual = self.requested
+            self._actual = self.requested
 
     def at_least(self, rate: float) -> int:
         """The lowest rate of the table that is not below ``rate``, or the highest there is."""

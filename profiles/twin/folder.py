@@ -149,7 +149,10 @@ class FolderMirror:
 
     def _is_touched(self, path: str) -> bool:
         """Whether somebody has written to a file and the board has not been told yet."""
-        return path in self._shown and self._place(path).read_bytes() != self._shown[path]
+        try:
+            return path in self._shown and self._place(path).read_bytes() != self._shown[path]
+        except OSError:
+            return False
 
     def _put(self, path: str, content: bytes) -> None:
         """Write a file in place, so that whoever has it open sees the new value, and never an empty file."""
@@ -157,13 +160,14 @@ class FolderMirror:
         if new:
             self._make_folder(posixpath.dirname(path))
         self._shown[path] = content
-        descriptor = os.open(self._place(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        place = self._place(path)
+        if not new and place.exists() and not os.access(place, os.W_OK):
+            place.chmod(0o600)
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.pwrite(descriptor, content, 0)
             os.ftruncate(descriptor, len(content))
-            if new:
-                node = self._tree.node(path)
-                os.fchmod(descriptor, getattr(node, "permissions", 0o444))
+            os.fchmod(descriptor, self._tree.permissions(path))
         finally:
             os.close(descriptor)
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import signal
 import stat
 import subprocess
 import threading
@@ -39,6 +41,9 @@ def _file_operations(tree: Tree) -> Any:
     """The tree as the callbacks that mfusepy wants."""
     import mfusepy
 
+    # Whoever serves the board is its root.
+    owner = {"st_uid": os.geteuid(), "st_gid": os.getegid()}
+
     class Files(mfusepy.Operations):  # type: ignore[misc]
         """Content is made when a file is read from its start, as sysfs does; a handle keeps it for reads further on."""
 
@@ -52,11 +57,10 @@ def _file_operations(tree: Tree) -> Any:
         def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
             node = tree.node(path)
             if node is None:
-                return {"st_mode": stat.S_IFDIR | tree.directory_mode(path), "st_nlink": 2}
+                return {**owner, "st_mode": stat.S_IFDIR | tree.directory_mode(path), "st_nlink": 2}
             if isinstance(node, Link):
-                text = tree.link_text(path, node)
-                return {"st_mode": stat.S_IFLNK | 0o777, "st_nlink": 1, "st_size": len(text)}
-            return {"st_mode": stat.S_IFREG | node.permissions, "st_nlink": 1, "st_size": _PAGE}
+                return {**owner, "st_mode": stat.S_IFLNK | 0o777, "st_nlink": 1, "st_size": len(tree.link_text(path, node))}
+            return {**owner, "st_mode": stat.S_IFREG | node.permissions, "st_nlink": 1, "st_size": _PAGE}
 
         def readlink(self, path: str) -> str:
             node = tree.node(path)
@@ -149,6 +153,10 @@ class FuseMount:
             )
         except BaseException as error:
             self._failure = error
+        finally:
+            # libfuse leaves SIGPIPE at its default, deadly action; Python relies on its being ignored. Python itself may
+            # set signals in its main thread only.
+            ctypes.CDLL(None).signal(signal.SIGPIPE, ctypes.c_void_p(int(signal.SIG_IGN)))
 
     def close(self) -> None:
         """Unmount; files that are still open somewhere keep failing with ENOTCONN."""

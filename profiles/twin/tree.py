@@ -134,6 +134,11 @@ class Tree:
             raise refusal(errno.ENOENT, path)
         return self._nodes.get(path)
 
+    def permissions(self, path: str) -> int:
+        """The permission bits of a file, whether it exists now or not."""
+        node = self._nodes.get(path)
+        return node.permissions if isinstance(node, Attribute) else 0
+
     def directory_mode(self, path: str) -> int:
         return self._private.get(path, 0o755)
 

@@ -182,11 +182,10 @@ class WorkQueue:
         if self.running is not None and self.running.stream is stream:
             self.running = None
 
-    @property
-    def next_event(self) -> float:
-        """When the next frame is handed in, or an application is over."""
+    def next_event(self, now: float) -> float:
+        """When, after now, the next frame is handed in or an application is over."""
         waiting = (s.closed_at if s.exhausted else s.ready_at for s in self._streams if self._is_waiting(s))
-        return min(waiting, default=math.inf)
+        return min((moment for moment in waiting if moment > now), default=math.inf)
 
     def start(self, now: float, waiting_share: Callable[[Stream], float]) -> None:
         """Give the GPU to whoever has waited longest, if it is free.

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board around silicon of three lines, in a time that passes only when somebody waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.twin.board import TwinBoard
+from jetdvfs.profiles.twin.silicon_chip import RAILS, Clocks
+from jetdvfs.profiles.twin.timing import Clock
+
+CPU = "/sys/devices/system/cpu"
+POLICY = f"{CPU}/cpufreq/policy0"
+GPU = "/sys/devices/17000000.gv11b"
+DEVFREQ = f"{GPU}/devfreq/17000000.gv11b"
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+CAP = "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
+INA = "/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self._lock = threading.Lock()
+        self._appointments: list[tuple[float, Callable[[], None]]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self.time += seconds
+            due = [action for moment, action in self._appointments if moment <= self.time]
+            self._appointments = [item for item in self._appointments if item[0] > self.time]
+        for action in due:
+            action()
+
+    def at(self, moment: float, action: Callable[[], None]) -> None:
+        """Do something when somebody has waited until then."""
+        self._appointments.append((moment, action))
+
+
+@dataclass
+class FakeSilicon:
+    """1 W on every rail while idle, 3 W while working."""
+
+    node: int = 0
+
+    def idle_rails_w(self, clocks: Clocks, temperature_c: float = 45.0) -> dict[str, Any]:
+        return {rail: np.ones(len(clocks)) for rail in RAILS}
+
+    def sensed(self, rails: dict[str, Any]) -> dict[str, Any]:
+        return rails
+
+
+@dataclass
+class Run:
+    latency_s: Any
+    rail_energy_j: dict[str, Any]
+    host_busy_s: Any
+    gpu_busy_s: Any
+
+
+def execute(network: Network, silicon: Any, clocks: Clocks, temperature_c: float) -> Run:
+    """10 ms of GPU time at 1377 MHz, in inverse proportion to the GPU clock."""
+    seconds = 0.010 * 1377e6 / clocks.gpu_hz
+    return Run(seconds, dict.fromkeys(RAILS, 3.0 * seconds), 0.3 * seconds, seconds)
+
+
+def fake_board(clock: Clock | None = None) -> TwinBoard:
+    return TwinBoard(load_board("agx-xavier"), FakeSilicon(), clock or VirtualClock(), execute)
+
+
+def small_network(name: str = "small") -> Network:
+    relu = KernelInvocation("relu", "relu", ((1, 8, 8, 8),), (1, 8, 8, 8), "float32", {}, 512, 4096)
+    return Network(name, (), (relu, relu))
+
+
+class Shell:
+    """Reads and writes a tree as a root shell would."""
+
+    def __init__(self, board: TwinBoard) -> None:
+        self.board = board
+
+    def cat(self, path: str) -> str:
+        return self.board.tree.read(self.board.tree.resolve(path)).decode().removesuffix("\n")
+
+    def echo(self, value: object, path: str) -> None:
+        self.board.tree.write(self.board.tree.resolve(path), f"{value}\n".encode())
+
+    def pin_gpu(self, rate: int) -> None:
+        self.echo("userspace", f"{DEVFREQ}/governor")
+        self.echo(rate, f"{DEVFREQ}/userspace/set_freq")
