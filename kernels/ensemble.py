@@ -61,8 +61,8 @@ class TreeEnsemble:
         if fault < len(table.nodes):
             tree, node = table.tree_of(fault)
             raise EnsembleError(
-                f"tree {tree}, node {node}: malformed: expected a feature below {table.n_features}, a number as "
-                "threshold, a leaf within the leaves' bound in an existing box, both children after their parent, in pre-order, inside the tree"
+                f"tree {tree}, node {node}: malformed; expected a feature below {table.n_features}, a number as threshold, "
+                f"leaves up to {table.leaf_bound:g} in existing boxes, children after their parent, in pre-order, in the tree"
             )
 
     @classmethod

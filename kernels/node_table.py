@@ -83,6 +83,8 @@ class NodeTable:
         for name in ("base_score", "leaf_bound"):
             if not np.isfinite(getattr(self, name)):
                 raise EnsembleError(f"{name} is {getattr(self, name)}: expected a finite number")
+        if self.leaf_bound < 0:
+            raise EnsembleError(f"leaf_bound is {self.leaf_bound}: expected no negative number")
         arrays = (("nodes", NODE, 1), ("roots", np.dtype("<u4"), 1), ("boxes", np.dtype("<u2"), 2))
         for name, dtype, dimensions in arrays:
             array = getattr(self, name)

@@ -42,6 +42,7 @@ def read_treelite(source: Any) -> NodeTable:
     header = model.get_header_accessor()
     n_features, base_score = _read_header(header)
     forest = _Forest.join([_read_tree(model.get_tree_accessor(tree), tree) for tree in range(model.num_tree)])
+    forest = _connected(forest)
     _check_nodes(forest, n_features)
     return _lay_out(forest, n_features, base_score)
 
@@ -69,9 +70,10 @@ def _read_header(header: Any) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class _Forest:
-    """Nodes of all trees one after the other; children are numbered through."""
+    """Nodes of all trees one after the other; children are numbered through, ``number`` is a node's within its tree."""
 
     sizes: NDArray[np.int64]
+    number: NDArray[np.int64]
     leaf: NDArray[np.bool_]
     left: NDArray[np.int64]
     right: NDArray[np.int64]
@@ -87,17 +89,18 @@ class _Forest:
         """Where the first of the marked nodes is."""
         node = int(np.flatnonzero(nodes)[0])
         tree = int(np.searchsorted(self.first, node, side="right")) - 1
-        return f"tree {tree}, node {node - int(self.first[tree])}"
+        return f"tree {tree}, node {int(self.number[node])}"
 
     @classmethod
     def join(cls, trees: list[_Forest]) -> _Forest:
         if not trees:
             empty = np.empty(0, np.int64)
-            return cls(empty, empty.astype(bool), empty, empty, empty, empty.astype(bool), empty.astype(float))
+            return cls(empty, empty, empty.astype(bool), empty, empty, empty, empty.astype(bool), empty.astype(float))
         sizes = np.concatenate([tree.sizes for tree in trees])
         shift = np.repeat(np.cumsum(sizes) - sizes, sizes)
         return cls(
             sizes,
+            np.concatenate([tree.number for tree in trees]),
             np.concatenate([tree.leaf for tree in trees]),
             np.concatenate([tree.left for tree in trees]) + shift,
             np.concatenate([tree.right for tree in trees]) + shift,
@@ -134,6 +137,7 @@ def _read_tree(tree: Any, number: int) -> _Forest:
     )
     return _Forest(
         np.array([size]),
+        np.arange(size),
         leaf,
         np.where(leaf, 0, left),
         np.where(leaf, 0, right),
@@ -155,25 +159,42 @@ def _check_nodes(forest: _Forest, n_features: int) -> None:
     with np.errstate(over="ignore"):
         wrong = forest.value.astype(np.float32) != forest.value
     if wrong.any():
-        raise EnsembleError(f"{forest.name(wrong)}: {forest.value[wrong][0]!r} is no float32 number; expected a float32 model")
-    parents = np.bincount(np.concatenate([forest.left[split], forest.right[split]]), minlength=len(split))
-    wrong = parents != 1
-    wrong[forest.first] = parents[forest.first] != 0
-    if wrong.any():
-        raise EnsembleError(f"{forest.name(wrong)}: is the child of {int(parents[wrong][0])} nodes; expected a tree")
+        raise EnsembleError(
+            f"{forest.name(wrong)}: {float(forest.value[wrong][0])!r} is no float32 number; expected a float32 model"
+        )
 
 
 def _levels(forest: _Forest) -> Iterator[NDArray[np.int64]]:
-    """The nodes by depth, roots first. Each has one parent, so this ends, and what it never reaches is a cycle."""
-    reached = np.zeros(len(forest.leaf), bool)
+    """The nodes by depth, roots first; this ends because no node has two parents and no root has one."""
     nodes = forest.first
     while len(nodes):
-        reached[nodes] = True
         yield nodes
         nodes = nodes[~forest.leaf[nodes]]
         nodes = np.concatenate([forest.left[nodes], forest.right[nodes]])
-    if not reached.all():
-        raise EnsembleError(f"{forest.name(~reached)}: is not reached from the root; expected no cycle")
+
+
+def _connected(forest: _Forest) -> _Forest:
+    """The forest without the nodes that no root leads to: XGBoost leaves some behind when it prunes a tree."""
+    split = ~forest.leaf
+    parents = np.bincount(np.concatenate([forest.left[split], forest.right[split]]), minlength=len(split))
+    wrong = parents > 1
+    wrong[forest.first] = parents[forest.first] > 0
+    if wrong.any():
+        raise EnsembleError(f"{forest.name(wrong)}: has {int(parents[wrong][0])} parents; expected a tree without cycles")
+    reached = np.zeros(len(split), bool)
+    for nodes in _levels(forest):
+        reached[nodes] = True
+    place = np.cumsum(reached) - 1
+    return _Forest(
+        np.add.reduceat(reached, forest.first, dtype=np.int64) if len(split) else forest.sizes,
+        forest.number[reached],
+        forest.leaf[reached],
+        place[forest.left[reached]],
+        place[forest.right[reached]],
+        forest.feature[reached],
+        forest.default_left[reached],
+        forest.value[reached],
+    )
 
 
 def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
