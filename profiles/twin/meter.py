@@ -108,7 +108,7 @@ class TwinMeter:
         """What the board's sensors say, mean of the readings; each reading is a whole number of steps."""
         random = self._random
         result = {}
-        session = 0.006 * random.standard_normal(len(next(iter(rails_w.values()))))
+        session = 0.018 * random.standard_normal(len(next(iter(rails_w.values()))))
         for rail, watts in self.silicon.sensed(rails_w).items():
             true = 1e3 * watts * np.exp(session)
 

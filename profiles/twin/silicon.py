@@ -84,7 +84,7 @@ class Silicon:
             local = np.full(len(invocations), -1)
             local[members] = np.arange(len(members))
             samples = np.flatnonzero(local[rows] >= 0)
-            for work in self._passes(kind, [invocations[index] for index in members]):
+            for work in self._passes(kind, [invocations[int(index)] for index in members]):
                 running = samples[work.runs[local[rows[samples]]]]
                 if not len(running):
                     continue

@@ -25,6 +25,7 @@ L2_BYTES = 512 * 1024
 L2_BYTES_PER_CYCLE = 224.0
 RAILS = ("GPU", "CPU", "SOC", "VDDRQ", "CV", "SYS5V")
 AMBIENT_DIE_C = 45.0
+_TRIM_HZ = 60e6
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Variation:
     switching: float  # energy per operation
     dram_energy: float
     gain: tuple[float, ...]  # shunt and sensor tolerance, by rail
+    trim: tuple[float, ...]  # GPU voltage calibration along the clock's range, _TRIM_HZ apart
 
     @classmethod
     def of(cls, node: int) -> Variation:
@@ -79,9 +81,15 @@ class Variation:
         spread = random.standard_normal(11)
         gain = np.exp(0.010 * random.standard_normal(len(RAILS)))
         factor = np.exp(
-            np.clip(spread, -2.2, 2.2) * np.array([0.022, 0.030, 0.006, 0.004, 0.014, 0.012, 0.012, 0.22, 0.085, 0.030, 0.05])
+            np.clip(spread, -2.2, 2.2) * np.array([0.030, 0.040, 0.009, 0.007, 0.021, 0.014, 0.014, 0.22, 0.085, 0.055, 0.09])
         )
-        return cls(*(float(value) for value in factor), tuple(float(value) for value in gain))
+        trim = np.exp(0.014 * random.standard_normal(25))
+        issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy = factor.tolist()
+        return cls(
+            *(issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy),
+            gain=tuple(gain.tolist()),
+            trim=tuple(trim.tolist()),
+        )
 
 
 def _steps(volts: Array, millivolts: float) -> Array:
@@ -90,17 +98,19 @@ def _steps(volts: Array, millivolts: float) -> Array:
     return np.asarray(np.ceil(volts / step - 1e-9) * step)
 
 
-def gpu_volts(gpu_hz: Array, factor: float = 1.0) -> Array:
+def gpu_volts(gpu_hz: Array, chip: Variation) -> Array:
+    """The GPU's rail: calibrated for each chip and, clock by clock, not quite evenly."""
     above = np.maximum(gpu_hz - 700e6, 0.0) / 677e6
+    factor = chip.gpu_volts * np.interp(gpu_hz, _TRIM_HZ * np.arange(len(chip.trim)), chip.trim)
     return _steps(factor * (0.670 + 0.150 * above + 0.060 * above**2), 6.25)
 
 
-def cpu_volts(cpu_hz: Array, factor: float = 1.0) -> Array:
+def cpu_volts(cpu_hz: Array, chip: Variation) -> Array:
     above = np.maximum(cpu_hz - 1.05e9, 0.0) / 1.2156e9
-    return _steps(factor * (0.640 + 0.190 * above + 0.170 * above**2), 6.25)
+    return _steps(chip.cpu_volts * (0.640 + 0.190 * above + 0.170 * above**2), 6.25)
 
 
-def soc_volts(emc_hz: Array, factor: float = 1.0) -> Array:
+def soc_volts(emc_hz: Array, chip: Variation) -> Array:
     """The memory controller's rail: a few coarse levels, tied to the memory clock."""
     level = np.interp(emc_hz, [204e6, 800e6, 1331.2e6, 1600e6, 2133e6], [0.640, 0.640, 0.675, 0.710, 0.790])
-    return _steps(factor * level, 12.5)
+    return _steps(chip.soc_volts * level, 12.5)

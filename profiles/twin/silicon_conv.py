@@ -23,8 +23,8 @@ DEPTHWISE, GROUPED, PLAIN, PRECOMPUTED, IMPLICIT, WINOGRAD, WINOGRAD_STAGED, FFT
 _LANES = SM_COUNT * FP32_LANES
 _WORKSPACE_BYTES = 256e6  # the heuristics take no algorithm that needs more
 # Share of a plain product's main-loop rate that each algorithm's indexing leaves, and the energy of its operations.
-_RATE = np.array([1.0, 0.62, 0.97, 0.86, 0.66, 0.60, 0.88, 0.70])
-_TOGGLING = np.array([0.72, 0.90, 1.06, 1.00, 0.90, 1.16, 1.03, 0.84])
+_RATE = np.array([1.0, 0.50, 0.585, 0.70, 0.96, 0.46, 0.54, 0.60])
+_TOGGLING = np.array([0.52, 0.74, 1.16, 1.00, 0.70, 1.40, 1.06, 0.66])
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _choose(s: _Shape) -> Array:
     tiles = s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)
     staged = three & (s.channels >= 128) & (s.filters >= 128) & (tiles >= 64)
     staged &= 144.0 * (s.channels + s.filters) * tiles + 144.0 * s.channels * s.filters < _WORKSPACE_BYTES
-    fused = three & (s.channels >= 16) & (s.filters >= 32) & (pixels >= 128)
+    fused = three & (s.channels >= 16) & (s.filters >= 32) & (pixels >= 256)
     # Large kernels: products grow with the taps, transforms do not; the library compares rough counts of both.
     large = dense & (s.stride == 1) & (np.minimum(s.kernel_h, s.kernel_w) >= 5) & (np.maximum(s.kernel_h, s.kernel_w) <= 31)
     fields = _fft_tiles(s)
@@ -123,7 +123,7 @@ def _choose(s: _Shape) -> Array:
             staged,
             fused,
             fft,
-            (s.dilated > 0) | (s.channels < 8) | (pixels < 64),
+            (s.dilated > 0) | (s.channels < 8) | (pixels < 32),
         ],
         [DEPTHWISE, GROUPED, PLAIN, WINOGRAD_STAGED, WINOGRAD, FFT, IMPLICIT],
         PRECOMPUTED,
@@ -150,7 +150,7 @@ def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
 def _library_product(s: _Shape, way: Array) -> tuple[Gemm, Array]:
     """The main pass's product, and its columns."""
     m, n, k, batch = _dimensions(s, way)
-    aligned = np.where((s.channels / s.groups) % 4 == 0, 1.0, 0.88) * np.where(s.filters % 4 == 0, 1.0, 0.94)
+    aligned = np.where((s.channels / s.groups) % 4 == 0, 1.0, 0.88) * np.where(s.filters % 4 == 0, 1.0, 0.91)
     aligned *= np.where((way == PLAIN) & (n % 4 != 0), 0.90, 1.0)
     splits = (way == PLAIN) | (way == PRECOMPUTED)
     whole = gemm(m, n, k, batch, aligned * _RATE[way], may_split=False)
@@ -191,7 +191,7 @@ def _product(s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
         pattern=pattern,
         overlap=np.where(way == IMPLICIT, 2.2, np.where(way == WINOGRAD, 2.6, 3.2)),
         operations=product.operations / _RATE[way],
-        toggling=_TOGGLING[way] * (1.0 - 0.035 * product.tile),
+        toggling=_TOGGLING[way] * (1.0 - 0.07 * product.tile),
     )
 
 
@@ -200,7 +200,7 @@ def _depthwise(s: _Shape) -> Pass:
     taps = s.kernel_h * s.kernel_w
     outputs = s.batch * s.filters * s.out_h * s.out_w
     template = (s.kernel_h == s.kernel_w) & np.isin(s.kernel_h, (1, 3, 5)) & (s.dilated == 0)
-    work = outputs * (14.0 + taps * np.where(template, 3.1, 5.6))
+    work = outputs * (12.0 + taps * np.where(template, 2.4, 4.4))
     blocks = np.ceil(outputs / 256.0)
     resident = 6.0
     rounds = np.ceil(np.ceil(blocks / SM_COUNT) / resident)
@@ -215,7 +215,7 @@ def _depthwise(s: _Shape) -> Pass:
         l2_bytes=4.0 * outputs * (1.0 + 0.45 * taps),
         dram_bytes=footprint * missing(footprint) + 0.05 * footprint,
         cold_bytes=4.0 * s.filters * taps,
-        pattern=np.where(s.stride > 1, 0.50, 0.62) * np.where(s.width % 8 == 0, 1.0, 0.88),
+        pattern=np.where(s.stride > 1, 0.58, 0.74) * np.where(s.width % 8 == 0, 1.0, 0.88),
         overlap=2.4,
         operations=work,
         toggling=_TOGGLING[DEPTHWISE],

@@ -80,7 +80,7 @@ def _pointwise(calls: Sequence[KernelInvocation]) -> list[Pass]:
             serial_cycles=250.0,
             l2_bytes=moved,
             dram_bytes=moved * missing(moved) + 0.02 * moved,
-            pattern=np.where(vectors, 0.84, 0.66) * (1.0 - 0.04 * np.maximum(streams - 1.0, 0.0)) * _utilisation(elements / 4),
+            pattern=np.where(vectors, 0.95, 0.74) * (1.0 - 0.04 * np.maximum(streams - 1.0, 0.0)) * _utilisation(elements / 4),
             overlap=3.6,
             operations=instructions,
             toggling=0.62,
@@ -105,12 +105,12 @@ def _batch_norm(calls: Sequence[KernelInvocation]) -> list[Pass]:
         Pass.of(
             len(calls),
             cycles=instructions / _LANES / 0.50 * _tail(blocks, 4.0) + channels / SM_COUNT * 26.0,
-            serial_cycles=420.0 + 12.0 * np.minimum(turns, 30.0),
+            serial_cycles=2200.0 + 12.0 * np.minimum(turns, 30.0),
             round_trips=1.0,
             l2_bytes=moved + 128.0 * channels,
             dram_bytes=moved * missing(moved) + 0.02 * moved,
             cold_bytes=16.0 * channels,
-            pattern=np.where(vectors, 0.76, 0.62) * _utilisation(channels * np.minimum(plane, threads)),
+            pattern=np.where(vectors, 0.60, 0.48) * _utilisation(channels * np.minimum(plane, threads)),
             overlap=3.0,
             operations=instructions,
             toggling=0.78,
@@ -133,13 +133,13 @@ def _matmul(calls: Sequence[KernelInvocation]) -> list[Pass]:
     aligned = k % 4 == 0
     row = Pass.of(
         len(calls),
-        cycles=operations / _LANES * np.where(aligned, 1.9, 3.1) * _tail(blocks, 8.0),
+        cycles=operations / _LANES * np.where(aligned, 1.9, 2.2) * _tail(blocks, 8.0),
         serial_cycles=650.0,
         round_trips=1.0,
         l2_bytes=footprint + np.minimum(vectors * n / 8.0, matrix),
         dram_bytes=footprint * missing(footprint) + 0.01 * footprint,
         cold_bytes=matrix * (1.0 - missing(footprint)),
-        pattern=np.where(aligned, 0.985, 0.86) * _utilisation(n * batch * np.minimum(k / 4.0, 32.0) * 1.5),
+        pattern=np.where(aligned, 0.84, 0.82) * _utilisation(n * batch * np.minimum(k / 4.0, 32.0) * 1.5),
         overlap=4.0,
         operations=2.2 * operations,
         toggling=0.66,
@@ -200,11 +200,11 @@ def _cat(calls: Sequence[KernelInvocation]) -> list[Pass]:
         Pass.of(
             len(calls),
             cycles=instructions / _LANES / 0.55,
-            serial_cycles=900.0 * batches + 150.0 * inputs,
+            serial_cycles=5000.0 * batches + 400.0 * inputs,
             round_trips=2.0 * batches,
             l2_bytes=moved,
             dram_bytes=moved * missing(moved) + 0.02 * moved,
-            pattern=np.where(whole, 0.62, 0.48) / (1.0 + 0.05 * (idle - 1.0)) * _utilisation(elements / 4),
+            pattern=np.where(whole, 0.98, 0.80) / (1.0 + 0.05 * (idle - 1.0)) * _utilisation(elements / 4),
             overlap=2.8,
             operations=instructions,
             toggling=0.60,
@@ -221,7 +221,7 @@ def _pool(calls: Sequence[KernelInvocation]) -> list[Pass]:
     width = _column(calls, lambda call: call.output[-1])
     moved = (image + outputs) * size
     indices = np.array([call.kind.startswith("max") for call in calls]) * outputs * 8.0  # the int64 argmax is written too
-    instructions = outputs * (22.0 + 5.5 * windows)
+    instructions = outputs * (14.0 + 3.0 * windows)
     warps = np.ceil(width / 32.0) * 32.0 / width
     return [
         Pass.of(
@@ -231,7 +231,7 @@ def _pool(calls: Sequence[KernelInvocation]) -> list[Pass]:
             round_trips=1.0,
             l2_bytes=(outputs * (1.0 + 0.5 * windows)) * size + indices,
             dram_bytes=(moved + indices) * missing(moved + indices) + 0.03 * moved,
-            pattern=np.where(width % 4 == 0, 0.66, 0.55) * _utilisation(outputs),
+            pattern=np.where(width % 4 == 0, 0.96, 0.84) * _utilisation(outputs),
             overlap=2.6,
             operations=instructions,
             toggling=0.66,

@@ -12,10 +12,10 @@ import numpy as np
 from .silicon_chip import L2_BYTES, Array
 
 _DRAM_BYTES_PER_CYCLE = 64.0
-_FABRIC_BYTES_PER_CYCLE = 136.0
+_FABRIC_BYTES_PER_CYCLE = 160.0
 # Command timings are whole numbers of memory clocks, so efficiency is not a smooth function of the clock.
 _EMC_HZ = np.array([204e6, 408e6, 665.6e6, 800e6, 1065.6e6, 1331.2e6, 1600e6, 1866e6, 2133e6])
-_EMC_EFFICIENCY = np.array([0.868, 0.872, 0.851, 0.822, 0.826, 0.791, 0.764, 0.757, 0.731])
+_EMC_EFFICIENCY = np.array([0.902, 0.908, 0.899, 0.881, 0.886, 0.867, 0.848, 0.846, 0.829])
 
 
 def bandwidth(gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:

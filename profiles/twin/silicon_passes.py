@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from .silicon_chip import L2_BYTES_PER_CYCLE, Array, Clocks, Variation
 from .silicon_memory import bandwidth, round_trip
 
-_START_S = 0.9e-6
-_START_CYCLES = 1750.0
+_START_S = 1.5e-6
+_START_CYCLES = 2200.0
 _GAP_S = 0.35e-6
 _GAP_CYCLES = 900.0
 
