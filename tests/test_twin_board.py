@@ -11,9 +11,13 @@ from itertools import pairwise
 import pytest
 from twin_fakes import DEVFREQ, EMC, GPU, INA, POLICY, Shell, VirtualClock, fake_board, small_network
 
+from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
+from jetdvfs.profiles.twin.execution import execute
+from jetdvfs.profiles.twin.silicon import Silicon
+from jetdvfs.profiles.twin.silicon_chip import Clocks
 
 
 @pytest.fixture
@@ -217,6 +221,25 @@ def test_there_is_no_silicon_for_an_individual_below_zero() -> None:
 def test_individuals_differ_in_what_their_rails_draw() -> None:
     drawn = {simulated_board("agx-xavier", node, VirtualClock()).watts for node in range(3)}
     assert len(drawn) == 3
+
+
+def test_frames_cost_what_the_silicon_says_at_the_clocks_that_are_set() -> None:
+    relu = KernelInvocation("relu", "relu", ((1, 64, 112, 112),), (1, 64, 112, 112), "float32", {}, 802816, 6422528)
+    network = Network("relus", (), (relu,) * 40)
+    board = simulated_board("agx-xavier", 2, VirtualClock())
+    shell = Shell(board)
+    shell.echo("performance", f"{POLICY}/scaling_governor")
+    shell.pin_gpu(675750000)
+    shell.echo(1, f"{EMC}/mrq_rate_locked")
+    shell.echo(800000000, f"{EMC}/rate")
+    stream = board.run(network, frames=40)
+    true = execute(network, Silicon(2), Clocks.of([board.configuration]), board.thermal.hottest_c)
+    assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.02)
+    drawn = [after - before for before, after in zip(stream.opening_j, stream.closing_j, strict=True)]
+    seen = dict(zip(board.rails.rails, drawn, strict=True))
+    expected = Silicon(2).sensed(true.rail_energy_j)
+    for rail in ("GPU", "CPU", "SOC", "VDDRQ"):
+        assert seen[rail] / sum(stream.latencies_s) == pytest.approx(float(expected[rail][0] / true.latency_s[0]), rel=0.02)
 
 
 def test_every_path_that_the_board_file_names_is_there(board: TwinBoard) -> None:

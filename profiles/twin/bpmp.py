@@ -18,7 +18,7 @@ from .parsing import whole_number
 from .tree import Attribute, Link
 
 _COUNTED = 0.99776  # the hardware counter against the firmware's bookkeeping, as seen on a real board
-_ACTIVITY = 0.42  # share of the memory clock's cycles in use while the GPU is busy
+_ACTIVITY = 0.42  # share of the bandwidth that the GPU asks for which it uses
 
 
 class BpmpEmc:
@@ -33,7 +33,7 @@ class BpmpEmc:
     def __init__(self, clock: ClockDomain, section: Mapping[str, Any], floors: list[tuple[int, int]], read_s: float) -> None:
         self.clock = clock
         self.locked = False
-        self.load = 0.0
+        self._traffic_hz = 0.0
         self._section = section
         self._floors = floors
         self._read_s = read_s
@@ -51,7 +51,7 @@ class BpmpEmc:
     @property
     def activity_khz(self) -> int:
         """What the activity monitor counts: kHz of the memory clock in use."""
-        return round(self.clock.actual * _ACTIVITY * self.load / 1e3)
+        return round(min(_ACTIVITY * self._traffic_hz, self.clock.actual) / 1e3)
 
     def follow(self, cpu_khz: int, gpu_share: float) -> bool:
         """Serve the requests of others, if nobody holds the lock; returns whether the clock moved.
@@ -60,9 +60,9 @@ class BpmpEmc:
             cpu_khz: the CPU clock, from which the floor follows.
             gpu_share: GPU clock times load, as a share of the highest; the GPU asks for bandwidth in proportion.
         """
-        self.load = min(gpu_share * 1.1, 1.0)
+        self._traffic_hz = gpu_share * self.clock.rates[-1]
         floor = next((emc for cpu, emc in self._floors if cpu_khz >= cpu), self.clock.rates[0])
-        self._wanted = max(floor, 1.25 * gpu_share * self.clock.rates[-1])
+        self._wanted = max(floor, 1.25 * self._traffic_hz)
         return not self.locked and self._serve() > 0
 
     def _serve(self) -> float:

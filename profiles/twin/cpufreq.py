@@ -213,6 +213,7 @@ class CpuPolicy:
         yield f"{folder}/scaling_available_frequencies", constant(table, present=here)
         yield f"{folder}/scaling_available_governors", constant(governors, present=here)
         yield f"{folder}/scaling_cur_freq", Attribute(lambda: str(self.clock.requested), present=here)
+        yield f"{folder}/stats/total_trans", Attribute(lambda: str(self.clock.transitions), present=here)
         for name, read, write in (
             ("scaling_governor", lambda: self.governor, self._set_governor),
             ("scaling_min_freq", lambda: str(self.limits[0]), self._set_low),
