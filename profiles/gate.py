@@ -69,7 +69,7 @@ def _plain(kind: str, call: KernelInvocation) -> tuple[float, ...]:
         values: list[float] = [*call.inputs[0]]
         for name in ("weight", "bias", "stride", "padding", "dilation", "groups"):
             value = call.params[name]
-            values += value if isinstance(value, tuple) else [float(value or 0)]  # type: ignore[arg-type]
+            values += value if isinstance(value, tuple) else [float(value or 0)]
         return tuple(values)
     if kind == "matmul":
         return tuple(float(call.params[name]) for name in ("k", "n"))  # type: ignore[arg-type]

@@ -284,7 +284,7 @@ def test_bandwidth_follows_a_measured_tx2_over_both_clocks() -> None:
         real = median[gpu, emcs[-1]] / median[gpus[-1], emcs[-1]]
         ours = rate(gpu, 2.133e9) / rate(gpus[-1], 2.133e9)
         assert ours == pytest.approx(real, rel=0.2)
-    for emc in (emc for emc in emcs if 200e6 < emc):
+    for emc in (emc for emc in emcs if emc > 200e6):
         real = median[gpus[-1], emc] / median[gpus[-1], emcs[-1]]
         ours = rate(gpus[-1], emc * 2133 / 1866) / rate(gpus[-1], 2.133e9)
         assert ours == pytest.approx(real, rel=0.2)
