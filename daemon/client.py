@@ -180,7 +180,9 @@ class Client:
             raise UsageError(f"{method}: the call has {len(message)} bytes; at most {protocol.MESSAGE_BYTES} are taken")
         with self._lock:
             try:
-                self._send(message, descriptor)
+                # A daemon that refuses the connection says so and hangs up, maybe before it was asked anything.
+                with contextlib.suppress(BrokenPipeError):
+                    self._send(message, descriptor)
                 reply = protocol.decode(self._receive())
             except (OSError, UsageError) as error:
                 # After half an exchange nobody knows which answer comes next.
@@ -220,7 +222,6 @@ class Client:
         while (end := self._buffer.find(0)) < 0:
             chunk = self._sock.recv(1 << 16)
             if not chunk:
-                # What was refused before it was read may have been answered and hung up on.
                 raise ConnectionResetError("it closed the connection")
             self._buffer += chunk
         message = bytes(self._buffer[:end])

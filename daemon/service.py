@@ -42,11 +42,14 @@ STATE_DIR = Path("/var/lib/jetdvfs")
 BASELINE_NAME = "baseline.json"
 _WRITES_KEPT = 64
 _TEND_S = 2.0
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns its exit code. What keeps it from starting ends as one line on stderr."""
     args = _parser().parse_args(argv)
+    # Whoever wants us to end before we serve has to wait until we can do so in order.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     _log_to_stderr()
     try:
         with _Daemon(args) as daemon:
@@ -175,8 +178,9 @@ class _Daemon:
         """Answer until SIGTERM or SIGINT, then give the board back."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING:
             loop.add_signal_handler(number, stop.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         config = self._context.config
         server = Server(__version__, Limits(connections=config.connections))
         server.listen(self._public, Api(self._context))

@@ -192,13 +192,13 @@ class Baseline:
         for domain in self._domains:
             try:
                 plan = domain.give_back(self._files, self._values, self._still_ours(domain, left, failed))
-                done, refused = write_each(self._files, plan)
+                done, refused = (plan, ()) if dry_run else write_each(self._files, plan)
             except DaemonError as error:
                 failed.append(str(error))
                 continue
             restored += done
             failed += refused
-        if not failed:
+        if not failed and not dry_run:
             self._journal, self._confirmed_journal = {}, {}
             self.discard()
         return RestoreReport(tuple(restored), tuple(left), tuple(failed))
