@@ -79,7 +79,7 @@ class Controller:
             UsageError: the configuration is not offered, or outside the operator's limits.
             HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
         """
-        self._check(need.configuration)
+        self._check(need.configuration, self._board.grid())
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
@@ -155,8 +155,7 @@ class Controller:
             log.info("%s was left as somebody else set it", path)
         return report
 
-    def _check(self, configuration: FrequencyConfiguration) -> None:
-        grid = self._board.grid()
+    def _check(self, configuration: FrequencyConfiguration, grid: FrequencyGrid) -> None:
         for axis in _AXES:
             value, levels = getattr(configuration, axis), getattr(grid, axis)
             low, high = self._range(axis, levels)

@@ -15,7 +15,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..kernels.errors import KernelsError
@@ -51,10 +51,9 @@ class Limits:
 
 @dataclass(eq=False)
 class Session:
-    """One connection as services see it; ``state`` is the service's own, and ends with the connection."""
+    """One connection as services see it; what they keep for it ends when they are told that it closed."""
 
     peer: Peer
-    state: dict[str, Any] = field(default_factory=dict)
 
 
 class Service(Protocol):

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,11 +15,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from served import Served
 
 from jetdvfs.daemon import protocol
 from jetdvfs.daemon.errors import TargetNotAttainable
 from jetdvfs.daemon.interface import Interface, InterfaceError, Mismatch, parse
-from jetdvfs.daemon.server import Limits, Server, Session
+from jetdvfs.daemon.server import Limits, Session
 
 DEFINITION = """interface test.echo
 # Comments are no part of it.
@@ -53,42 +53,9 @@ class Echo:
         self.ended += 1
 
 
-class Served:
-    """The server on a thread of its own."""
-
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self.path, self.echo = path, Echo()
-        self._ready = threading.Event()
-        self._limits = limits
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
-        self._thread.start()
-        self._ready.wait()
-
-    async def _main(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(self.path))
-            listener.listen()
-            server = Server("1.2.3", self._limits)
-            server.listen(listener, self.echo)
-            self._ready.set()
-            await self._stop.wait()
-            await server.close()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(5)
-        sock.connect(str(self.path))
-        return sock
-
-
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    server = Served(tmp_path / "s", Limits(connections=12, connections_per_user=10, message_s=0.4, reply_s=0.4))
+def served(tmp_path: Path) -> Iterator[Served[Echo]]:
+    server = Served(tmp_path / "s", Echo(), Limits(connections=12, connections_per_user=10, message_s=0.4, reply_s=0.4))
     yield server
     server.stop()
 
@@ -126,13 +93,13 @@ def hangs_up(sock: socket.socket) -> bool:
             return True
 
 
-def test_calls_on_one_connection_are_answered_in_order(served: Served) -> None:
+def test_calls_on_one_connection_are_answered_in_order(served: Served[Echo]) -> None:
     with served.connect() as sock:
         sock.sendall(message("Echo", text="slow", wait_s=0.1) + message("Echo", text="quick"))
         assert [answer(sock)["parameters"]["text"] for _ in range(2)] == ["slow", "quick"]
 
 
-def test_a_waiting_client_does_not_hold_up_another(served: Served) -> None:
+def test_a_waiting_client_does_not_hold_up_another(served: Served[Echo]) -> None:
     with served.connect() as slow, served.connect() as quick:
         slow.sendall(message("Echo", text="slow", wait_s=1))
         started = time.monotonic()
@@ -140,14 +107,14 @@ def test_a_waiting_client_does_not_hold_up_another(served: Served) -> None:
         assert time.monotonic() - started < 0.5
 
 
-def test_a_message_sent_byte_by_byte_is_understood(served: Served) -> None:
+def test_a_message_sent_byte_by_byte_is_understood(served: Served[Echo]) -> None:
     with served.connect() as sock:
         for byte in message("Echo", text="drop by drop"):
             sock.sendall(bytes([byte]))
         assert answer(sock)["parameters"]["text"] == "drop by drop"
 
 
-def test_half_a_message_is_hung_up_on_in_time_and_blocks_nobody(served: Served) -> None:
+def test_half_a_message_is_hung_up_on_in_time_and_blocks_nobody(served: Served[Echo]) -> None:
     with served.connect() as half, served.connect() as other:
         half.sendall(message("Echo", text="x")[:-5])
         assert ask(other, "Echo", text="y")["parameters"]["text"] == "y"
@@ -155,7 +122,7 @@ def test_half_a_message_is_hung_up_on_in_time_and_blocks_nobody(served: Served) 
         assert hangs_up(half)
 
 
-def test_a_message_over_the_limit_is_refused(served: Served) -> None:
+def test_a_message_over_the_limit_is_refused(served: Served[Echo]) -> None:
     with served.connect() as sock:
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             while True:
@@ -165,7 +132,7 @@ def test_a_message_over_the_limit_is_refused(served: Served) -> None:
         assert ask(sock, "Echo", text="still here")["parameters"]["text"] == "still here"
 
 
-def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Served) -> None:
+def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Served[Echo]) -> None:
     with served.connect() as deaf, served.connect() as other:
         deaf.settimeout(0.2)
         long = message("Echo", text="x" * 200_000)
@@ -182,7 +149,7 @@ def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Ser
     "data",
     [b"", b"{", b"[]", b"null", b'"x"', b"[" * 500_000, b'{"a":' * 100_000, b'{"method": NaN}', b"\xff\xfe", b"1e999999"],
 )
-def test_what_is_no_json_object_is_answered_with_an_error(served: Served, data: bytes) -> None:
+def test_what_is_no_json_object_is_answered_with_an_error(served: Served[Echo], data: bytes) -> None:
     with served.connect() as sock:
         sock.sendall(data + b"\0")
         assert answer(sock)["error"] == "test.echo.InvalidRequest"
@@ -191,7 +158,7 @@ def test_what_is_no_json_object_is_answered_with_an_error(served: Served, data: 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300))
-def test_no_bytes_stop_the_server(lasting: Served, data: bytes) -> None:
+def test_no_bytes_stop_the_server(lasting: Served[Echo], data: bytes) -> None:
     with lasting.connect() as sock:
         sock.sendall(data)
     with lasting.connect() as sock:
@@ -199,13 +166,13 @@ def test_no_bytes_stop_the_server(lasting: Served, data: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("lasting") / "s", Limits())
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served[Echo]]:
+    server = Served(tmp_path_factory.mktemp("lasting") / "s", Echo(), Limits())
     yield server
     server.stop()
 
 
-def test_methods_and_parameters_are_checked_against_the_definition(served: Served) -> None:
+def test_methods_and_parameters_are_checked_against_the_definition(served: Served[Echo]) -> None:
     with served.connect() as sock:
         assert ask(sock, "Nothing")["error"] == "org.varlink.service.MethodNotFound"
         wrong = ask(sock, "Echo", text=1)
@@ -221,7 +188,7 @@ def test_methods_and_parameters_are_checked_against_the_definition(served: Serve
         assert answer(sock)["error"] == "org.varlink.service.InterfaceNotFound"
 
 
-def test_the_service_describes_itself(served: Served) -> None:
+def test_the_service_describes_itself(served: Served[Echo]) -> None:
     with served.connect() as sock:
         sock.sendall(protocol.encode({"method": "org.varlink.service.GetInfo"}))
         info = answer(sock)["parameters"]
@@ -233,7 +200,7 @@ def test_the_service_describes_itself(served: Served) -> None:
             assert parse(answer(sock)["parameters"]["description"]).name == name
 
 
-def test_errors_carry_one_line_and_an_exit_code(served: Served) -> None:
+def test_errors_carry_one_line_and_an_exit_code(served: Served[Echo]) -> None:
     with served.connect() as sock:
         failed = ask(sock, "Fail", how="named")
         assert failed == {"error": "test.echo.TargetNotAttainable", "parameters": {"message": "two lines", "exit_code": 4}}
@@ -241,13 +208,13 @@ def test_errors_carry_one_line_and_an_exit_code(served: Served) -> None:
         assert ask(sock, "Echo", text="alive")["parameters"]["text"] == "alive"
 
 
-def test_a_oneway_call_is_not_answered(served: Served) -> None:
+def test_a_oneway_call_is_not_answered(served: Served[Echo]) -> None:
     with served.connect() as sock:
         sock.sendall(protocol.encode({"method": "test.echo.Echo", "parameters": {"text": "a"}, "oneway": True}))
         assert ask(sock, "Echo", text="b")["parameters"]["text"] == "b"
 
 
-def test_one_descriptor_comes_with_its_message_and_is_closed_afterwards(served: Served) -> None:
+def test_one_descriptor_comes_with_its_message_and_is_closed_afterwards(served: Served[Echo]) -> None:
     with served.connect() as sock, open(os.devnull, "rb") as file:
         ask(sock, "Echo", text="connected")
         before = open_descriptors()
@@ -259,7 +226,7 @@ def test_one_descriptor_comes_with_its_message_and_is_closed_afterwards(served: 
 
 
 @pytest.mark.parametrize("around", ["before", "after", "busy", "many"])
-def test_nothing_may_be_pipelined_around_a_descriptor(served: Served, around: str) -> None:
+def test_nothing_may_be_pipelined_around_a_descriptor(served: Served[Echo], around: str) -> None:
     with served.connect() as sock, open(os.devnull, "rb") as file:
         ask(sock, "Echo", text="connected")
         before = open_descriptors()
@@ -276,7 +243,7 @@ def test_nothing_may_be_pipelined_around_a_descriptor(served: Served, around: st
         assert open_descriptors() == before - 1  # the server's end of this connection
 
 
-def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(served: Served) -> None:
+def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(served: Served[Echo]) -> None:
     socks = [served.connect() for _ in range(10)]
     for sock in socks:
         ask(sock, "Echo", text="here")
@@ -290,14 +257,14 @@ def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(serve
         assert ask(again, "Echo", text="x")["parameters"]["text"] == "x"
 
 
-def test_the_service_is_told_of_every_connection_that_ends(served: Served) -> None:
+def test_the_service_is_told_of_every_connection_that_ends(served: Served[Echo]) -> None:
     with served.connect() as gone, served.connect() as busy:
         ask(gone, "Echo", text="x")
         busy.sendall(message("Echo", text="never answered", wait_s=60))
     deadline = time.monotonic() + 5
-    while served.echo.ended < 2 and time.monotonic() < deadline:
+    while served.service.ended < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert served.echo.ended == 2
+    assert served.service.ended == 2
 
 
 @pytest.mark.parametrize("name", sorted(protocol.DEFINITIONS))
