@@ -122,9 +122,7 @@ def _parse(raw: Any) -> BoardDescription:
         compatible=tuple(raw["compatible"]),
         modules=tuple(raw["modules"]),
         grid=FrequencyGrid(tuple(axes["cpu_khz"]), tuple(axes["gpu_hz"]), tuple(axes["emc_hz"])),
-        chip=ChipRates(
-            {str(k): float(v) for k, v in chip["flops_per_gpu_cycle"].items()}, float(chip["bytes_per_emc_cycle"])
-        ),
+        chip=ChipRates({str(k): float(v) for k, v in chip["flops_per_gpu_cycle"].items()}, float(chip["bytes_per_emc_cycle"])),
         cpu_policies=tuple(CpuPolicy(p["name"], tuple(p["cpus"])) for p in raw["cpu"]["policies"]),
         monitors=tuple(
             PowerMonitor(m["address"], m["hwmon"], int(m["shunt_uohm"]), tuple(m["channels"])) for m in rails["monitors"]
