@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, get_args
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,8 @@ from . import timeline
 from .errors import CostModelError
 from .features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
 from .grid import FrequencyGrid
-from .host import HostModel, issue_key
-from .network import Call, KernelInvocation, Network
+from .host import HostModel
+from .network import KernelInvocation, Network
 from .roofline import Chip, bound_ms
 from .surface import Surface, UnmodelledKind
 
@@ -32,6 +33,9 @@ METHODS: tuple[Method, ...] = get_args(Method)
 UNMODELLED_EFFICIENCY = 0.5
 UNMODELLED_SIGMA = 0.7
 UNMODELLED_CYCLES = 4000.0
+
+_BLOCK = 32  # kernels worked on together: their figures over the grid stay in the processor's second cache
+_LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a float32
 
 
 class Regressor(Protocol):
@@ -107,21 +111,18 @@ class KernelCosts:
     """What each distinct kernel of a network costs over the grid.
 
     Attributes:
-        kernels: the distinct kernels, k of them, in order of first launch.
+        kernels: the distinct kernels, k of them; those of one model stand together, in order of first launch.
         order: which of them each launch is, shape ``(launches,)``.
+        models: the model of each run of kernels, None where there is none, and the run.
         gpu_ms: GPU time, shape ``(k, n_cpu, n_gpu, n_emc)``.
         dynamic_mw: power above idle while it runs, the same shape.
-        time_sigma, power_sigma: standard deviation of log(measured / predicted), shape ``(k,)``.
-        modelled: whether a model served it, shape ``(k,)``.
     """
 
     kernels: tuple[KernelInvocation, ...]
     order: NDArray[np.intp]
+    models: tuple[tuple[KernelModel | None, slice], ...]
     gpu_ms: NDArray[np.float32]
     dynamic_mw: NDArray[np.float32]
-    time_sigma: NDArray[np.float64]
-    power_sigma: NDArray[np.float64]
-    modelled: NDArray[np.bool_] = field(repr=False)
 
 
 def kernel_costs(network: Network, cost: BoardCost) -> KernelCosts:
@@ -133,31 +134,30 @@ def kernel_costs(network: Network, cost: BoardCost) -> KernelCosts:
     launches = network.launches
     if not launches:
         raise CostModelError(f"network {network.name!r} launches no kernel: there is nothing to predict")
-    position: dict[object, int] = {}
-    order = np.array([position.setdefault(launch.signature, len(position)) for launch in launches], np.intp)
-    kernels = tuple(launches[index] for index in np.unique(order, return_index=True)[1])
-    levels = cost.grid.levels_mhz()
-    shape = (len(kernels), *cost.grid.shape)
-    bound = np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
-    gpu_ms, dynamic_mw = np.empty(shape, np.float32), np.empty(shape, np.float32)
-    time_sigma, power_sigma = np.full(len(kernels), UNMODELLED_SIGMA), np.full(len(kernels), UNMODELLED_SIGMA)
-    modelled = np.zeros(len(kernels), bool)
-    models = [cost.model_for(kernel) for kernel in kernels]
-    for model in {id(model): model for model in models if model is not None}.values():
-        rows = np.array([index for index, other in enumerate(models) if other is model])
-        features = feature_rows(model.kind, [kernels[row] for row in rows])
-        with np.errstate(over="ignore"):  # what overflows is refused below
-            times = np.exp(model.time.sweep(features, levels)) * bound[rows]
-            powers = np.exp(model.power.sweep(features, levels))
-        if not (np.isfinite(times).all() and np.isfinite(powers).all()):
-            raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
-        gpu_ms[rows], dynamic_mw[rows] = times, powers
-        time_sigma[rows], power_sigma[rows], modelled[rows] = model.time_sigma, model.power_sigma, True
-    if not modelled.all():
-        least_ms = UNMODELLED_CYCLES / (1e3 * levels[1][:, None])
-        gpu_ms[~modelled] = np.maximum(bound[~modelled] / UNMODELLED_EFFICIENCY, least_ms)
-        dynamic_mw[~modelled] = _usual_dynamic_mw(gpu_ms[modelled], dynamic_mw[modelled], cost)
-    return KernelCosts(kernels, order, gpu_ms, dynamic_mw, time_sigma, power_sigma, modelled)
+    distinct: dict[tuple[Any, ...], KernelInvocation] = {}
+    for launch in launches:
+        distinct.setdefault(launch.signature, launch)
+    served: dict[int, tuple[KernelModel | None, list[KernelInvocation]]] = {}
+    for kernel in distinct.values():
+        model = cost.model_for(kernel)
+        served.setdefault(id(model), (model, []))[1].append(kernel)
+    kernels = tuple(chain.from_iterable(own for _, own in served.values()))
+    position = {kernel.signature: row for row, kernel in enumerate(kernels)}
+    ends = accumulate(len(own) for _, own in served.values())
+    costs = KernelCosts(
+        kernels=kernels,
+        order=np.array([position[launch.signature] for launch in launches], np.intp),
+        models=tuple((model, slice(end - len(own), end)) for (model, own), end in zip(served.values(), ends, strict=True)),
+        gpu_ms=np.empty((len(kernels), *cost.grid.shape), np.float32),
+        dynamic_mw=np.empty((len(kernels), *cost.grid.shape), np.float32),
+    )
+    for model, run in costs.models:
+        if model is not None:
+            _predict(model, costs, run, cost)
+    for model, run in costs.models:
+        if model is None:
+            _bound_unmodelled(costs, run, cost)
+    return costs
 
 
 def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> Surface:
@@ -180,12 +180,12 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> S
     if method == "timeline":
         host_ms, once_ms = _host_times_ms(network, cost)
         played = timeline.run(host_ms, costs.gpu_ms, costs.order)
-        latency_ms = played.latency_ms + once_ms[:, None, :]
+        latency_ms = np.float64(played.latency_ms) + once_ms[:, None, :]
         critical = played.critical
         host_mj = np.float64(cost.host_active_mw)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
     else:
         counts = np.bincount(costs.order).astype(np.float32)
-        latency_ms = np.float64(np.tensordot(counts, costs.gpu_ms, 1))
+        latency_ms = np.float64(np.einsum("k,kcge->cge", counts, costs.gpu_ms))
         critical = np.zeros(cost.grid.shape, np.int32)
         host_mj = np.zeros(cost.grid.shape)
     dynamic_mj, latency_variance, energy_variance = _accumulate(costs, critical, idle_mw)
@@ -203,54 +203,76 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> S
     )
 
 
+def _predict(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost) -> None:
+    """Fill in the times and powers of the kernels that a model serves, in blocks that stay in the cache."""
+    levels = cost.grid.levels_mhz()
+    kernels = costs.kernels[run]
+    features = feature_rows(model.kind, kernels)
+    bound = np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
+    for start in range(0, len(kernels), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        gpu_ms, dynamic_mw = costs.gpu_ms[run][block], costs.dynamic_mw[run][block]
+        for regressor, out in ((model.time, gpu_ms), (model.power, dynamic_mw)):
+            logarithm = regressor.sweep(features[block], levels)
+            if not logarithm.max() < _LARGEST_LOG:
+                raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
+            np.exp(logarithm, out=out)
+        gpu_ms *= bound[block]
+
+
+def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
+    """Fill in kernels that no model serves: what is left of their bound, at the power that the others draw."""
+    levels = cost.grid.levels_mhz()
+    bound = np.float32(bound_ms(costs.kernels[run], levels, cost.chip)[:, :1])
+    modelled = np.ones(len(costs.kernels), bool)
+    modelled[run] = False
+    costs.gpu_ms[run] = np.maximum(bound / UNMODELLED_EFFICIENCY, UNMODELLED_CYCLES / (1e3 * levels[1][:, None]))
+    costs.dynamic_mw[run] = _usual_dynamic_mw(costs.gpu_ms[modelled], costs.dynamic_mw[modelled], cost)
+
+
 def _host_times_ms(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Host time up to each launch and to the end, ``(launches + 1, n_cpu, n_emc)``; what is paid once, ``(n_cpu, n_emc)``."""
-    different: dict[tuple[str, int], int] = {}
-    calls: list[Call] = []
-    order = []
-    for call in network.calls:
-        key = issue_key(call)
-        if key not in different:
-            different[key] = len(calls)
-            calls.append(call)
-        order.append(different[key])
-    cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
-    elapsed_ms = np.cumsum(cost.host.issue_us(calls, cpu_mhz, emc_mhz)[order] / 1e3, axis=0)
     issued = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
-    return elapsed_ms[[*issued, -1]], cost.host.once_us(cpu_mhz, emc_mhz) / 1e3
+    cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
+    elapsed_us = cost.host.elapsed_us(network.calls, [*issued, -1], cpu_mhz, emc_mhz)
+    return elapsed_us / 1e3, cost.host.once_us(cpu_mhz, emc_mhz) / 1e3
 
 
 def _accumulate(
     costs: KernelCosts, critical: NDArray[np.int32], idle_mw: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """The energy of all kernels above idle in mJ; the variances of latency (ms^2) and energy (mJ^2) that their errors make.
 
     To first order, a kernel that runs a share s longer delays the inference by s times the time it spends on the critical path,
     and costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart.
     """
-    dynamic_mj = np.zeros(idle_mw.shape)
-    latency_variance, energy_variance = np.zeros(idle_mw.shape, np.float32), np.zeros(idle_mw.shape, np.float32)
-    idle_w = np.float32(idle_mw / 1e3)
-    for kernel, (gpu_ms, dynamic_mw) in enumerate(zip(costs.gpu_ms, costs.dynamic_mw, strict=True)):
-        launched = costs.order == kernel
-        # How many of its launches are at or after each launch: those lie on the path where that launch is the critical one.
-        remaining = np.append(launched[::-1].cumsum()[::-1], 0).astype(np.float32)
-        own_mj = gpu_ms * dynamic_mw
-        own_mj *= remaining[0] / np.float32(1e3)
-        dynamic_mj += own_mj
-        path_ms = remaining.take(critical)
-        path_ms *= gpu_ms
-        delayed_mj = idle_w * path_ms
-        delayed_mj += own_mj
-        for variance, part, sigma in (
-            (latency_variance, path_ms, costs.time_sigma[kernel]),
-            (energy_variance, delayed_mj, costs.time_sigma[kernel]),
-            (energy_variance, own_mj, costs.power_sigma[kernel]),
-        ):
-            part *= np.float32(sigma)
-            part *= part
-            variance += part
-    return dynamic_mj, latency_variance, energy_variance
+    kernels, size = len(costs.kernels), idle_mw.size
+    gpu_ms, dynamic_mw = costs.gpu_ms.reshape(kernels, size), costs.dynamic_mw.reshape(kernels, size)
+    launched = np.zeros((kernels, len(costs.order) + 1), np.float32)
+    launched[costs.order, np.arange(len(costs.order))] = 1
+    # How many of a kernel's launches are at or after each launch: those lie on the path where that launch is the critical one.
+    remaining = np.cumsum(launched[:, ::-1], axis=1)[:, ::-1]
+    first_on_path = critical.ravel()
+    dynamic_mj, latency_variance, energy_variance = np.zeros(size), np.zeros(size), np.zeros(size)
+    idle_w = idle_mw.ravel() / 1e3
+    for model, run in costs.models:
+        time_sigma = UNMODELLED_SIGMA if model is None else model.time_sigma
+        power_sigma = UNMODELLED_SIGMA if model is None else model.power_sigma
+        for start in range(run.start, run.stop, _BLOCK):
+            block = slice(start, min(start + _BLOCK, run.stop))
+            path_ms = remaining[block].take(first_on_path, axis=1)
+            path_ms *= gpu_ms[block]
+            own_mj = gpu_ms[block] * dynamic_mw[block]
+            own_mj *= remaining[block, :1] / np.float32(1e3)
+            dynamic_mj += own_mj.sum(axis=0)
+            # Sums over kernels of path x path, (idle x path + own)^2 and own x own, the square taken apart.
+            path = np.einsum("kc,kc->c", path_ms, path_ms)
+            own = np.einsum("kc,kc->c", own_mj, own_mj)
+            both = np.einsum("kc,kc->c", path_ms, own_mj)
+            latency_variance += time_sigma**2 * path
+            energy_variance += time_sigma**2 * idle_w * (idle_w * path + 2 * both) + (time_sigma**2 + power_sigma**2) * own
+    shape = idle_mw.shape
+    return dynamic_mj.reshape(shape), latency_variance.reshape(shape), energy_variance.reshape(shape)
 
 
 def _usual_dynamic_mw(gpu_ms: NDArray[np.float32], dynamic_mw: NDArray[np.float32], cost: BoardCost) -> NDArray[np.float32]:

@@ -59,15 +59,28 @@ class HostModel:
         self, calls: Sequence[Call], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
     ) -> NDArray[np.float64]:
         """Issue time of each call in microseconds, shape ``(calls, n_cpu, n_emc)``."""
-        table = np.zeros((len(calls), 3))
-        for row, call in zip(table, calls, strict=True):
-            name, tensors = issue_key(call)
-            row += np.asarray(self.coefficients(name)) + tensors * np.asarray(self.per_tensor)
-        return _over_clocks(table, cpu_mhz, emc_mhz)
+        return _over_clocks(self._table(calls), cpu_mhz, emc_mhz)
+
+    def elapsed_us(
+        self, calls: Sequence[Call], after: Sequence[int], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Time from the first call to the end of some of them, in microseconds, shape ``(after, n_cpu, n_emc)``."""
+        # Sums of coefficients are the coefficients of sums.
+        return _over_clocks(self._table(calls).cumsum(axis=0)[list(after)], cpu_mhz, emc_mhz)
 
     def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
         """What an inference costs once, in microseconds, shape ``(n_cpu, n_emc)``; nothing if the model does not say."""
         return np.asarray(_over_clocks(np.array([self.calls.get(ONCE, (0.0, 0.0, 0.0))]), cpu_mhz, emc_mhz)[0])
+
+    def _table(self, calls: Sequence[Call]) -> NDArray[np.float64]:
+        """(a, b, c) of each call, shape ``(calls, 3)``."""
+        rows: dict[tuple[str, int], NDArray[np.float64]] = {}
+        keys = [issue_key(call) for call in calls]
+        for key in keys:
+            if key not in rows:
+                name, tensors = key
+                rows[key] = np.asarray(self.coefficients(name)) + tensors * np.asarray(self.per_tensor)
+        return np.array([rows[key] for key in keys]).reshape(-1, 3)
 
 
 def _over_clocks(

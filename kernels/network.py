@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from .errors import ModelError
@@ -69,7 +70,7 @@ class KernelInvocation:
     flops: int = 0
     bytes: int = 0
 
-    @property
+    @cached_property
     def signature(self) -> tuple[Any, ...]:
         """What determines its cost: two invocations with equal signatures are the same kernel."""
         return (self.kind, self.inputs, self.output, self.dtype, tuple(sorted(self.params.items(), key=lambda item: item[0])))
