@@ -84,7 +84,7 @@ class Controller:
         self.leases.add(lease)
         try:
             applied = self._set(f"{lease.label}: {reason or need.target or 'configuration'}")
-        except DaemonError:
+        except BaseException:
             self.leases.remove(lease)
             raise
         log.info("%s, pid %d, holds %s (%s)", lease.label, holder.pid, need.configuration, need.target or "as asked")
@@ -129,7 +129,7 @@ class Controller:
             return
         try:
             self._set(reason)
-        except DaemonError as error:
+        except (DaemonError, OSError) as error:
             self.troubles = (str(error),)
             log.error("%s: %s", reason, error)
 
@@ -146,7 +146,7 @@ class Controller:
         self.applied = None
         try:
             report = self._board.restore()
-        except DaemonError as error:
+        except (DaemonError, OSError) as error:
             report = RestoreReport(failed=(str(error),))
         self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
         for text in report.failed:

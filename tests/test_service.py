@@ -43,11 +43,11 @@ BOTH = FrequencyConfiguration(2265600, 675750000, 2133000000)
 MODEL = Path(reference.__file__).with_name("squeezenet1_0.pt")
 IMAGE = ["1x3x224x224"]
 
-pytestmark = pytest.mark.skipif(bool(fuse.missing()), reason=f"the simulated board needs FUSE: {fuse.missing()}")
-
 
 @pytest.fixture(scope="module")
 def board() -> Iterator[Board]:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
     folder = Path(tempfile.mkdtemp(prefix="board-"))
     with served_board(folder / "root", "fuse") as board:
         yield board
@@ -122,6 +122,22 @@ def test_clocks_go_back_when_the_client_dies(board: Board, found: dict[str, str]
         holder.wait()
         assert eventually(lambda: not client.status()["leases"])
         assert board.settings() == found
+
+
+def test_in_a_plain_folder_clocks_are_held_and_go_back_too(tmp_path: Path) -> None:
+    with served_board(tmp_path / "root", "folder") as board:
+        found = board.settings()
+        daemon = Daemon(board, tmp_path)
+        with daemon.client() as client, client.hold(configuration=LOW) as lease:
+            assert lease.applied is not None and lease.applied["verified"]
+            assert board.clocks == LOW
+        assert eventually(lambda: board.settings() == found)
+        daemon.client().hold(configuration=LOW)
+        daemon.kill()
+        daemon.start()
+        with daemon.client():
+            assert eventually(lambda: board.settings() == found)
+        assert daemon.stop() == 0
 
 
 def test_leases_together_get_the_highest_clock_on_each_axis(board: Board, found: dict[str, str], daemon: Daemon) -> None:
