@@ -175,7 +175,11 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> S
     """
     if method not in METHODS:
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
-    costs = kernel_costs(network, cost)
+    return assemble(network, cost, kernel_costs(network, cost), method)
+
+
+def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Method) -> Surface:
+    """The surface of a network whose kernels' costs are known already, as :func:`surface` describes it."""
     idle_mw = np.float64(cost.idle_mw)
     if method == "timeline":
         host_ms, once_ms = _host_times_ms(network, cost)

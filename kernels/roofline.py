@@ -28,10 +28,10 @@ class Chip(Protocol):
     def bytes_per_emc_cycle(self) -> float: ...
 
 
-def bound_at_ms(
+def terms_ms(
     invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: Chip
-) -> NDArray[np.float64]:
-    """The bound in ms of each invocation at its own clocks.
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least time in ms of each invocation's operations, and of its transfers, at its own clocks.
 
     Args:
         invocations: n kernel invocations. Types the chip has no rate for count at its float32 rate.
@@ -45,7 +45,14 @@ def bound_at_ms(
     cycles = np.array([call.flops / rates.get(call.dtype, rates["float32"]) for call in invocations]).reshape(column)
     # One byte at least: a bound of zero would have no logarithm.
     transfers = np.array([max(call.bytes, 1) / chip.bytes_per_emc_cycle for call in invocations]).reshape(column)
-    bound: NDArray[np.float64] = np.maximum(cycles / (gpu * _CYCLES_PER_MS), transfers / (emc * _CYCLES_PER_MS))
+    return cycles / (gpu * _CYCLES_PER_MS), transfers / (emc * _CYCLES_PER_MS)
+
+
+def bound_at_ms(
+    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: Chip
+) -> NDArray[np.float64]:
+    """The bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, with the same arguments."""
+    bound: NDArray[np.float64] = np.maximum(*terms_ms(invocations, gpu_mhz, emc_mhz, chip))
     return bound
 
 

@@ -183,7 +183,33 @@ def test_json_that_is_no_network_is_refused(tmp_path: Path, capsys: pytest.Captu
         assert (code, err.count("\n")) == (3, 1)
 
 
-@pytest.mark.parametrize("verb", ["decompose", "predict", "plan"])
+def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--config", "1000,400,1600")
+    assert code == 0
+    assert "handmade on small, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
+    assert "simulated" in out
+    assert re.search(r"^conv2d +conv +1x64x56x56 +compute +1 +1\.156 ", out, re.MULTILINE)
+    assert re.search(r"^softmax .* no model$", out, re.MULTILINE)
+    assert re.search(r"^  GPU up to 800 MHz +[\d.]+ +-\d", out, re.MULTILINE)
+    assert "EMC up" not in out  # it is at its top
+
+
+def test_explain_json_holds_the_whole_and_its_parts(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = run_json(capsys, "explain", model, "--profile", "small-sim")
+    assert data["prediction"]["configuration"] == GRID.top._asdict() and data["simulated"] is True
+    parts = data["idle_mj"] + data["host_mj"] + data["kernels_mj"]
+    assert parts == pytest.approx(data["prediction"]["energy_mj"], rel=1e-5)
+    assert {part["kernel"]["kind"] for part in data["kernels"]} == {"conv2d", "relu", "matmul", "softmax"}
+    assert [(step["axis"], step["direction"]) for step in data["steps"]] == [
+        ("cpu_khz", "down"), ("gpu_hz", "down"), ("emc_hz", "down"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["decompose", "predict", "plan", "explain"])
 def test_help_has_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, verb, "--help")
     assert code == 0

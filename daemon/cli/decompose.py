@@ -82,7 +82,7 @@ def _list_of_calls(network: Network, host_calls: bool) -> str:
     for call in network.calls:
         if isinstance(call, KernelInvocation):
             params = ", ".join(f"{name}={_value(value)}" for name, value in call.params.items())
-            shapes = f"{' '.join(map(_shape, call.inputs))} -> {_shape(call.output)}"
+            shapes = f"{' '.join(map(output.dimensions, call.inputs))} -> {output.dimensions(call.output)}"
             work = (output.amount(call.flops, "FLOP"), output.amount(call.bytes, "B"))
             rows.append((str(launch), call.kind, call.scope, shapes, params, *work))
             launch += 1
@@ -91,9 +91,5 @@ def _list_of_calls(network: Network, host_calls: bool) -> str:
     return output.table(("#", "kind", "scope", "shapes", "parameters", "FLOPs", "bytes"), rows, text_columns=5)
 
 
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
-
-
 def _value(value: object) -> str:
-    return _shape(value) if isinstance(value, tuple) else str(value)
+    return output.dimensions(value) if isinstance(value, tuple) else str(value)

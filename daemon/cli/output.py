@@ -38,6 +38,11 @@ def amount(value: float, unit: str) -> str:
     return f"{value:.3g} {_PREFIXES[prefix]}{unit}"
 
 
+def dimensions(shape: Sequence[int]) -> str:
+    """A tensor's shape: ``1x64x56x56``."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
 def share(part: float, whole: float) -> str:
     """A part in percent of a whole."""
     return f"{part / whole:.1%}" if whole else "-"
