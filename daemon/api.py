@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, A
 _INPUTS = 64
 _DIMENSIONS = 16
 _FRAMES_PER_REPORT = 1024
+_LONGEST_FRAME_MS = 1e7
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ class Api:
 
     async def _report(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
-        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency < math.inf for latency in latencies):
-            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies, none of them negative")
+        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= _LONGEST_FRAME_MS for latency in latencies):
+            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {_LONGEST_FRAME_MS:g} ms")
         lease = self._context.controller.leases.find(parameters["lease"], uid=session.peer.uid)
         lease.latencies_ms.extend(map(float, latencies))
         return {}

@@ -264,19 +264,16 @@ class _Connection:
 
     async def _answer(self, message: _Message) -> bytes | None:
         interface = self._service.interface.name
+        call: dict[str, Any] = {}
         try:
             call = protocol.decode(message.data)
-        except UsageError as error:
-            return protocol.encode(protocol.error_reply(error, interface=interface))
-        reply: dict[str, Any]
-        try:
-            reply = await self._dispatch(call, message.descriptors)
+            reply = protocol.encode(await self._dispatch(call, message.descriptors))
         except (DaemonError, KernelsError, ProfilesError) as error:
-            reply = protocol.error_reply(error, interface=interface)
+            reply = protocol.encode(protocol.error_reply(error, interface=interface))
         except Exception as error:
             log.exception("call %s failed", str(call.get("method"))[:100])
-            reply = protocol.error_reply(error, interface=interface)
-        return None if call.get("oneway") is True else protocol.encode(reply)
+            reply = protocol.encode(protocol.error_reply(error, interface=interface))
+        return None if call.get("oneway") is True else reply
 
     async def _dispatch(self, call: dict[str, Any], descriptors: tuple[int, ...]) -> dict[str, Any]:
         name, parameters = call.get("method"), call.get("parameters")

@@ -43,6 +43,8 @@ class Echo:
         self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
     ) -> dict[str, Any]:
         if method == "Fail":
+            if parameters["how"] == "unspeakable":
+                return {"sum": float("nan")}
             raise TargetNotAttainable("two\nlines") if parameters["how"] == "named" else ZeroDivisionError("oops")
         if method == "Sum":
             return {"sum": sum(pair["left"] for pair in parameters["pairs"])}
@@ -205,6 +207,7 @@ def test_errors_carry_one_line_and_an_exit_code(served: Served[Echo]) -> None:
         failed = ask(sock, "Fail", how="named")
         assert failed == {"error": "test.echo.TargetNotAttainable", "parameters": {"message": "two lines", "exit_code": 4}}
         assert ask(sock, "Fail", how="unforeseen")["error"] == "test.echo.Internal"
+        assert ask(sock, "Fail", how="unspeakable")["error"] == "test.echo.Internal"
         assert ask(sock, "Echo", text="alive")["parameters"]["text"] == "alive"
 
 
