@@ -23,6 +23,7 @@ from .. import __version__
 from ..kernels.errors import KernelsError
 from ..profiles.bundle import find_bundles, read_manifest
 from ..profiles.errors import BundleError, ProfilesError
+from ..profiles.surface_cache import SurfaceCache
 from . import notify
 from .api import AdminApi, Api, Context
 from .config import AXES, load_config
@@ -154,7 +155,12 @@ class _Daemon:
             version=__version__,
             hardware=hardware,
             controller=self._controller,
-            surfaces=Surfaces(Workers(self._workers), profile, _cache_dir(state_dir, config.worker_user)),
+            surfaces=Surfaces(
+                Workers(self._workers),
+                profile,
+                _cache_dir(state_dir, config.worker_user),
+                SurfaceCache(state_dir.resolve() / "surfaces"),
+            ),
             config=config,
             writes=writes,
             started_s=started_s,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory."""
+"""Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory and on disk."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..kernels.network import Network
 from ..kernels.surface import Surface
 from ..profiles.bundle import read_manifest, resolve_bundle
 from ..profiles.manifest import Manifest
+from ..profiles.surface_cache import SurfaceCache, surface_key
 from .errors import DaemonError, InputError, UsageError
 from .protocol import TEXT_CHARACTERS
 from .worker import WorkerFailed, Workers
@@ -102,13 +103,15 @@ class Surfaces:
         workers: what reads models and sweeps.
         profile: the bundle in use; without one networks can be loaded, but nothing predicted.
         cache_dir: where the workers find and keep converted node tables.
+        stored: where surfaces outlast this process; no worker gets there.
     """
 
-    def __init__(self, workers: Workers, profile: Profile | None, cache_dir: Path) -> None:
+    def __init__(self, workers: Workers, profile: Profile | None, cache_dir: Path, stored: SurfaceCache) -> None:
         self.profile = profile
         self.troubles: tuple[str, ...] = ()
         self._workers = workers
         self._cache_dir = cache_dir
+        self._stored = stored
         self._kept: OrderedDict[tuple[str, str], Surface] = OrderedDict()
         self._prepared: asyncio.Task[None] | None = None
         self._making: dict[tuple[str, str], asyncio.Task[Surface]] = {}
@@ -163,9 +166,15 @@ class Surfaces:
         return await asyncio.shield(task)
 
     async def _make(self, network: LoadedNetwork, method: str, profile: Profile) -> Surface:
-        await self.prepare()
-        answer = await self._workers.sweep(zlib.decompress(network.payload), profile.path, self._cache_dir, method)
-        return _checked(answer, profile.manifest.grid)
+        key = surface_key(profile.manifest, network.digest, method)
+        surface = self._stored.get(key, profile.manifest.grid)
+        if surface is None:
+            await self.prepare()
+            answer = await self._workers.sweep(zlib.decompress(network.payload), profile.path, self._cache_dir, method)
+            surface = _checked(answer, profile.manifest.grid)
+            if read_manifest(profile.path) == profile.manifest:  # not if another bundle has taken its place meanwhile
+                self._stored.put(key, answer)
+        return surface
 
     def _made(self, key: tuple[str, str], task: asyncio.Task[Surface]) -> None:
         self._making.pop(key, None)

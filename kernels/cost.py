@@ -28,6 +28,9 @@ from .surface import Surface, UnmodelledKind
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
+COST_VERSION = 1
+"""Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
+
 # A kernel without a model is assumed to reach this part of its roofline bound, give or take a factor of two (one standard
 # deviation), and to hold the GPU for at least this many of its cycles.
 UNMODELLED_EFFICIENCY = 0.5

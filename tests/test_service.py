@@ -205,6 +205,32 @@ def test_a_network_given_as_launches_predicts_as_the_model_does(daemon: Daemon) 
         assert at["configuration"] == LOW._asdict() and at["latency_ms"] > predictions["top"]["latency_ms"]
 
 
+def test_surfaces_outlast_a_restart_and_a_damaged_one_is_made_anew(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    make_bundle(tmp_path / "own")
+    daemon = Daemon(board, tmp_path, "--profile", str(tmp_path / "own"))
+    with daemon.client() as client:
+        predicted = client.predict(client.load(MODEL, IMAGE))
+    assert daemon.stop() == 0
+    models = {path: path.read_bytes() for path in (tmp_path / "own").glob("*.xz")}
+    for path in models:
+        path.unlink()  # nothing can be swept any more
+    daemon.start()
+    with daemon.client() as client:
+        network = client.load(MODEL, IMAGE)
+        assert client.predict(network) == predicted
+        with pytest.raises(InputError):
+            client.predict(network, method="sum")
+    assert daemon.stop() == 0
+    for path, content in models.items():
+        path.write_bytes(content)
+    (stored,) = (daemon.state / "surfaces").iterdir()
+    stored.write_bytes(stored.read_bytes()[:-1])
+    daemon.start()
+    with daemon.client() as client:
+        assert client.predict(client.load(MODEL, IMAGE)) == predicted
+    assert daemon.stop() == 0
+
+
 def test_what_cannot_be_done_is_refused_with_its_exit_code(board: Board, found: dict[str, str], daemon: Daemon) -> None:
     with daemon.client() as client:
         network = client.load(MODEL, IMAGE)
