@@ -5,20 +5,21 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-BIN    := $(VENV)/bin
-BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/_sweep.c)
 OUT    ?= demo-out
+BIN    := $(VENV)/bin
+BUILD  := setup.cfg setup.py pyproject.toml kernels/_sweep.c
+PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .PHONY: demo test bench lint clean
 
 demo: $(VENV)/.demo
-	$(BIN)/jetdvfs demo --out $(OUT)
+	@$(BIN)/jetdvfs demo --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.test
-	$(BIN)/python tests/bench_sweep.py
+	@for script in tests/bench_*.py; do $(BIN)/python $$script || exit; done
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -26,33 +27,43 @@ lint: $(VENV)/.test
 	@mkdir -p build/types && ln -sfn ../.. build/types/jetdvfs  # mypy finds packages by folder name
 	$(BIN)/mypy
 
-# What pip cannot bring. Root installs it; everybody else is told its name once, and goes on with what there is.
-$(VENV)/bin/pip:
-	@missing=; \
-	$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
-	$(PYTHON) -c 'import sysconfig, pathlib, sys; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' \
-	  || missing="$$missing python3-dev"; \
-	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
-	command -v fusermount3 >/dev/null || missing="$$missing fuse3"; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing system packages:$$missing"; \
-	    (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing) \
-	      >$(or $(TMPDIR),/tmp)/jetdvfs-apt.log 2>&1 \
-	      || echo "could not install:$$missing (see $(or $(TMPDIR),/tmp)/jetdvfs-apt.log)" >&2; \
-	  else \
-	    echo "system packages are missing; install them with: sudo apt-get install$$missing" >&2; \
-	  fi; \
-	fi
-	$(PYTHON) -m venv $(VENV)
-
 $(VENV)/.demo: $(VENV)/bin/pip $(BUILD)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[plot,twin]'
+	@echo "installing jetdvfs into $(VENV)"
+	@$(PIP) --editable '.[plot,twin]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/bin/pip $(BUILD)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@echo "installing jetdvfs and what its tests need into $(VENV)"
+	@$(PIP) --editable '.[test,lint]'
 	@touch $@
 
+# What pip cannot bring. Root installs it; everybody else is told the names once and goes on with what there is.
+define find_missing
+missing=; \
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
+  || missing="$$missing python3-dev"; \
+command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
+command -v fusermount3 >/dev/null || missing="$$missing fuse3"
+endef
+
+APT_LOG := $(or $(TMPDIR),/tmp)/jetdvfs-apt.log
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "needs Python 3.10 or newer as $(PYTHON); name another with: make PYTHON=..." >&2; exit 1; }
+	@$(find_missing); \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing system packages:$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >$(APT_LOG) 2>&1 \
+	    || echo "apt-get failed, see $(APT_LOG)" >&2; \
+	  $(find_missing); \
+	fi; \
+	if [ -n "$$missing" ]; then \
+	  echo "system packages are missing; to install them: sudo apt-get install$$missing && make clean" >&2; \
+	fi; \
+	case "$$missing" in *python3-venv*) exit 1;; esac
+	@$(PYTHON) -m venv $(VENV)
+
 clean:
-	rm -rf $(VENV) build $(OUT) *.egg-info kernels/*.so
+	rm -rf $(VENV) build demo-out *.egg-info kernels/*.so
