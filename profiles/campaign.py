@@ -33,7 +33,7 @@ Tables: TypeAlias = dict[str, Rows]
 
 _CALLS_OF_A_NAME = 16
 _BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
-_LEAST_BUSY = 0.1  # below this share of GPU time in the measured interval, power above idle drowns in the sensor's resolution
+_LEAST_BUSY = 0.3  # below this share of GPU time in the measured interval, power above idle drowns in the sensor's resolution
 _SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less than their own variation
 _MOSTLY_BUSY = 0.5  # the same for the host
 

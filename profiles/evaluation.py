@@ -103,8 +103,16 @@ def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
 def evaluate(
     cost: BoardCost, measured: Iterable[NetworkMeasurement], methods: Sequence[Method] = METHODS
 ) -> list[NetworkError]:
-    """The error of every method for every network measured."""
-    return [compare(surface(item.network, cost, method), item) for item in measured for method in methods]
+    """The error of every method for everything measured, networks in order; a network's surface is made once."""
+    errors = []
+    by_network: dict[str, list[NetworkMeasurement]] = {}
+    for item in measured:
+        by_network.setdefault(item.network.digest, []).append(item)
+    for items in by_network.values():
+        for method in methods:
+            predicted = surface(items[0].network, cost, method)
+            errors += [compare(predicted, item) for item in items]
+    return errors
 
 
 def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:

@@ -28,8 +28,10 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
     tensors_of_row = np.array([keys[what][1] for what in rows.what])
     calls: dict[str, Coefficients] = {}
     per_tensor: Coefficients = (0.0, 0.0, 0.0)
-    for name in sorted(set(name_of_row)):
+    for name in sorted({name for name, _ in keys}):
         mine = name_of_row == name
+        if not mine.any():
+            continue
         tensors = tensors_of_row[mine]
         calls[name], of_tensors = fit_issue_time(rows.where(mine), tensors, grid)
         if len(set(tensors)) > 1:

@@ -27,7 +27,7 @@ from .measurements import Measurements
 TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 """The two models of a kind and the table each is trained on."""
 
-_LEAST_MW = 1.0  # power above idle that the sensor cannot tell from none is taken as this
+_LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     evaluate.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
     evaluate.add_argument("--configs", type=int, default=100, help="random configurations per network (default 100)")
-    evaluate.add_argument("--node", type=int, help="number of the simulated board (default: one that no profile is trained on)")
+    evaluate.add_argument(
+        "--node",
+        type=int,
+        action="append",
+        metavar="N",
+        help="simulated board, may be repeated (default: those left out of training)",
+    )
     evaluate.add_argument(
         "--networks-left-out",
         action="store_true",
@@ -183,18 +189,20 @@ def _evaluate(args: argparse.Namespace) -> int:
         )
     if args.networks_left_out:
         return _evaluate_left_out(args, bundle.manifest)
-    node = production.EVALUATION_NODE if args.node is None else args.node
+    nodes = production.EVALUATION_NODES if args.node is None else tuple(args.node)
     networks = [reference_network(name) for name in reference_names()]
-    errors = production.evaluate_simulated(bundle, networks, node, configurations=args.configs, seed=args.seed)
+    errors = production.evaluate_simulated(bundle, networks, nodes, configurations=args.configs, seed=args.seed)
     if args.json:
         print(json.dumps({
-            "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "node": node,
-            "trained_on_this_board": node in bundle.manifest.nodes, "mean": evaluation.summary(errors),
+            "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "nodes": nodes,
+            "trained_on": sorted(set(nodes) & set(bundle.manifest.nodes)), "mean": evaluation.summary(errors),
             "networks": [error.to_json() for error in errors],
         }, indent=1))  # fmt: skip
         return 0
-    seen = "one it was trained on" if node in bundle.manifest.nodes else "not trained on"
-    print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {node}, {seen}")
+    known = sorted(set(nodes) & set(bundle.manifest.nodes))
+    trained = f"; it was trained on board {', '.join(map(str, known))}" if known else ", which it was not trained on"
+    boards = ", ".join(map(str, nodes))
+    print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {boards}{trained}")
     print(evaluation.table(errors))
     return 0
 
