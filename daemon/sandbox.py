@@ -24,7 +24,7 @@ class Allowance:
     memory_bytes: int
     cpu_s: int
     file_bytes: int = 0
-    open_files: int = 32
+    open_files: int = 256  # each mapped node table keeps its descriptor
 
 
 def confine(user: str, allowance: Allowance, *, keep: Collection[int]) -> None:

@@ -167,9 +167,7 @@ class _Scene:
     def _hold(self, ask: str, rate: float | None, **what: Any) -> Lease:
         lease = self._client.hold(**what, reason=f"demo: {ask}", app="demo")
         assert lease.applied is not None
-        count = int(lease.applied["writes"])
-        written = self._client.status()["writes"][-count:] if count else []
-        self.writes.append((f"{self._name}, {_ask(ask, rate)}", written))
+        self.writes.append((f"{self._name}, {_ask(ask, rate)}", lease.applied["writes"]))
         return lease
 
     def _observe(self, ask: str, fps: float | None, lease: Lease, predicted: Mapping[str, Any], limit_ms: float | None) -> Run:
