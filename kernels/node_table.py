@@ -135,9 +135,9 @@ def first_fault(table: NodeTable) -> int:
     payload = (table.nodes["meta"] >> KEY_BITS).astype(np.int64)
     values = np.ascontiguousarray(table.nodes["bits"]).view(np.float32)
     leaf = keys >= 2 * table.n_features
-    good = np.where(
-        leaf, (np.abs(values.astype(np.float64)) <= table.leaf_bound) & (payload < len(table.boxes)), values > -np.inf
-    )
+    with np.errstate(invalid="ignore"):
+        within = np.abs(values.astype(np.float64)) <= table.leaf_bound
+    good = np.where(leaf, within & (payload < len(table.boxes)), values > -np.inf)
     known = np.flatnonzero(leaf & good)
     good[known] = keys[known] - 2 * table.n_features == box_shapes(table.boxes, table.thresholds)[payload[known]]
     for first, end in zip(table.roots[:-1].astype(np.int64), table.roots[1:].astype(np.int64), strict=True):

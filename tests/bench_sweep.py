@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much faster the sweep of tree ensembles over a frequency grid is than other ways to the same numbers.
+
+Every figure is the best of several rounds, and in each round the ways take turns, so that a busy machine slows all of them.
+Times are per kernel invocation, that is, per prediction at every configuration of the grid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from boosted import XAVIER, kernel_samples, on_grid, train, treelite, xgboost
+
+from jetdvfs.kernels import ensemble as ensemble_module
+from jetdvfs.kernels.ensemble import TreeEnsemble
+
+Levels = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+ORIN: Levels = (
+    np.linspace(115.2, 2201.6, 29).astype(np.float32),
+    np.linspace(306.0, 1300.5, 11).astype(np.float32),
+    np.array([204, 665.6, 2133, 3199], np.float32),
+)
+DENSE: Levels = (
+    np.linspace(115.2, 2265.6, 58).astype(np.float32),
+    np.linspace(114.75, 1377.0, 35).astype(np.float32),
+    np.linspace(204.0, 2133.0, 18).astype(np.float32),
+)
+CORES = os.cpu_count() or 1
+COLUMNS = "{:>6} {:>6} {:>14} {:>6} {:>9} | {:>10} {:>8} {:>8} {:>8} {:>8} {:>10}"
+
+
+def best_of(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Each way's shortest time in seconds; one call first, unmeasured, to warm up."""
+    best = {}
+    for name, way in ways.items():
+        way()
+        best[name] = float("inf")
+    for _ in range(rounds):
+        for name, way in ways.items():
+            # What takes microseconds is repeated within a round: it would see a single moment of the machine else.
+            for _ in range(20 if best[name] < 2e-3 else 1):
+                start = time.perf_counter()
+                way()
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def predict_with(booster: Any, threads: int, rows: np.ndarray) -> Callable[[], np.ndarray]:
+    def way() -> np.ndarray:
+        booster.set_param({"nthread": threads})
+        return np.asarray(booster.inplace_predict(rows))
+
+    return way
+
+
+@contextlib.contextmanager
+def tl2cgen_predictor(model: Any) -> Iterator[Any]:
+    """treelite's compiler, with its defaults, single-threaded; None where it is not installed."""
+    try:
+        import tl2cgen
+    except ImportError:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "model.so"
+        tl2cgen.export_lib(model, toolchain="gcc", libpath=library, params={"parallel_comp": 16}, nthread=CORES, verbose=False)
+        yield tl2cgen.Predictor(library, nthread=1)
+
+
+def measure(booster: Any, depth: int, levels: Levels, invocations: int, *, rounds: int, others: bool = False) -> None:
+    model = treelite.frontend.from_xgboost(booster)
+    ensemble = TreeEnsemble.from_treelite(model)
+    rows, _ = kernel_samples(invocations, seed=99)
+    everywhere = on_grid(rows[0], levels)
+    with tl2cgen_predictor(model) if others else contextlib.nullcontext() as predictor:
+        ways: dict[str, Callable[[], Any]] = {
+            "sweep": lambda: ensemble.sweep(rows, levels),
+            "xgboost": predict_with(booster, 1, everywhere),
+            "xgboost-all": predict_with(booster, CORES, everywhere),
+        }
+        if others:
+            ways["gtil"] = lambda: treelite.gtil.predict(model, everywhere, nthread=1)
+        if predictor is not None:
+            import tl2cgen
+
+            matrix = tl2cgen.DMatrix(everywhere)
+            ways["tl2cgen"] = lambda: predictor.predict(matrix)
+        seconds = best_of(ways, rounds)
+        error = np.abs(ensemble.sweep(rows[:1], levels).ravel() - ways["xgboost"]()).max()
+    own = seconds.pop("sweep") / invocations
+    ratio = {name: f"{value / own:.0f}x" for name, value in seconds.items()}
+    print(
+        COLUMNS.format(
+            ensemble.n_trees,
+            depth,
+            " x ".join(str(len(axis)) for axis in levels),
+            invocations,
+            f"{error:.0e}",
+            f"{own * 1e6:.0f} us",
+            ratio["xgboost"],
+            ratio["xgboost-all"],
+            ratio.get("gtil", "-"),
+            ratio.get("tl2cgen", "-"),
+            f"{seconds['xgboost'] * 1e3:.0f} ms",
+        ),
+        flush=True,
+    )
+
+
+def trained(trees: int, depth: int, samples: int, levels: Levels = XAVIER) -> Any:
+    rows, target = kernel_samples(samples, seed=0, levels=levels)
+    return train(rows, target, trees, max_depth=depth, eta=0.03, subsample=0.8, tree_method="hist", nthread=CORES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only the two sizes that matter most, and fewer rounds")
+    quick = parser.parse_args().quick
+    rounds = 3 if quick else 5
+    core = "C core" if ensemble_module._core is not None else "NumPy: the C core is not built"
+    print(f"Sweep on one thread ({core}) against xgboost {xgboost.__version__} on 1 and on {CORES} threads,")
+    print(f"treelite {treelite.__version__} GTIL and tl2cgen on 1 thread each. Ratio: their time / time of the sweep.\n")
+    print(
+        COLUMNS.format(
+            *["trees", "depth", "grid", "rows", "error", "sweep/row", "xgb-1", "xgb-all", "gtil", "tl2cgen", "xgb-1/row"]
+        )
+    )
+    small, large = trained(300, 8, 20_000), trained(1500 if quick else 3000, 10, 40_000)
+    measure(small, 8, XAVIER, 32, rounds=rounds, others=True)
+    measure(large[:1500], 10, XAVIER, 32, rounds=rounds)
+    if quick:
+        return
+    print("\nInvocations")
+    for invocations in (1, 8, 64, 700):
+        measure(large[:1500], 10, XAVIER, invocations, rounds=rounds)
+    print("\nTrees")
+    for trees in (100, 300, 1000, 3000):
+        measure(large[:trees], 10, XAVIER, 32, rounds=rounds)
+    print("\nDepth")
+    for depth in (5, 6, 7, 9, 11):
+        measure(trained(300, depth, 20_000), depth, XAVIER, 32, rounds=rounds)
+    print("\nGrid")
+    for levels in (ORIN, DENSE):
+        measure(trained(300, 8, 20_000, levels), 8, levels, 32, rounds=rounds)
+
+
+if __name__ == "__main__":
+    main()
