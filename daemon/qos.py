@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -67,17 +67,17 @@ def hold(
     """Connect, load the model, and hold the clocks for its target (or a configuration) while the block runs.
 
     Raises:
-        NoDaemon: nobody answers, unless ``required`` is false.
+        NoDaemon: nobody answers, or no longer, unless ``required`` is false.
         DaemonError: the model or the target was refused; that is raised whatever ``required`` says.
     """
-    try:
-        client = Client(socket_path)
-    except NoDaemon:
-        if required:
-            raise
-        yield Lease(None, {})
-        return
-    with client:
-        network = client.load(model, inputs) if model is not None else None
-        with client.hold(network, target, configuration=configuration, fps=fps, confidence=confidence, reason=reason) as lease:
-            yield lease
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(Client(socket_path))
+            network = client.load(model, inputs) if model is not None else None
+            asked = client.hold(network, target, configuration=configuration, fps=fps, confidence=confidence, reason=reason)
+            lease = stack.enter_context(asked)
+        except NoDaemon:
+            if required:
+                raise
+            lease = Lease(None, {})
+        yield lease

@@ -479,6 +479,30 @@ def test_the_command_line_holds_while_a_command_runs(board: Board, found: dict[s
     assert subprocess.run([*jetdvfs, "status"], env=nobody, capture_output=True).returncode == 6
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", [[], ["--", "sleep", "60"]])
+def test_the_command_line_gives_back_when_it_is_told_to_end(
+    board: Board, found: dict[str, str], daemon: Daemon, command: list[str], number: signal.Signals
+) -> None:
+    with daemon.client() as client:
+        hold = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--config", ",".join(map(str, LOW)), *command]
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(hold, env=env, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+            assert process.stdout is not None
+            assert "in force" in process.stdout.readline()
+            if not command:
+                assert "until interrupted" in process.stdout.readline()
+            else:
+                assert eventually(lambda: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+                time.sleep(0.1)
+            # As a terminal does for an interrupt: to everybody in the foreground.
+            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+            assert process.wait(10) == (128 + number if command else 0)
+        assert eventually(lambda: not client.status()["leases"])
+        assert board.settings() == found
+
+
 def test_a_lease_is_released_from_the_command_line(board: Board, found: dict[str, str], daemon: Daemon) -> None:
     with daemon.client() as client:
         lease = client.hold(configuration=LOW)

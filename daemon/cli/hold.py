@@ -90,19 +90,29 @@ def _show(lease: Lease, *, as_json: bool) -> None:
 
 def _run(command: list[str]) -> int:
     """Run the command and return its exit code, 128 + N where signal N ended it, as shells do."""
-    # An interrupt is the command's to handle; the lease must outlive it.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        done = subprocess.run(command, check=False, preexec_fn=lambda: signal.signal(signal.SIGINT, before))
+        child = subprocess.Popen(command)
     except OSError as error:
         raise UsageError(f"{command[0]}: {error.strerror}") from error
+
+    def pass_on(number: int, _: object) -> None:
+        child.send_signal(number)
+
+    # The lease must outlive the command. A terminal's interrupt reaches the command by itself.
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = child.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
-    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
 
 
 def _wait() -> int:
     """Wait for an interrupt or a request to end."""
+    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     print("held until interrupted", file=sys.stderr, flush=True)
-    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    signal.sigwait(ending)
     return 0
