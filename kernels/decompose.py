@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .archive import Archive
+from .arguments import arguments
 from .budget import Budget, Meter
 from .errors import BudgetExceeded, ModelError, ShapeError
 from .interpreter import Interpreter
@@ -128,10 +129,8 @@ class _Model:
         boundary = ""
         try:
             tensors = [self._input(recorder, spec) for spec in inputs]
-            wanted = interpreter.parameters(self._root, method)
-            if len(tensors) > len(wanted):
-                raise ShapeError(f"{method}() takes {len(wanted)} inputs ({', '.join(wanted)}), but {len(tensors)} were given")
-            interpreter.call_method(self._root, method, tensors)
+            given = arguments(method, interpreter.signature(self._root, method), tensors)
+            interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:
             boundary = f"decomposed up to {interpreter.failed_at}: {error}"
         except RecursionError as error:

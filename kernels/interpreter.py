@@ -123,14 +123,17 @@ class Interpreter:
                         raise ShapeError(f"{name}() needs a value for its argument {parameter!r}")
                     frame[parameter] = function.defaults[parameter](frame)
 
-    def parameters(self, target: ScriptObject, name: str) -> tuple[str, ...]:
-        """The names of a method's parameters after ``self``."""
+    def signature(self, target: ScriptObject, name: str) -> ast.arguments:
+        """A method's parameters, ``self`` first.
+
+        Raises:
+            ModelError: there is no such method; the text lists those there are.
+        """
         owner = self.reference(target.type_name).target
         if not isinstance(owner, ClassSource) or name not in owner.methods:
             have = ", ".join(sorted(owner.methods)) if isinstance(owner, ClassSource) else ""
             raise ModelError(f"the model has no method {name!r}; it has: {have or 'none'}")
-        source = owner.methods[name]
-        return tuple(argument.arg for argument in self._sources.parse(source.text).args.args[1:])
+        return self._sources.parse(owner.methods[name].text).args
 
     def reference(self, qualified: str) -> Reference:
         """A function or class of the model by its qualified name."""
@@ -213,7 +216,7 @@ def truth(value: Any) -> bool:
         DataDependent: it is a tensor whose number is not known.
     """
     if isinstance(value, Tensor):
-        if value.value is None:
+        if value.value is None or value.rank:
             raise DataDependent("a branch depends on the contents of a tensor")
         return bool(value.value)
     return bool(value)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from .budget import Meter
 from .errors import BudgetExceeded, ModelError, ShapeError
 from .network import Call, HostOp, KernelInvocation, ParamValue, Shape
 from .operators import cost
-from .values import Number, Tensor
+from .values import HostValue, Number, Tensor
 
 
 class DataDependent(ModelError):
@@ -36,7 +37,7 @@ class Recorder:
         strides: Sequence[int] | None = None,
         *,
         parameter: bool = False,
-        value: Number | None = None,
+        value: HostValue | None = None,
         load: Callable[[], list[Number]] | None = None,
     ) -> Tensor:
         """A tensor, if its shape is one that can exist.
@@ -82,6 +83,14 @@ class Recorder:
         flops = cost.flops(kind, shapes, output.shape, params)
         self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, flops, moved))
         return output
+
+    @contextmanager
+    def within(self, child: str) -> Iterator[None]:
+        """While a rule does the work of one of the running module's children: its path."""
+        outer = self.scope
+        self.scope = f"{outer}.{child}" if outer else child
+        yield
+        self.scope = outer
 
     def host(self, name: str) -> None:
         """Write down a call that launches nothing."""

@@ -33,6 +33,7 @@ SCALAR_TYPES: dict[int, str] = {
 SCALAR_CODES: dict[str, int] = {name: code for code, name in SCALAR_TYPES.items()}
 
 Number = bool | int | float
+HostValue = bool | int | float | tuple[bool | int | float, ...]
 
 
 def contiguous_strides(shape: Sequence[int]) -> Shape:
@@ -52,7 +53,7 @@ class Tensor:
         shape: its sizes.
         dtype: its element type by PyTorch's name.
         parameter: it is a weight or a constant of the model, or a view of one.
-        value: the number in it where the host knows it (shape arithmetic on zero-dimensional tensors), else ``None``.
+        value: where the host knows its contents (shape arithmetic), the number in it or, with one dimension, its numbers.
     """
 
     __slots__ = ("_strides", "dtype", "load", "parameter", "shape", "value")
@@ -64,7 +65,7 @@ class Tensor:
         strides: Shape | None = None,
         *,
         parameter: bool = False,
-        value: Number | None = None,
+        value: HostValue | None = None,
         load: Callable[[], list[Number]] | None = None,
     ) -> None:
         self.shape = shape

@@ -3,10 +3,10 @@
 
 The reader in ``jetdvfs.kernels`` is held against this. ``launches_of`` runs a module under a dispatch mode and names each call
 as the reader does. Where TorchScript and the dispatcher differ, the one place that says how is ``RULES`` together with
-``_attention`` below:
+``_whole`` below:
 
-* ``scaled_dot_product_attention`` is one call in TorchScript and on the device; the meta device would split it, so it is
-  recorded whole and what it does inside is not looked at;
+* ``scaled_dot_product_attention``, recurrent layers and the pointwise part of recurrent cells are one call in TorchScript and
+  on the device; the meta device would split them, so they are recorded whole and what they do inside is not looked at;
 * ``convolution`` is named ``conv1d/2d/3d`` or ``conv_transpose1d/2d/3d`` by its shapes;
 * ``mm``, ``addmm``, ``bmm`` and ``baddbmm`` are all ``matmul``; its inputs are activations, weights stand in ``params``;
 * the indices of ``max_pool2d_with_indices`` and the saved statistics of norms are no outputs of inference;
@@ -91,7 +91,7 @@ RENAMED |= {
     "_native_batch_norm_legit_no_training": "batch_norm",
     "cudnn_batch_norm": "batch_norm",
 }
-RENAMED |= {"linalg_vector_norm": "norm", "amin": "amax", "zero": "fill"}
+RENAMED |= {"log_sigmoid_forward": "log_sigmoid", "linalg_vector_norm": "norm", "amin": "amax", "zero": "fill"}
 RENAMED |= {f"{form.format(name)}": name for name in ("zeros", "ones", "full") for form in ("{}_like", "new_{}")}
 
 Rule = Callable[["Recorder", dict[str, Any], Any], tuple[str, list[torch.Tensor], dict[str, Any]]]
@@ -103,18 +103,21 @@ def torchvision() -> Any:
         torch.ops.torchvision.nms  # noqa: B018
     except (AttributeError, RuntimeError):
         library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        library.define(
-            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
-            "int sampling_ratio, bool aligned) -> Tensor"
-        )
+        for schema in _SCHEMAS:
+            library.define(schema)
         _KEPT.append(library)
     import torchvision
 
     return torchvision
 
 
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
+    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+    "int sampling_ratio, bool aligned) -> Tensor",
+)
 _KEPT: list[Any] = []  # a torch.library.Library takes its operators with it when it is collected
 
 
@@ -214,7 +217,7 @@ def _dims(recorder: Recorder, a: dict[str, Any], out: Any) -> dict[str, Any]:
         if dims is None or (isinstance(dims, (list, tuple)) and not dims):
             params["dim"] = tuple(range(rank))
         elif isinstance(dims, int):
-            params["dim"] = dims % max(rank, 1)
+            params["dim"] = (dims % max(rank, 1),)
         else:
             params["dim"] = tuple(sorted(d % rank for d in dims))
     if "keepdim" in a:
@@ -222,16 +225,21 @@ def _dims(recorder: Recorder, a: dict[str, Any], out: Any) -> dict[str, Any]:
     return params
 
 
+def _all_dims(a: dict[str, Any]) -> dict[str, Any]:
+    """What a reduction without dimensions works along."""
+    return {"dim": tuple(range(a["self"].dim())), "keepdim": False}
+
+
 def _reduction(kind: str) -> Rule:
     def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
-        return kind, [a["self"]], _dims(recorder, a, out)
+        return kind, [a["self"]], _all_dims(a) | _dims(recorder, a, out)
 
     return rule
 
 
 def _extreme(kind: str) -> Rule:
     def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
-        return kind, [a["self"]], {"dim": (), "keepdim": False} | _dims(recorder, a, out)
+        return kind, [a["self"]], _all_dims(a) | _dims(recorder, a, out)
 
     return rule
 
@@ -273,8 +281,15 @@ def _prelu(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[t
     return "prelu", [a["self"]], {}
 
 
-def _adaptive(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
-    return "adaptive_avg_pool2d", [a["self"]], {"output_size": _ints(a["output_size"])}
+def _adaptive(kind: str) -> Rule:
+    def rule(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+        return kind, [a["self"]], {"output_size": _ints(a["output_size"])}
+
+    return rule
+
+
+def _stack(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    return "stack", list(a["tensors"]), {"dim": a.get("dim", 0) % (a["tensors"][0].dim() + 1)}
 
 
 RULES: dict[str, Rule] = {
@@ -297,7 +312,9 @@ RULES: dict[str, Rule] = {
     "softmax": _softmax("softmax"),
     "log_softmax": _softmax("log_softmax"),
     "cat": _cat,
-    "adaptive_avg_pool2d": _adaptive,
+    **{f"adaptive_{how}_pool{rank}d": _adaptive(f"adaptive_{how}_pool{rank}d") for how in ("avg", "max") for rank in (1, 2, 3)},
+    "stack": _stack,
+    "std": _reduction("std"),
     "zeros": _made("zeros"),
     "ones": _made("ones"),
     "full": _made("full"),
@@ -426,29 +443,67 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 @contextlib.contextmanager
-def _attention(recorder: Recorder) -> Iterator[None]:
-    """Record ``scaled_dot_product_attention`` whole."""
-    functional = torch.nn.functional
-    original = functional.scaled_dot_product_attention
+def _whole(recorder: Recorder) -> Iterator[None]:
+    """Record whole what a GPU runs whole and the meta device would split: attention and recurrent layers and cells."""
+    functional, fused = torch.nn.functional, torch._VF
 
-    def whole(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
-    ) -> Any:
+    def quietly(original: Any, *args: Any, **more: Any) -> Any:
         recorder.quiet += 1
         try:
-            out = original(query, key, value, attn_mask, dropout_p, is_causal, **more)
+            return original(*args, **more)
         finally:
             recorder.quiet -= 1
+
+    def attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
+    ) -> Any:
+        out = quietly(originals["attention"], query, key, value, attn_mask, dropout_p, is_causal, **more)
         read = [t for t in (query, key, value, attn_mask) if t is not None]
         params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
         recorder.add("attention", [query, key, value], out, params, flops=None, read=read)
         return out
 
-    functional.scaled_dot_product_attention = whole
+    def layer(name: str) -> Any:
+        def run(
+            x: Any, states: Any, weights: Any, bias: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
+        ) -> Any:
+            out = quietly(originals[name], x, states, weights, bias, layers, dropout, train, both, first)
+            starts = [states] if isinstance(states, torch.Tensor) else list(states)
+            params = {"hidden": starts[-1].shape[-1], "layers": layers, "directions": 2 if both else 1, "bias": bool(bias)}
+            if starts[0].shape[-1] != starts[-1].shape[-1]:
+                params["projection"] = starts[0].shape[-1]
+            kind = name.split("_")[0]
+            recorder.add(kind, [x, *starts], out[0], params, flops=None, read=[x, *starts, *weights])
+            return out
+
+        return run
+
+    def cell(name: str) -> Any:
+        def run(x: Any, states: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+            state = states if isinstance(states, torch.Tensor) else states[0]
+            gates = [functional.linear(x, w_ih, b_ih), functional.linear(state, w_hh, b_hh)]
+            out = quietly(originals[name], x, states, w_ih, w_hh, b_ih, b_hh)
+            kind = name.replace("_tanh", "").replace("_relu", "")
+            recorder.add(kind, [*gates, state], state, {}, flops=None, read=[*gates, state])
+            return out
+
+        return run
+
+    layers = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    cells = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+    originals = {name: getattr(fused, name) for name in (*layers, *cells)}
+    originals["attention"] = functional.scaled_dot_product_attention
+    functional.scaled_dot_product_attention = attention
+    for name in layers:
+        setattr(fused, name, layer(name))
+    for name in cells:
+        setattr(fused, name, cell(name))
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = original
+        functional.scaled_dot_product_attention = originals.pop("attention")
+        for name, original in originals.items():
+            setattr(fused, name, original)
 
 
 @contextlib.contextmanager
@@ -470,7 +525,7 @@ def network_of(module: torch.nn.Module, inputs: Sequence[TensorSpec], name: str 
     on_meta = module.to("meta")
     tensors = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta") for spec in inputs]
     recorder = Recorder(on_meta)
-    with torch.no_grad(), _scopes(on_meta, recorder), _attention(recorder), recorder:
+    with torch.no_grad(), _scopes(on_meta, recorder), _whole(recorder), recorder:
         on_meta(*tensors)
     return Network(name, tuple(inputs), tuple(recorder.calls))
 
@@ -482,12 +537,12 @@ def mirage_network(name: str, batch: int = 1, side: int | None = None) -> Networ
 
 
 def without_weights(module: torch.nn.Module) -> torch.nn.Module:
-    """The module on the CPU with every parameter one stored number wide: it saves in kilobytes and still runs."""
+    """The module on the CPU with the weights of its layers one stored number wide: it saves in kilobytes and still runs."""
     for child in module.modules():
         for name, parameter in child._parameters.items():
             if parameter is not None:
-                thin = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
-                child._parameters[name] = torch.nn.Parameter(thin, requires_grad=False)
+                thin = torch.zeros(() if name.endswith(("weight", "bias")) else parameter.shape, dtype=parameter.dtype)
+                child._parameters[name] = torch.nn.Parameter(thin.expand(parameter.shape), requires_grad=False)
         for name, buffer in child._buffers.items():
             if buffer is not None and buffer.device.type == "meta":
                 child._buffers[name] = torch.zeros(buffer.shape, dtype=buffer.dtype)

@@ -7,8 +7,6 @@ modules' own code; they are written down as the launches of that code, so that a
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..errors import ShapeError, UnsupportedOperator
 from ..recorder import Recorder
 from ..values import Tensor
@@ -70,12 +68,12 @@ def native_multi_head_attention(
     parts = views.unflatten(run, projected, -1, [3, embed_dim])
     parts = views.squeeze(run, views.transpose(run, views.unsqueeze(run, parts, 0), 0, -2), -2)
     parts = contiguous(run, parts)
-    heads = []
+    heads: list[Tensor] = []
     for place in range(3):
         part = views.view(run, views.select(run, parts, 0, place), [length, batch * num_head, embed_dim // num_head])
         part = views.transpose(run, part, 0, 1)
         heads.append(views.view(run, part, [batch, num_head, length, embed_dim // num_head]))
-    mixed = views.permute(run, attention(run, *heads, mask), [2, 0, 1, 3])
+    mixed = views.permute(run, attention(run, heads[0], heads[1], heads[2], mask), [2, 0, 1, 3])
     flat = views.view(run, contiguous(run, mixed), [batch * length, embed_dim])
     output = views.view(run, linear(run, flat, proj_weight, proj_bias), [length, batch, embed_dim])
     return views.transpose(run, output, 1, 0), None
@@ -105,25 +103,31 @@ def encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:
-    """``torch.nn.TransformerEncoderLayer``."""
+    """``torch.nn.TransformerEncoderLayer``, with the paths of its children."""
 
     def attend(x: Tensor) -> Tensor:
         weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
-        return native_multi_head_attention(run, x, x, x, embed_dim, num_heads, *weights, mask, need_weights=False)[0]
+        with run.within("self_attn"):
+            return native_multi_head_attention(run, x, x, x, embed_dim, num_heads, *weights, mask, need_weights=False)[0]
 
     def feed(x: Tensor) -> Tensor:
-        hidden = unary(run, "gelu" if use_gelu else "relu", linear(run, x, ffn_weight_1, ffn_bias_1))
-        return linear(run, hidden, ffn_weight_2, ffn_bias_2)
+        with run.within("linear1"):
+            hidden = linear(run, x, ffn_weight_1, ffn_bias_1)
+        hidden = unary(run, "gelu" if use_gelu else "relu", hidden)
+        with run.within("linear2"):
+            return linear(run, hidden, ffn_weight_2, ffn_bias_2)
 
     def first(x: Tensor) -> Tensor:
-        return layer_norm(run, x, [embed_dim], norm_weight_1, norm_bias_1, eps)
+        with run.within("norm1"):
+            return layer_norm(run, x, [embed_dim], norm_weight_1, norm_bias_1, eps)
 
     def second(x: Tensor) -> Tensor:
-        return layer_norm(run, x, [embed_dim], norm_weight_2, norm_bias_2, eps)
+        with run.within("norm2"):
+            return layer_norm(run, x, [embed_dim], norm_weight_2, norm_bias_2, eps)
 
-    sum_: Any
     if norm_first:
-        sum_ = add(run, src, attend(first(src)))
-        return add(run, sum_, feed(second(sum_)))  # type: ignore[no-any-return]
-    sum_ = first(add(run, src, attend(src)))
-    return second(add(run, sum_, feed(sum_)))
+        total: Tensor = add(run, src, attend(first(src)))
+        result: Tensor = add(run, total, feed(second(total)))
+        return result
+    total = first(add(run, src, attend(src)))
+    return second(add(run, total, feed(total)))

@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..recorder import Recorder
 from ..values import SCALAR_CODES, SCALAR_TYPES, Device, Tensor
 from .layout import preserved
-from .pointwise import is_host, promoted
+from .pointwise import host_map, host_tensor, is_host, promoted
 from .prim import number_of, wrapped
 from .reduction import type_named
 from .registry import operator
@@ -107,6 +107,8 @@ def tensor(run: Recorder, data: Any, dtype: int | None = None, *_: Any, **__: An
         if len(shape) > run.meter.budget.rank or not level:
             break
         level = level[0]
+    if len(shape) == 1 and 0 < len(data) <= 64 and all(type(item) in (int, float, bool) for item in data):
+        return host_tensor(tuple(data), type_named(dtype, promoted((data[0],))))
     default = "float32" if isinstance(level, (list, tuple)) else promoted((level,))
     return run.tensor(shape, type_named(dtype, default))
 
@@ -114,9 +116,10 @@ def tensor(run: Recorder, data: Any, dtype: int | None = None, *_: Any, **__: An
 def cast(run: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tensor:
     """A tensor in another element type; itself where it has it already."""
     if is_host(x):
-        run.host("to")
-        value = x.value
-        return Tensor((), dtype, value=float(value) if dtype.startswith("float") and value is not None else value)
+        convert = float if dtype.startswith(("float", "bfloat")) else bool if dtype == "bool" else int
+        made = host_map(run, "to", convert, (x,))
+        made.dtype = dtype
+        return made
     if x.dtype == dtype and not copy:
         return x
     return run.launch("to", [x], run.tensor(x.shape, dtype, preserved(x), parameter=x.parameter))

@@ -10,7 +10,7 @@ from ..errors import ShapeError, UnsupportedOperator
 from ..network import Shape, numel
 from ..recorder import DataDependent, Recorder
 from ..values import Tensor
-from .layout import broadcast, channels_last, dim_of, elementwise_strides, integers, show, view_of
+from .layout import broadcast, channels_last, dim_of, elementwise_strides, integers, reshape, show, view_of
 from .pointwise import promoted
 from .registry import operator
 from .scalars import plain_items
@@ -122,12 +122,12 @@ def repeat(run: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
 def repeat_interleave(run: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
     if not isinstance(repeats, int):
         raise DataDependent("the numbers in a tensor decide how often elements repeat (aten::repeat_interleave)")
-    if dim is None:
-        shape: Shape = (self.numel * repeats,)
-    else:
-        place = dim_of(self.rank, dim)
-        shape = (*self.shape[:place], self.shape[place] * repeats, *self.shape[place + 1 :])
-    return run.launch("repeat_interleave", [self], run.tensor(shape, self.dtype))
+    source = reshape(run, self, (self.numel,)) if dim is None else self
+    place = dim_of(source.rank, dim or 0)
+    shape = (*source.shape[: place + 1], repeats, *source.shape[place + 1 :])
+    run.host("expand")
+    copy = run.launch("clone", [run.tensor(shape, self.dtype)], run.tensor(shape, self.dtype))
+    return view_of(run, copy, (*source.shape[:place], source.shape[place] * repeats, *source.shape[place + 1 :]), None, "view")
 
 
 @operator("tile")
@@ -201,7 +201,7 @@ def pixel_unshuffle(run: Recorder, self: Tensor, downscale_factor: int) -> Tenso
 def _upsampling(mode: str, rank: int, aligned: bool) -> None:
     kind = f"upsample_{mode}{rank}d"
 
-    @operator(kind)
+    @operator(kind, f"_{kind.replace('nearest', 'nearest_exact')}" if "nearest" in mode else f"_{kind}_aa")
     def rule(run: Recorder, input: Tensor, output_size: Any, *arguments: Any) -> Tensor:
         """Both overloads: sizes, or (where ``output_size`` is ``None``) scale factors."""
         spatial = input.shape[2:]

@@ -177,7 +177,8 @@ def inferred(size: Sequence[int], elements: int) -> Shape:
 def view_of(run: Recorder, source: Tensor, shape: Sequence[int], strides: Sequence[int] | None, name: str) -> Tensor:
     """Another look at a tensor's memory, written down as a host-only call."""
     run.host(name)
-    return run.tensor(shape, source.dtype, strides, parameter=source.parameter, value=source.value)
+    value = source.value if tuple(shape) == source.shape else None
+    return run.tensor(shape, source.dtype, strides, parameter=source.parameter, value=value)
 
 
 def reshape(run: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:

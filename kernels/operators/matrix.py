@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from ..errors import ShapeError, UnsupportedOperator
+from ..errors import ShapeError
 from ..network import Shape, numel
 from ..recorder import Recorder
 from ..values import Tensor
-from . import views
 from .layout import broadcast, reshape, show, view_of
 from .pointwise import add
-from .reduction import reduce
 from .registry import operator
 
 
@@ -137,54 +132,6 @@ def _folded(run: Recorder, left: Tensor, right: Tensor) -> Tensor:
         return out
     shape, strides = out.shape, out.strides
     return view_of(run, out, (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), "transpose")
-
-
-@operator("einsum")
-def einsum(run: Recorder, equation: str, tensors: Sequence[Tensor], path: Any = None) -> Tensor:
-    """Contractions of one or two operands, as ATen's ``sumproduct_pair`` lays them out for one batched product."""
-    given, _, wanted = equation.replace(" ", "").partition("->")
-    terms = given.split(",")
-    if "..." in equation or len(terms) != len(tensors) or len(terms) > 2 or "->" not in equation:
-        raise UnsupportedOperator(f"einsum {equation!r:.80} has no shape rule: one or two operands without an ellipsis have")
-    sizes: dict[str, int] = {}
-    for term, x in zip(terms, tensors, strict=True):
-        if len(term) != x.rank or len(set(term)) != len(term):
-            raise ShapeError(f"einsum {equation!r:.80} of shapes {', '.join(show(y.shape) for y in tensors)}")
-        for letter, size in zip(term, x.shape, strict=True):
-            if sizes.setdefault(letter, size) != size:
-                raise ShapeError(f"einsum {equation!r:.80} of shapes {', '.join(show(y.shape) for y in tensors)}")
-    if set(wanted) - set(sizes) or len(set(wanted)) != len(wanted):
-        raise ShapeError(f"einsum {equation!r:.80} asks for dimensions that its operands do not have")
-    if len(terms) == 1:
-        summed = [place for place, letter in enumerate(terms[0]) if letter not in wanted]
-        x = reduce(run, "sum", tensors[0], summed, False) if summed else tensors[0]
-        left = [letter for letter in terms[0] if letter in wanted]
-        return views.permute(run, x, [left.index(letter) for letter in wanted]) if left != list(wanted) else x
-    return _contracted(run, terms, wanted, sizes, tensors)
-
-
-def _contracted(run: Recorder, terms: Sequence[str], wanted: str, sizes: dict[str, int], tensors: Sequence[Tensor]) -> Tensor:
-    first, second = terms
-    order = [*wanted, *(letter for letter in sizes if letter not in wanted)]
-    both = [letter for letter in order if letter in first and letter in second]
-    batch = [letter for letter in both if letter in wanted]
-    inner = [letter for letter in both if letter not in wanted]
-    rows = [letter for letter in order if letter in first and letter not in second]
-    columns = [letter for letter in order if letter in second and letter not in first]
-    if any(letter not in wanted for letter in (*rows, *columns)):
-        raise UnsupportedOperator("einsum that sums a dimension of one operand alone has no shape rule")
-
-    def matrix(term: str, x: Tensor, groups: Sequence[Sequence[str]]) -> Tensor:
-        letters = [letter for group in groups for letter in group]
-        moved = views.permute(run, x, [term.index(letter) for letter in letters])
-        return reshape(run, moved, tuple(numel([sizes[letter] for letter in group]) for group in groups))
-
-    left = matrix(first, tensors[0], (batch, rows, inner))
-    right = matrix(second, tensors[1], (batch, inner, columns))
-    product_ = multiply(run, left, right)
-    made = [*batch, *rows, *columns]
-    result = view_of(run, product_, [sizes[letter] for letter in made], None, "view")
-    return views.permute(run, result, [made.index(letter) for letter in wanted])
 
 
 def _batched(run: Recorder, left: Tensor, right: Tensor) -> Tensor:

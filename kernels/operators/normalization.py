@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
+from ..network import ParamValue
 from ..recorder import Recorder
 from ..values import Tensor
-from .layout import preserved, show
+from .layout import contiguous, preserved, show, view_of
 from .registry import operator
 
 
@@ -49,7 +50,7 @@ def layer_norm(
     sizes = tuple(normalized_shape)
     if not sizes or input.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"layer_norm over {show(sizes)} on an input of shape {show(input.shape)}")
-    params = {"normalized_shape": sizes, "affine": weight is not None}
+    params: dict[str, ParamValue] = {"normalized_shape": sizes, "affine": weight is not None}
     return run.launch("layer_norm", [input], run.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
@@ -67,3 +68,39 @@ def group_norm(
         raise ShapeError(f"group_norm in {num_groups} groups on an input of shape {show(input.shape)}")
     params = {"groups": num_groups, "affine": weight is not None}
     return run.launch("group_norm", [input], run.tensor(input.shape, input.dtype), params, (weight, bias))
+
+
+@operator("instance_norm")
+def instance_norm(
+    run: Recorder,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Batch normalisation with the images of the batch laid out as channels, as ATen does it."""
+    if input.rank < 3:
+        raise ShapeError(f"instance_norm on an input of shape {show(input.shape)}")
+    images, channels = input.shape[:2]
+    parameters = []
+    for parameter in (weight, bias, running_mean, running_var):
+        if parameter is not None:
+            parameter = run.launch("repeat", [parameter], run.tensor((images * channels,), parameter.dtype))
+        parameters.append(parameter)
+    flat = view_of(run, contiguous(run, input), (1, images * channels, *input.shape[2:]), None, "view")
+    output = run.tensor(flat.shape, flat.dtype)
+    run.launch("batch_norm", [flat], output, {"affine": weight is not None}, parameters)
+    return view_of(run, output, input.shape, None, "view")
+
+
+@operator("rms_norm")
+def rms_norm(
+    run: Recorder, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    params: dict[str, ParamValue] = {"normalized_shape": tuple(normalized_shape), "affine": weight is not None}
+    return run.launch("rms_norm", [input], run.tensor(input.shape, input.dtype), params, (weight,))

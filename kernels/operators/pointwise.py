@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ModelError, ShapeError
-from ..recorder import Recorder
-from ..values import Number, Tensor
+from ..recorder import DataDependent, Recorder
+from ..values import HostValue, Number, Tensor
 from .layout import broadcast, dim_of, elementwise_strides
 from .registry import operator
 
@@ -52,20 +52,24 @@ def promoted(operands: Sequence[Any]) -> str:
     """The element type PyTorch computes in: tensors with dimensions first, then scalars of a higher category."""
     result = ""
     for ranked in (True, False):
-        kinds = [x.dtype for x in operands if isinstance(x, Tensor) and (x.rank > 0) == ranked and not is_host(x)]
+        kinds = [x.dtype for x in operands if isinstance(x, Tensor) and (x.rank > 0) == ranked and not _is_number(x)]
         for dtype in kinds:
             if not result or (ranked or _category(dtype) > _category(result)):
                 result = _wider(result, dtype) if result else dtype
     for number in operands:
         dtype = number.dtype if isinstance(number, Tensor) else _of_number(number)
-        if (not isinstance(number, Tensor) or is_host(number)) and (not result or _category(dtype) > _category(result)):
+        if (not isinstance(number, Tensor) or _is_number(number)) and (not result or _category(dtype) > _category(result)):
             result = dtype
     return result
 
 
 def is_host(value: Any) -> bool:
-    """A number that the host knows, wrapped in a tensor: arithmetic on it launches nothing."""
+    """Numbers that the host knows, wrapped in a tensor: arithmetic on them launches nothing."""
     return isinstance(value, Tensor) and value.value is not None
+
+
+def _is_number(value: Tensor) -> bool:
+    return value.rank == 0 and value.value is not None
 
 
 def checked(value: Any) -> Any:
@@ -82,9 +86,26 @@ def pointwise(run: Recorder, kind: str, operands: Sequence[Tensor], dtype: str, 
     return run.launch(kind, operands, output, params)
 
 
-def _host_result(run: Recorder, kind: str, value: Number) -> Tensor:
+def host_tensor(value: HostValue, dtype: str | None = None) -> Tensor:
+    """A tensor whose contents the host knows: one number, or a row of them."""
+    if isinstance(value, tuple):
+        return Tensor((len(value),), dtype or (_of_number(value[0]) if value else "float32"), value=value)
+    return Tensor((), dtype or _of_number(value), value=value)
+
+
+def host_map(run: Recorder, kind: str, compute: Callable[..., Any], operands: Sequence[Any]) -> Tensor:
+    """Apply an operator to numbers the host knows, row by row where there are rows."""
     run.host(kind)
-    return Tensor((), _of_number(value), value=checked(value))
+    values = [x.value if isinstance(x, Tensor) else x for x in operands]
+    lengths = {len(value) for value in values if isinstance(value, tuple)}
+    if not lengths:
+        return host_tensor(checked(compute(*values)))
+    if len(lengths - {1}) > 1:
+        raise ShapeError("rows of different lengths do not broadcast")
+    length = max(lengths)
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    rows = [row * length if len(row) == 1 else row for row in rows]
+    return host_tensor(tuple(checked(compute(*column)) for column in zip(*rows, strict=True)))
 
 
 def binary(
@@ -92,13 +113,19 @@ def binary(
 ) -> Any:
     """A pointwise operator of two operands, each a tensor or a number."""
     if not isinstance(first, Tensor) and not isinstance(second, Tensor):
-        return checked(compute(first, second))
-    tensors = [x for x in (first, second) if isinstance(x, Tensor) and not is_host(x)]
-    if not tensors:
-        values = [x.value if isinstance(x, Tensor) else x for x in (first, second)]
-        return _host_result(run, kind, compute(*values))
+        return checked(compute(_plain(first), _plain(second)))
+    if not any(isinstance(x, Tensor) and not is_host(x) for x in (first, second)):
+        return host_map(run, kind, compute, (first, second))
+    tensors = [x for x in (first, second) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]
     name = kind if len(tensors) == 2 else f"{kind}_scalar"
     return pointwise(run, name, tensors, dtype or promoted((first, second)))
+
+
+def _plain(value: Any) -> Any:
+    """An operand that is no tensor. Containers within containers are refused: comparing them can take forever."""
+    if isinstance(value, (list, tuple, dict)) and any(isinstance(item, (list, tuple, dict)) for item in value):
+        raise ShapeError("containers of containers are not compared")
+    return value
 
 
 def _add(first: Any, second: Any) -> Any:
@@ -137,6 +164,8 @@ def rsub(run: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
 
 @operator("mul", "mul_", "multiply")
 def mul(run: Recorder, self: Any, other: Any) -> Any:
+    if isinstance(other, (list, str, tuple)):
+        raise TypeError("a number times a list")
     if isinstance(self, (list, str, tuple)):
         run.meter.items(len(self) * max(int(other), 0))
         return self * other
@@ -187,22 +216,14 @@ _named("bitwise_or", python.or_, "__or__", "__ior__")
 _named("bitwise_xor", python.xor, "__xor__")
 
 
-def _plain_equal(first: Any, second: Any) -> bool:
-    """Equality of values that are no tensors. Containers within containers are refused: comparing them can take forever."""
-    for value in (first, second):
-        if isinstance(value, (list, tuple, dict)) and any(isinstance(item, (list, tuple, dict)) for item in value):
-            raise ShapeError("containers of containers are not compared")
-    return bool(first == second)
-
-
 def _comparison(name: str, compute: Callable[[Any, Any], Any], *spellings: str) -> None:
     @operator(name, *spellings)
     def rule(run: Recorder, self: Any, other: Any) -> Any:
         return binary(run, name, self, other, compute, "bool")
 
 
-_comparison("eq", _plain_equal, "eq_")
-_comparison("ne", lambda a, b: not _plain_equal(a, b), "ne_", "not_equal")
+_comparison("eq", python.eq, "eq_")
+_comparison("ne", python.ne, "ne_", "not_equal")
 _comparison("lt", python.lt, "less")
 _comparison("le", python.le)
 _comparison("gt", python.gt, "greater")
@@ -222,11 +243,9 @@ def _unary(name: str, *spellings: str, compute: Callable[[Any], Any] | None = No
 
     @operator(name, f"{name}_", *spellings)
     def rule(run: Recorder, self: Any, *arguments: Any, **further: Any) -> Any:
-        if not isinstance(self, Tensor) or is_host(self):
-            if compute is None:
-                raise TypeError(f"{name} takes a tensor")
-            if isinstance(self, Tensor):
-                return _host_result(run, name, compute(self.value))
+        if compute is not None and is_host(self):
+            return host_map(run, name, compute, (self,))
+        if compute is not None and not isinstance(self, Tensor):
             return checked(compute(self))
         return unary(run, name, self, floating=floating)
 
@@ -250,8 +269,6 @@ for _name in (
     "sigmoid",
     "tanh",
     "erf",
-    "rsqrt",
-    "reciprocal",
     "log2",
     "log1p",
     "expm1",
@@ -264,6 +281,8 @@ for _name in (
     _unary(_name, floating=True)
 _unary("gelu")
 _unary("log_sigmoid")
+_unary("reciprocal", compute=lambda value: 1 / value, floating=True)
+_unary("rsqrt", compute=lambda value: 1 / math.sqrt(value), floating=True)
 _unary("exp", compute=math.exp, floating=True)
 _unary("log", compute=math.log, floating=True)
 _unary("sqrt", compute=math.sqrt, floating=True)
@@ -334,7 +353,9 @@ def lerp(run: Recorder, self: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 @operator("where")
-def where(run: Recorder, condition: Tensor, self: Any, other: Any) -> Tensor:
+def where(run: Recorder, condition: Tensor, self: Any = None, other: Any = None) -> Tensor:
+    if self is None or other is None:
+        raise DataDependent("which elements are true decides the shape (aten::where)")
     return pointwise(run, "where", [x for x in (condition, self, other) if isinstance(x, Tensor)], promoted((self, other)))
 
 
@@ -347,7 +368,7 @@ def masked_fill(run: Recorder, self: Tensor, mask: Tensor, value: Any) -> Tensor
 def glu(run: Recorder, self: Tensor, dim: int = -1) -> Tensor:
     place = dim_of(self.rank, dim)
     shape = tuple(size // 2 if d == place else size for d, size in enumerate(self.shape))
-    return run.launch("glu", [self], run.tensor(shape, self.dtype), {"dim": place})
+    return run.launch("glu", [self], run.tensor(shape, self.dtype))
 
 
 def _no_drop(*names: str) -> None:

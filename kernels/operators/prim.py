@@ -64,9 +64,10 @@ def number_of(value: Any) -> Number:
         DataDependent: the tensor's number is not known.
     """
     if isinstance(value, Tensor):
-        if value.value is None:
+        known = value.value[0] if isinstance(value.value, tuple) and len(value.value) == 1 else value.value
+        if known is None or isinstance(known, tuple):
             raise DataDependent("a number is taken out of a tensor")
-        return value.value
+        return known
     if not isinstance(value, (int, float)):
         return float(value)
     return value

@@ -11,6 +11,7 @@ from ..network import ParamValue
 from ..recorder import Recorder
 from ..values import Tensor
 from .layout import show
+from .matrix import linear
 from .registry import operator
 
 
@@ -62,3 +63,30 @@ def _single(kind: str, *names: str) -> None:
 
 _single("gru", "gru")
 _single("rnn", "rnn_tanh", "rnn_relu")
+
+
+def _cell_gates(run: Recorder, kind: str, x: Tensor, state: Tensor, weights: Sequence[Tensor | None]) -> None:
+    """The two matrix products of a cell and the fused pointwise kernel behind them."""
+    w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
+    if w_ih is None or w_hh is None:
+        raise ShapeError(f"{kind} without weights")
+    gates = [linear(run, x, w_ih, b_ih), linear(run, state, w_hh, b_hh)]
+    run.launch(kind, [*gates, state], run.tensor(state.shape, state.dtype))
+
+
+@operator("lstm_cell")
+def lstm_cell(run: Recorder, input: Tensor, hx: Sequence[Tensor], *weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    hidden, cell = hx
+    _cell_gates(run, "lstm_cell", input, hidden, weights)
+    return run.tensor(hidden.shape, hidden.dtype), run.tensor(cell.shape, cell.dtype)
+
+
+def _cell(kind: str, *names: str) -> None:
+    @operator(*names)
+    def rule(run: Recorder, input: Tensor, hx: Tensor, *weights: Tensor | None) -> Tensor:
+        _cell_gates(run, kind, input, hx, weights)
+        return run.tensor(hx.shape, hx.dtype)
+
+
+_cell("gru_cell", "gru_cell")
+_cell("rnn_cell", "rnn_tanh_cell", "rnn_relu_cell")

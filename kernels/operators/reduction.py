@@ -10,7 +10,7 @@ from ..network import ParamValue, Shape
 from ..recorder import Recorder
 from ..values import SCALAR_TYPES, Tensor
 from .layout import channels_last, dim_of, show
-from .pointwise import binary
+from .pointwise import binary, host_tensor
 from .registry import operator
 from .scalars import plain_items
 
@@ -86,6 +86,8 @@ def _extremum(kind: str) -> None:
             return (max if kind == "max" else min)(plain_items(self))
         if isinstance(dim, Tensor) or not isinstance(self, Tensor):
             return binary(run, "maximum" if kind == "max" else "minimum", self, dim, max if kind == "max" else min)
+        if dim is None and isinstance(self.value, tuple):
+            return host_tensor((max if kind == "max" else min)(self.value), self.dtype)
         if dim is None:
             return reduce(run, kind, self, None, False)
         values = reduce(run, kind, self, dim, keepdim)

@@ -159,3 +159,84 @@ def plain_items(self: Any) -> list[Any]:
     if not isinstance(self, (list, tuple)) or not all(isinstance(item, (int, float, str)) for item in self):
         raise TypeError("only lists of numbers or strings are compared")
     return list(self)
+
+
+@operator("list")
+def list_(run: Recorder, self: Any) -> list[Any]:
+    run.meter.items(len(self))
+    return list(self)
+
+
+@operator("dict")
+def dict_(run: Recorder, items: Any = ()) -> dict[Any, Any]:
+    return dictionary(run, list(items.items()) if isinstance(items, dict) else items)
+
+
+@operator("update")
+def update(run: Recorder, self: dict[Any, Any], other: dict[Any, Any]) -> None:
+    run.meter.items(len(self) + len(other))
+    self.update(other)
+
+
+@operator("get", "setdefault")
+def get(run: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
+    return self.get(key, default)
+
+
+@operator("insert")
+def insert(run: Recorder, self: list[Any], place: int, item: Any) -> None:
+    run.meter.items(len(self) + 1)
+    self.insert(place, item)
+
+
+@operator("pop", "popitem")
+def pop(run: Recorder, self: Any, *arguments: Any) -> Any:
+    return self.pop(*arguments)
+
+
+@operator("clear")
+def clear(run: Recorder, self: Any) -> None:
+    self.clear()
+
+
+@operator("reverse")
+def reverse(run: Recorder, self: list[Any]) -> None:
+    self.reverse()
+
+
+@operator("__delitem__", "Delete")
+def delete_item(run: Recorder, self: Any, key: Any) -> None:
+    del self[key]
+
+
+@operator("__range_length")
+def range_length(run: Recorder, low: int, high: int, step: int) -> int:
+    return len(range(low, high, step))
+
+
+@operator("__derive_index")
+def derive_index(run: Recorder, index: int, start: int, step: int) -> int:
+    return start + index * step
+
+
+def _of_text(name: str) -> None:
+    @operator(name)
+    def rule(run: Recorder, self: str, *arguments: Any) -> Any:
+        if not isinstance(self, str):
+            raise TypeError(f"{name} takes a string")
+        return getattr(self, name)(*arguments)
+
+
+for _name in ("lower", "upper", "strip", "startswith", "endswith", "isdigit", "find"):
+    _of_text(_name)
+
+
+@operator("str", "builtin::str")
+def to_text(run: Recorder, value: Any) -> str:
+    return _shown(value)
+
+
+@operator("join")
+def join(run: Recorder, self: str, items: Sequence[str]) -> str:
+    run.meter.items(sum(len(item) + len(self) for item in items))
+    return self.join(items)

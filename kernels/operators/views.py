@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..errors import ShapeError
@@ -11,6 +12,8 @@ from ..network import numel
 from ..recorder import Recorder
 from ..values import Tensor
 from .layout import channels_last, contiguous, dim_of, inferred, preserved, reshape, show, view_of, view_strides
+from .pointwise import host_tensor
+from .prim import number_of
 from .registry import operator
 
 
@@ -150,18 +153,20 @@ def select(run: Recorder, self: Any, dim: int, index: int | None = None) -> Any:
     place = dim_of(self.rank, dim)
     if not -self.shape[place] <= int(index) < self.shape[place]:
         raise ShapeError(f"index {index} of dimension {place} of a tensor of shape {show(self.shape)}")
+    if isinstance(self.value, tuple):
+        run.host("select")
+        return host_tensor(self.value[int(index)], self.dtype)
     shape = self.shape[:place] + self.shape[place + 1 :]
     return view_of(run, self, shape, self.strides[:place] + self.strides[place + 1 :], "select")
 
 
 @operator("slice")
-def slice_(run: Recorder, self: Any, *arguments: Any, **named: Any) -> Any:
+def slice_(run: Recorder, self: Any, first: Any = None, second: Any = None, third: Any = None, step: int = 1) -> Any:
     """Of a tensor: (dim, start, end, step); of a list or string: (start, end, step)."""
     if isinstance(self, (list, tuple, str)):
-        bounds = [*arguments, *named.values()][:3]
-        return self[slice(*bounds)] if len(bounds) != 1 else self[bounds[0] :]
-    dim, start, end, step = (*arguments, *named.values(), *(0, None, None, 1)[len(arguments) + len(named) :])
-    place = dim_of(self.rank, dim)
+        return self[first : second : 1 if third is None else third]
+    start, end = (None if bound is None else int(number_of(bound)) for bound in (second, third))
+    place = dim_of(self.rank, first or 0)
     if step < 1:
         raise ShapeError(f"slice with step {step}")
     length = len(range(*slice(start, end, step).indices(self.shape[place])))
@@ -220,12 +225,16 @@ def chunk(run: Recorder, self: Tensor, chunks: int, dim: int = 0) -> list[Tensor
 
 
 @operator("tensor_split")
-def tensor_split(run: Recorder, self: Tensor, sections: int, dim: int = 0) -> list[Tensor]:
+def tensor_split(run: Recorder, self: Tensor, indices_or_sections: Any, dim: int = 0) -> list[Tensor]:
     place = dim_of(self.rank, dim)
-    run.meter.items(sections)
     length = self.shape[place]
-    sizes = [length // sections + (1 if piece < length % sections else 0) for piece in range(sections)]
-    return [narrowed(run, self, place, sum(sizes[:piece]), size) for piece, size in enumerate(sizes)]
+    if isinstance(indices_or_sections, int):
+        count = run.meter.items(indices_or_sections)
+        sizes = [length // count + (1 if piece < length % count else 0) for piece in range(count)]
+        edges = [sum(sizes[:piece]) for piece in range(count + 1)]
+    else:
+        edges = [0, *(min(max(int(edge), 0), length) for edge in indices_or_sections), length]
+    return [narrowed(run, self, place, start, max(end - start, 0)) for start, end in pairwise(edges)]
 
 
 @operator("unbind")
