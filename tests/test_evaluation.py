@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 from synthetic_meter import BOARD, SyntheticMeter, network
 
+from jetdvfs.kernels.features import MODELLED_KINDS
 from jetdvfs.kernels.surface import Surface
+from jetdvfs.profiles.bundle import bundle_bytes, load_bundle
 from jetdvfs.profiles.evaluation import NetworkMeasurement, compare, measure_network, summary, table
+from jetdvfs.profiles.production import EVALUATION_NODES, evaluate_simulated
+from jetdvfs.profiles.reference import reference_names, reference_network
+from jetdvfs.profiles.twin.silicon import SILICON_VERSION
 
 NETWORK = network("net", [100_000])
 
@@ -60,3 +65,23 @@ def test_the_table_shows_every_network_and_the_mean() -> None:
     assert summary(errors)["timeline"]["latency_percent"] == pytest.approx(20)
     shown = table(errors[:1])
     assert "net" in shown and "10.0%" in shown and "mean" in shown
+
+
+def test_the_shipped_profile_predicts_networks_on_boards_it_was_not_trained_on() -> None:
+    bundle = load_bundle("agx-xavier-sim")
+    assert not set(EVALUATION_NODES) & set(bundle.manifest.nodes)
+    networks = [reference_network(name) for name in reference_names()]
+    errors = evaluate_simulated(bundle, networks, EVALUATION_NODES, configurations=100)
+    means = summary(errors)
+    assert means["timeline"]["latency_percent"] <= 8 and means["timeline"]["energy_percent"] <= 8
+    assert means["timeline"]["latency_percent"] < means["sum"]["latency_percent"]
+    for recorded in bundle.manifest.evaluation["unseen_board"]["networks"]:
+        assert any(error.to_json() == pytest.approx(recorded) for error in errors if error.network == recorded["network"])
+
+
+def test_the_shipped_profile_is_marked_simulated_and_small() -> None:
+    bundle = load_bundle("agx-xavier-sim")
+    assert bundle.manifest.simulated and bundle.manifest.silicon_version == SILICON_VERSION
+    assert bundle_bytes(bundle.path, bundle.manifest) <= 5_000_000
+    assert set(MODELLED_KINDS) <= set(bundle.manifest.kinds)
+    assert "jetdvfs profile train" in bundle.manifest.command
