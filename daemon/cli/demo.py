@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
                 scene = _Scene(client, application, rails, name, network, args)
                 runs += scene.runs()
                 writes += scene.writes
+        say("simulated: latency in ms, mean power in W and energy of a frame, predicted and observed")
         say(_table(runs))
         say(_savings(runs))
         say("\nfiles written, in order:")
@@ -153,8 +156,8 @@ class _Scene:
         yield self._for_target("min-energy", self._fps)
 
     def _at_top(self, fps: float | None) -> Run:
+        predicted = self._client.predict(self._known, self._top, fps=fps)["at"]
         with self._hold("MAXN clocks", fps, configuration=self._top) as lease:
-            predicted = self._client.predict(self._known, self._top, fps=fps)["at"]
             return self._observe("MAXN clocks", fps, lease, predicted, None)
 
     def _for_target(self, target: str, fps: float | None) -> Run:
@@ -164,11 +167,19 @@ class _Scene:
             limit_ms = self._latency_ms if "=" in target else 1e3 / (fps or 1.0)
             return self._observe(target, fps, lease, lease.plan["choice"], limit_ms)
 
-    def _hold(self, ask: str, rate: float | None, **what: Any) -> Lease:
-        lease = self._client.hold(**what, reason=f"demo: {ask}", app="demo")
-        assert lease.applied is not None
-        self.writes.append((f"{self._name}, {_ask(ask, rate)}", lease.applied["writes"]))
-        return lease
+    @contextmanager
+    def _hold(self, ask: str, rate: float | None, **what: Any) -> Iterator[Lease]:
+        with self._client.hold(**what, reason=f"demo: {ask}", app="demo") as lease:
+            assert lease.applied is not None
+            self.writes.append((f"{self._name}, {_ask(ask, rate)}", lease.applied["writes"]))
+            yield lease
+        self.writes.append(("released: back to the baseline", self._written_since(lease.applied["writes"])))
+
+    def _written_since(self, writes: list[dict[str, str]]) -> list[dict[str, str]]:
+        """What the daemon wrote after these writes."""
+        everything: list[dict[str, str]] = self._client.status()["writes"]
+        ends = (end for end in range(len(everything), 0, -1) if everything[end - len(writes) : end] == writes)
+        return everything[next(ends, len(everything)) :]
 
     def _observe(self, ask: str, fps: float | None, lease: Lease, predicted: Mapping[str, Any], limit_ms: float | None) -> Run:
         if fps is None:
@@ -200,34 +211,28 @@ def _ask(ask: str, fps: float | None) -> str:
 
 
 def _table(runs: Iterable[Run]) -> str:
-    headers = (
-        "network",
-        "asked for",
-        "CPU/GPU/EMC MHz",
-        "ms predicted",
-        "p50",
-        "p95",
-        "W predicted",
-        "observed",
-        "mJ/frame predicted",
+    """One table, a block per network: what was predicted beside what was observed."""
+    headers = ("", "CPU/GPU/EMC MHz", "ms pred.", "p50", "p95", "W pred.", "obs.", "mJ/frame pred.", "obs.", "target")
+    rows: list[tuple[str, ...]] = []
+    for name, block in groupby(runs, lambda item: item.network):
+        rows.append((name, *[""] * (len(headers) - 1)))
+        rows += [_row(item) for item in block]
+    return table(headers, rows, text_columns=2)
+
+
+def _row(item: Run) -> tuple[str, ...]:
+    return (
+        f"  {_ask(item.ask, item.fps)}",
+        "/".join(f"{mhz:.0f}" for mhz in _mhz(item.configuration)),
+        f"{item.predicted_ms:.2f}",
+        f"{item.p50_ms:.2f}",
+        f"{item.p95_ms:.2f}",
+        f"{item.predicted_mw / 1e3:.2f}",
+        f"{item.observed_mw / 1e3:.2f}",
+        f"{item.predicted_mj:.0f}",
+        f"{item.observed_mj:.0f}",
+        {None: "-", True: "met", False: "MISSED"}[item.met],
     )
-    rows = [
-        (
-            item.network,
-            _ask(item.ask, item.fps),
-            "/".join(f"{mhz:.0f}" for mhz in _mhz(item.configuration)),
-            f"{item.predicted_ms:.2f}",
-            f"{item.p50_ms:.2f}",
-            f"{item.p95_ms:.2f}",
-            f"{item.predicted_mw / 1e3:.2f}",
-            f"{item.observed_mw / 1e3:.2f}",
-            f"{item.predicted_mj:.0f}",
-            f"{item.observed_mj:.0f}",
-            {None: "-", True: "met", False: "MISSED"}[item.met],
-        )
-        for item in runs
-    ]
-    return table((*headers, "observed", "target"), rows, text_columns=3)
 
 
 def _mhz(configuration: FrequencyConfiguration) -> tuple[float, float, float]:
