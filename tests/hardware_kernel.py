@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 
 from jetdvfs.daemon.hardware.files import Files
-from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.board import BoardDescription, load_board
 
 XAVIER = load_board("agx-xavier")
 CPU = "/sys/devices/system/cpu/cpufreq/policy0"
@@ -21,6 +21,7 @@ EMC = XAVIER.section("emc")["bpmp"]
 CAP = XAVIER.section("emc")["cap"]
 TREE = "/sys/firmware/devicetree/base"
 INA = XAVIER.section("rails")["driver"]
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 
 
 class Killed(BaseException):
@@ -41,56 +42,120 @@ class FakeClock:
 
 
 class Kernel(Files):
-    """The files of an AGX Xavier; ``take`` is what another process writes, with the same rules."""
+    """The files of a board, by default an AGX Xavier; ``take`` is what another process writes, with the same rules.
 
-    def __init__(self, *, rules: str = "5.10", gpu_userspace: bool = True) -> None:
+    Args:
+        rules: of kernel 4.9, which refuses limits in the wrong order and has no hwmon for its power monitors, or 5.10.
+        emc: the ways to the memory clock that this system has.
+    """
+
+    def __init__(
+        self,
+        board: BoardDescription = XAVIER,
+        *,
+        rules: str = "5.10",
+        gpu_userspace: bool = True,
+        emc: tuple[str, ...] | None = None,
+    ) -> None:
         self.written: list[tuple[str, str]] = []
         super().__init__("/", lambda path, value: self.written.append((path, value)))
+        self.board = board
         self.rules = rules
         self.refuse: Callable[[str, str], int] = lambda path, value: 0
         self.watch: Callable[[], None] = lambda: None
         self.measure: dict[str, str] = {}
-        grid = XAVIER.grid
-        cpu_levels, gpu_levels = " ".join(map(str, grid.cpu_khz)), " ".join(map(str, grid.gpu_hz))
+        self.gpu = board.section("gpu")["devfreq"][0]
+        self.emc = board.section("emc")
+        self.ways = tuple(self.emc["drivers"]) if emc is None else emc
+        release, _, revision = board.l4t.partition(".")
         self.store = {
             "/proc/sys/kernel/random/boot_id": "boot-one\n",
-            "/etc/nv_tegra_release": "# R35 (release), REVISION: 3.1, GCID: 1, BOARD: t186ref, EABI: aarch64\n",
-            f"{TREE}/model": XAVIER.model + "\0",
-            f"{TREE}/compatible": "\0".join(XAVIER.compatible) + "\0",
-            f"{CPU}/affected_cpus": "0 1 2 3 4 5 6 7",
-            f"{CPU}/scaling_available_governors": "conservative ondemand userspace powersave performance schedutil",
-            f"{CPU}/scaling_available_frequencies": cpu_levels + " ",
-            f"{CPU}/scaling_governor": "schedutil",
-            f"{CPU}/scaling_min_freq": str(grid.cpu_khz[0]),
-            f"{CPU}/scaling_max_freq": str(grid.cpu_khz[-1]),
-            f"{CPU}/scaling_setspeed": "1190400",
-            f"{CPU}/scaling_cur_freq": "1190400",
-            f"{CPU}/cpuinfo_cur_freq": "1190400",
-            f"{GPU}/available_governors": "nvhost_podgov " + ("userspace " if gpu_userspace else "") + "performance",
-            f"{GPU}/available_frequencies": gpu_levels,
-            f"{GPU}/governor": "nvhost_podgov",
-            f"{GPU}/min_freq": str(grid.gpu_hz[0]),
-            f"{GPU}/max_freq": str(grid.gpu_hz[-1]),
-            f"{GPU}/cur_freq": str(grid.gpu_hz[2]),
-            f"{GPU}/userspace/set_freq": "undefined",
-            f"{EMC}/rate": str(grid.emc_hz[4]),
-            f"{EMC}/pto_counter": str(grid.emc_hz[4]),
-            f"{EMC}/min_rate": str(grid.emc_hz[0]),
-            f"{EMC}/max_rate": str(grid.emc_hz[-1]),
-            f"{EMC}/state": "1",
-            f"{EMC}/mrq_rate_locked": "0",
-            CAP: "0",
+            "/etc/nv_tegra_release": f"# R{release} (release), REVISION: {revision}, GCID: 1, BOARD: t186ref, EABI: aarch64\n",
+            f"{TREE}/model": board.model + "\0",
+            f"{TREE}/compatible": "\0".join(board.compatible) + "\0",
             "/sys/class/thermal/thermal_zone0/type": "CPU-therm",
             "/sys/class/thermal/thermal_zone0/temp": "41500",
             "/sys/class/thermal/thermal_zone1/type": "CV-therm",
             "/sys/class/thermal/thermal_zone1/temp": "-256000",
         }
-        for number, monitor in enumerate(XAVIER.monitors):
-            for channel, label in enumerate(monitor.channels, start=1):
-                node = f"{INA}/{monitor.address}/hwmon/hwmon{7 - number}"
+        for policy in board.cpu_policies:
+            self._add_policy(f"{CPUFREQ}/{policy.name}", " ".join(map(str, policy.cpus)))
+        self._add_gpu(gpu_userspace)
+        for way in self.ways:
+            getattr(self, f"_add_{way}")()
+        for cap in self.emc.get("caps", [self.emc["cap"]] if "cap" in self.emc else []):
+            self.store.setdefault(cap, "0")
+        for number, monitor in enumerate(board.monitors):
+            self._add_monitor(number, monitor.address, monitor.channels, monitor.chip)
+
+    def _add_policy(self, folder: str, cpus: str) -> None:
+        levels = self.board.grid.cpu_khz
+        now = str(levels[len(levels) // 2])
+        self.store |= {
+            f"{folder}/affected_cpus": cpus,
+            f"{folder}/scaling_available_governors": "conservative ondemand userspace powersave performance schedutil",
+            f"{folder}/scaling_available_frequencies": " ".join(map(str, levels)) + " ",
+            f"{folder}/scaling_governor": "schedutil",
+            f"{folder}/scaling_min_freq": str(levels[0]),
+            f"{folder}/scaling_max_freq": str(levels[-1]),
+            f"{folder}/scaling_setspeed": now,
+            f"{folder}/scaling_cur_freq": now,
+            f"{folder}/cpuinfo_cur_freq": now,
+        }
+
+    def _add_gpu(self, userspace: bool) -> None:
+        levels = self.board.grid.gpu_hz
+        self.store |= {
+            f"{self.gpu}/available_governors": "nvhost_podgov " + ("userspace " if userspace else "") + "performance",
+            f"{self.gpu}/available_frequencies": " ".join(map(str, levels)),
+            f"{self.gpu}/governor": "nvhost_podgov",
+            f"{self.gpu}/min_freq": str(levels[0]),
+            f"{self.gpu}/max_freq": str(levels[-1]),
+            f"{self.gpu}/cur_freq": str(levels[2]),
+            f"{self.gpu}/userspace/set_freq": "undefined",
+        }
+
+    def _add_bpmp(self) -> None:
+        levels, folder = self.board.grid.emc_hz, self.emc["bpmp"]
+        now = str(levels[len(levels) // 2])
+        values = {"rate": now, "pto_counter": now, "min_rate": str(levels[0]), "max_rate": str(levels[-1])}
+        values |= {"state": "1", "mrq_rate_locked": "0"}
+        self.store |= {f"{folder}/{name}": value for name, value in values.items()}
+        if "halt" in self.emc:
+            self.store[self.emc["halt"]] = "0"
+
+    def _add_override(self) -> None:
+        levels, folder = self.board.grid.emc_hz, self.emc["override"]
+        now = str(levels[len(levels) // 2])
+        self.store |= {f"{folder}/clk_rate": now, f"{folder}/clk_update_rate": now, f"{folder}/clk_state": "0"}
+        self.store[f"{self.emc['bwmgr']}/emc_min_rate"] = str(levels[0])
+        self.store[f"{self.emc['bwmgr']}/emc_max_rate"] = str(levels[-1])
+
+    def _add_devfreq(self) -> None:
+        levels, folder = self.board.grid.emc_hz, self.emc["devfreq"]
+        self.store |= {f"{folder}/min_freq": str(levels[0]), f"{folder}/max_freq": str(levels[-1])}
+        self.store[f"{folder}/cur_freq"] = str(levels[0])
+
+    def _add_cap(self) -> None:
+        self.store[self.emc["cap"]] = str(self.board.grid.emc_hz[-1])
+
+    def _add_monitor(self, number: int, address: str, channels: tuple[str, ...], chip: str) -> None:
+        if chip == "ina238":
+            self.store[f"/sys/bus/i2c/devices/{address}/hwmon/hwmon9/power1_input"] = "2500000"
+            return
+        driver = self.board.section("rails")["driver"]
+        for channel, label in enumerate(channels, start=1):
+            milliamperes = str(10 * channel + 40 * number)
+            if self.rules == "4.9":
+                node = f"/sys/bus/i2c/drivers/ina3221x/{address}/iio:device{number}"
+                self.store[f"{node}/rail_name_{channel - 1}"] = label
+                self.store[f"{node}/in_voltage{channel - 1}_input"] = "19000"
+                self.store[f"{node}/in_current{channel - 1}_input"] = milliamperes
+            else:
+                node = f"{driver}/{address}/hwmon/hwmon{7 - number}"
                 self.store[f"{node}/in{channel}_label"] = label
                 self.store[f"{node}/in{channel}_input"] = "19000"
-                self.store[f"{node}/curr{channel}_input"] = str(10 * channel + 40 * number)
+                self.store[f"{node}/curr{channel}_input"] = milliamperes
 
     # What the drivers use.
 
@@ -118,7 +183,7 @@ class Kernel(Files):
     # The kernel's side.
 
     def _hidden(self, path: str) -> str | None:
-        return path if path.startswith(f"{GPU}/userspace") and self.store[f"{GPU}/governor"] != "userspace" else None
+        return path if path.startswith(f"{self.gpu}/userspace") and self.store[f"{self.gpu}/governor"] != "userspace" else None
 
     def _show(self, path: str) -> str:
         folder, _, name = path.rpartition("/")
@@ -128,8 +193,8 @@ class Kernel(Files):
             return "<unsupported>"
         if name in ("scaling_cur_freq", "cpuinfo_cur_freq", "scaling_setspeed"):
             return self._clamp(f"{folder}/scaling_cur_freq", f"{folder}/scaling_min_freq", f"{folder}/scaling_max_freq")
-        if path == f"{GPU}/cur_freq":
-            return self._clamp(f"{GPU}/cur_freq", f"{GPU}/min_freq", f"{GPU}/max_freq")
+        if name == "cur_freq":
+            return self._clamp(path, f"{folder}/min_freq", f"{folder}/max_freq")
         return self.store[path]
 
     def _clamp(self, path: str, low: str, high: str) -> str:
@@ -139,14 +204,14 @@ class Kernel(Files):
         """One write, by whomever."""
         if path not in self.store or self._hidden(path):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-        store = self.store
+        store, grid = self.store, self.board.grid
         folder, _, name = path.rpartition("/")
         if name in ("scaling_governor", "governor"):
-            offered = "available_governors" if folder == GPU else "scaling_available_governors"
+            offered = "available_governors" if folder == self.gpu else "scaling_available_governors"
             if value not in store[f"{folder}/{offered}"].split():
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            if folder == GPU and store[path] != value:
-                store[f"{GPU}/userspace/set_freq"] = "undefined"
+            if folder == self.gpu and store[path] != value:
+                store[f"{self.gpu}/userspace/set_freq"] = "undefined"
         elif not value.isdigit():
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         elif name in ("scaling_min_freq", "min_freq", "scaling_max_freq", "max_freq"):
@@ -155,19 +220,27 @@ class Kernel(Files):
         elif name == "scaling_setspeed":
             if store[f"{folder}/scaling_governor"] != "userspace":
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            store[f"{folder}/scaling_cur_freq"] = self._up(XAVIER.grid.cpu_khz, int(value))
+            store[f"{folder}/scaling_cur_freq"] = self._up(grid.cpu_khz, int(value))
         elif name == "set_freq":
-            store[f"{GPU}/cur_freq"] = self._up(XAVIER.grid.gpu_hz, int(value))
+            store[f"{self.gpu}/cur_freq"] = self._up(grid.gpu_hz, int(value))
         elif name == "rate":
-            ceiling = min(int(store[f"{EMC}/max_rate"]), int(store[CAP]) or 1 << 60)
-            value = store[f"{EMC}/pto_counter"] = str(min(int(self._up(XAVIER.grid.emc_hz, int(value))), ceiling))
+            caps = [int(store.get(cap, "0")) for cap in self.emc.get("caps", [self.emc.get("cap", "")])]
+            ceiling = min([int(store[f"{folder}/max_rate"]), *(cap for cap in caps if cap)])
+            value = store[f"{folder}/pto_counter"] = str(min(int(self._up(grid.emc_hz, int(value))), ceiling))
+        elif name == "clk_update_rate":
+            value = self._up(grid.emc_hz, int(value))
+            if store[f"{folder}/clk_state"] == "1":
+                store[f"{folder}/clk_rate"] = value
+        elif name == "clk_state" and value == "1":
+            store[f"{folder}/clk_rate"] = store[f"{folder}/clk_update_rate"]
         store[path] = value
         self.watch()
 
     def _limit(self, folder: str, name: str, value: int) -> None:
         prefix = name[: name.index("m")]
         low, high = f"{folder}/{prefix}min_freq", f"{folder}/{prefix}max_freq"
-        table = XAVIER.grid.gpu_hz if folder == GPU else XAVIER.grid.cpu_khz
+        grid = self.board.grid
+        table = grid.gpu_hz if folder == self.gpu else grid.emc_hz if folder == self.emc.get("devfreq") else grid.cpu_khz
         now = {low: int(self.store[low]), high: int(self.store[high])}
         now[f"{folder}/{name}"] = min(max(value, table[0]), table[-1])
         if now[low] > now[high]:

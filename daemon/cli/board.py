@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show this board: its clocks, power rails, temperatures, and what cannot be controlled and why; or what is described.
 
-`jetdvfs board` looks at the running system, `board list` and `board show NAME` at the descriptions. Nothing is changed.
+`jetdvfs board` looks at the running system; `board list`, `board show NAME` and `board matrix` at the descriptions, each of
+which says how much of it is verified. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ...profiles.board import BoardDescription, load_board
+from ...profiles.board import SECTIONS, BoardDescription, load_board
+from ...profiles.marks import MARKS
 from ..hardware.board import Hardware
 from ..hardware.files import Files
 from ..hardware.identity import described_boards
 from ..hardware.timing import SystemClock
+from .board_matrix import markdown, matrix
 
 HELP = "show the board, its clocks, rails and limits"
 _UNITS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="?", choices=("list", "show"), help="descriptions instead of the running board")
+    parser.add_argument("what", nargs="?", choices=("list", "show", "matrix"), help="descriptions instead of the running board")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show")
     parser.add_argument("--root", default="/", metavar="DIR", help="directory that stands for the board's / (a twin's mount)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -35,11 +38,14 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("board show takes the NAME of a description, the other forms take none")
     if args.what == "list":
         boards = described_boards()
-        shown: Any = [{"name": board.name, "title": board.title, **_marks(board)} for board in boards]
-        lines = [f"{board.name:20} {board.title:40} {_marks_text(board)}" for board in boards]
+        shown: Any = [{"name": board.name, "title": board.title, **_sections(board)} for board in boards]
+        lines = [f"{board.name:16} {board.title:32} {_sections_text(board)}" for board in boards]
     elif args.what == "show":
         board = load_board(args.name)
-        shown, lines = {**board.raw, "status": _marks(board)}, list(_describe(board))
+        shown, lines = {**board.raw, "status": {**board.marks, **_sections(board)}}, list(_describe(board))
+    elif args.what == "matrix":
+        boards = described_boards()
+        shown, lines = matrix(boards), list(markdown(boards))
     else:
         shown = _observe(Hardware.probe(Files(args.root), SystemClock()))
         lines = list(_report(shown))
@@ -47,38 +53,37 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _marks(board: BoardDescription) -> dict[str, str]:
-    """Each section's mark: verified, derived or unknown; ``cpu.boot`` is the mark of a part of ``cpu``."""
-
-    def collect(prefix: str, section: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        for name, part in section.items():
-            if isinstance(part, Mapping):
-                if "status" in part:
-                    yield f"{prefix}{name}", str(part["status"])
-                yield from collect(f"{prefix}{name}.", part)
-
-    return dict(collect("", board.raw))
+def _sections(board: BoardDescription) -> dict[str, str]:
+    return {section: board.mark(section) for section in SECTIONS}
 
 
-def _marks_text(board: BoardDescription) -> str:
-    marks = _marks(board)
-    return "; ".join(
-        f"{mark}: {', '.join(name for name in marks if marks[name] == mark)}" for mark in dict.fromkeys(marks.values())
-    )
+def _sections_text(board: BoardDescription) -> str:
+    marks = _sections(board)
+    by_mark = {mark: [name for name in marks if marks[name] == mark] for mark in MARKS}
+    return "; ".join(f"{mark}: {', '.join(names)}" for mark, names in by_mark.items() if names)
 
 
 def _describe(board: BoardDescription) -> Iterable[str]:
     grid = board.grid
     yield f"{board.title} ({board.name}, {board.soc})"
-    yield f"described for JetPack {board.jetpack}, L4T {board.l4t}, kernel {board.kernel}; modules {', '.join(board.modules)}"
+    releases = ", ".join(f"{release.jetpack} (L4T {release.l4t}, kernel {release.kernel})" for release in board.releases)
+    yield f"JetPack {releases}; modules {', '.join(board.modules)}"
     yield f"{grid.size} frequency configurations: {' x '.join(map(str, grid.shape))}"
     for axis, (title, scale) in _UNITS.items():
         yield f"  {title} MHz: {_megahertz(getattr(grid, axis), scale)}"
-    yield f"rails: {', '.join(rail for monitor in board.monitors for rail in monitor.channels)}"
-    yield f"energy is the sum of: {', '.join(board.energy_rails)}"
+    for name, other in board.firmware.items():
+        tops = ", ".join(f"{title} {getattr(other, axis)[-1] / scale:g}" for axis, (title, scale) in _UNITS.items())
+        yield f"with firmware {name!r} up to (MHz): {tops}"
+    rails = [rail for monitor in board.monitors for rail in monitor.channels]
+    yield f"rails: {', '.join(f'{rail} (within {board.within[rail]})' if rail in board.within else rail for rail in rails)}"
+    yield f"energy is the sum of: {', '.join(board.energy_rails)}; the module draws: {' + '.join(board.total_rails)}"
+    for modes in board.modes:
+        yield f"modes of {modes.conf}: {', '.join(f'{mode.id} {mode.name}' for mode in modes.table)} (default {modes.default})"
     yield "how much of it is known:"
-    for name, mark in _marks(board).items():
-        yield f"  {name:16} {mark}"
+    for section, mark in _sections(board).items():
+        parts = {name: of for name, of in board.marks.items() if name.startswith(f"{section}.")}
+        detail = ", ".join(f"{name.partition('.')[2]} {of}" for name, of in parts.items())
+        yield f"  {section:12} {mark:9} {f'({detail})' if detail else ''}".rstrip()
 
 
 def _observe(hardware: Hardware) -> dict[str, Any]:
@@ -100,7 +105,13 @@ def _observe(hardware: Hardware) -> dict[str, Any]:
         "clocks": clocks,
         "rails_mw": hardware.rails_mw(),
         "energy_rails": list(hardware.description.energy_rails),
+        "within": dict(hardware.description.within),
         "temperatures_mc": hardware.temperatures_mc(),
+        "trips": [trip._asdict() for trip in hardware.trips()],
+        "throttled": list(hardware.throttled()),
+        "over_current": hardware.over_current(),
+        "fan": None if (fan := hardware.fan()) is None else fan._asdict(),
+        "transition_ms": hardware.transition_ms(),
         "notes": list(hardware.notes),
     }
 
@@ -116,10 +127,18 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
         yield f"      of {_megahertz(clock['levels'], scale)}"
     yield "power rails (* counts towards energy)"
     for label, power_mw in shown["rails_mw"].items():
-        yield f"  {label:20} {power_mw / 1000:7.2f} W {'*' if label in shown['energy_rails'] else ''}".rstrip()
+        inside = f"within {shown['within'][label]}" if label in shown["within"] else ""
+        yield f"  {label:20} {power_mw / 1000:7.2f} W {'*' if label in shown['energy_rails'] else ' '} {inside}".rstrip()
     yield "temperatures"
     for zone, temperature_mc in shown["temperatures_mc"].items():
         yield f"  {zone:20} {temperature_mc / 1000:7.1f} C"
+    if shown["fan"]:
+        turning = "" if shown["fan"]["rpm"] is None else f", {shown['fan']['rpm']} rpm"
+        yield f"fan at {shown['fan']['drive']:.0%}{turning}"
+    if shown["over_current"]:
+        yield f"over-current events since boot: {', '.join(f'{name} {count}' for name, count in shown['over_current'].items())}"
+    for reason in shown["throttled"]:
+        yield f"throttled: {reason}"
     for note in shown["notes"]:
         yield f"note: {note}"
 

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription
 from ..errors import DaemonError, HardwareBusy, HardwareRefused, UsageError
-from . import cpu, emc, gpu, ina3221, thermal
+from . import cpu, emc, gpu, rails, thermal
 from .baseline import Baseline, RestoreReport
 from .domain import Driver, Reading, Write, write_each
+from .fan import Fan, read_fan
 from .files import Files
 from .identity import Identity, described_boards, match_board, read_identity
+from .throttling import read_over_current
 from .timing import Clock
 
 # A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
@@ -101,7 +103,8 @@ class Hardware:
     ) -> None:
         self.description = description
         self.identity = identity
-        self.rails = ina3221.probe(files, description)
+        self.rails = rails.probe(files, description)
+        self._trips = thermal.read_trips(files)
         self._files = files
         self._clock = clock
         self._baseline_path = baseline
@@ -155,6 +158,10 @@ class Hardware:
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
         notes = [f"{_TITLES[name]} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
+        notes += [note for driver in self._drivers.values() for note in driver.notes]
+        notes += self._firmware_notes()
+        if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
+            notes.append("memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock")
         missing = sorted(set(self.description.energy_rails) - {channel.label for channel in self.rails.channels})
         if missing:
             notes.append(f"power rails {', '.join(missing)} are not there: energy cannot be observed")
@@ -192,6 +199,27 @@ class Hardware:
     def temperatures_mc(self) -> dict[str, int]:
         """Temperature of every zone that can be read now, in thousandths of a degree Celsius."""
         return thermal.read_temperatures_mc(self._files)
+
+    def trips(self) -> tuple[thermal.Trip, ...]:
+        """The temperatures at which the kernel does something, of every zone."""
+        return self._trips
+
+    def throttled(self) -> tuple[str, ...]:
+        """Why the board runs slower than its clocks say, as far as it can be seen; empty while nothing is known."""
+        hot = thermal.reached(self._trips, self.temperatures_mc())
+        return tuple(f"{trip.zone} is past its {trip.kind} trip at {trip.temperature_mc / 1000:g} C" for trip in hot)
+
+    def over_current(self) -> dict[str, int]:
+        """Over-current events since boot, by name; empty where nothing counts them."""
+        return read_over_current(self._files)
+
+    def fan(self) -> Fan | None:
+        """How hard the fan is driven and how fast it turns; None where there is none."""
+        return read_fan(self._files)
+
+    def transition_ms(self) -> dict[str, float]:
+        """What one change of each clock under control costs, by axis."""
+        return {name: driver.transition_ms for name, driver in self._drivers.items()}
 
     def apply(self, configuration: FrequencyConfiguration, reason: str) -> Applied:
         """Set all three clocks, wait (bounded) until they obey, and say what became of the request.
@@ -246,6 +274,20 @@ class Hardware:
         if not report.failed:
             self._baseline = None
         return report
+
+    def _readings(self, axis: str) -> tuple[Reading, ...]:
+        return self._drivers[axis].read() if axis in self._drivers else ()
+
+    def _firmware_notes(self) -> list[str]:
+        """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""
+        notes = []
+        for name, driver in self._drivers.items():
+            top, described = driver.table()[-1], getattr(self.description.grid, name)[-1]
+            if top < described:
+                known = [f for f, grid in self.description.firmware.items() if getattr(grid, name)[-1] == top]
+                which = f" as with firmware {known[0]!r}" if known else ""
+                notes.append(f"{_TITLES[name]} ends at {top}{which}; this board is described up to {described}")
+        return notes
 
     def _find(self, axis: _Axis) -> None:
         try:
@@ -351,7 +393,8 @@ class Hardware:
             if reading.accepted != level:
                 notes.append(f"{_TITLES[axis]}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
             elif not _obeyed(reading, level):
-                notes.append(f"{_TITLES[axis]}: set to {level}, measured {reading.effective}: throttled, or stuck")
+                why = "; ".join(self.throttled()) or "throttled, or stuck"
+                notes.append(f"{_TITLES[axis]}: set to {level}, measured {reading.effective}: {why}")
             elif reading.effective is None:
                 notes.append(f"{_TITLES[axis]}: accepted; the board has no measurement of it")
         verified = all(_obeyed(reading, getattr(requested, axis)) for axis, readings in seen.items() for reading in readings)

@@ -10,7 +10,7 @@ from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy, HardwareRefused
 from .domain import ClockDomain, OthersValue, Reading, Write
 from .files import Files
-from .governed import governed_domain, offered_levels
+from .governed import governed_domain, listed_levels, offered_levels
 
 POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
 
@@ -25,6 +25,12 @@ class CpuClock:
     described_khz: tuple[int, ...]
     transition_ms: float
     axis: str = "cpu_khz"
+    notes: tuple[str, ...] = ()
+
+    def table(self) -> tuple[int, ...]:
+        """The frequencies in kHz that every policy lists, rising."""
+        names = (f"{policy}/scaling_available_frequencies" for policy in self.policies)
+        return tuple(sorted(set.intersection(*(listed_levels(self.files, name, self.described_khz) for name in names))))
 
     def levels(self, others: OthersValue) -> tuple[int, ...]:
         """The frequencies in kHz that every policy offers, rising."""

@@ -38,7 +38,8 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockDomain:
-    """The files of one clock. A domain without mode and setpoint is pinned by setting both limits.
+    """The files of one clock. A domain without mode and setpoint is pinned by setting both limits; one with a setpoint
+    alone is set by it.
 
     Attributes:
         mode: the mode file and the value that hands the clock to us.
@@ -46,6 +47,8 @@ class ClockDomain:
         low, high: the lower and upper limit that others set too.
         companions: further files that must hold these values while we set the clock.
         floors, ceilings: files that hold limits within which a setpoint reads back (a ceiling of 0 is none).
+        readback: tells the setpoint in place of its own file, which may only be written.
+        early: the setpoint takes a frequency while the mode is not ours yet, so that the mode never holds another one.
     """
 
     name: str
@@ -56,6 +59,8 @@ class ClockDomain:
     companions: tuple[Write, ...] = ()
     floors: tuple[str, ...] = ()
     ceilings: tuple[str, ...] = ()
+    readback: str | None = None
+    early: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -73,25 +78,30 @@ class ClockDomain:
             HardwareBusy, HardwareRefused: a file that decides about the order cannot be read.
         """
         value = str(level)
-        if self.setpoint is None or self.mode is None:
+        if self.setpoint is None:
             assert self.low is not None and self.high is not None
             return in_safe_order(files, Write(self.low, value), Write(self.high, value))
+        if self.mode is None:
+            return (Write(self.setpoint, value),)
         writes = []
         if self.low is not None and level < files.read_int(self.low):
             writes.append(Write(self.low, value))
         writes += [write for write in (self.mode, *self.companions) if files.read_text(write.path) != write.value]
-        return (*writes, Write(self.setpoint, value))
+        setpoint = Write(self.setpoint, value)
+        return (setpoint, *writes) if self.early else (*writes, setpoint)
 
     def give_back(self, files: Files, values: Mapping[str, str], touch: Collection[str]) -> tuple[Write, ...]:
         """The writes, in order, that bring the files in ``touch`` back to ``values``; those already there are left out.
 
         Limits first, so that the mode that comes back acts within them; the setpoint while the mode that takes it is
-        still ours; the mode last. A setpoint saved as a word (``<unsupported>``) had no value to come back to.
+        still ours, and the mode last; the other way round where the setpoint comes early. A setpoint saved as a word
+        (``<unsupported>``) had no value to come back to.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdigit())}
         writes = self._limits(files, values, touch) if touch.intersection(numbers[:2]) else []
-        for path in (self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path):
+        rest = (self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
+        for path in reversed(rest) if self.early else rest:
             if path is not None and path in touch and files.find_text(path) != values[path]:
                 writes.append(Write(path, values[path]))
         return tuple(writes)
@@ -121,9 +131,10 @@ class ClockDomain:
 
         The latter is None while a governor or the firmware decides.
         """
-        if self.setpoint is not None and self.mode is not None:
-            mode = files.find_text(self.mode.path)
-            return mode, files.find_int(self.setpoint) if mode == self.mode.value else None
+        if self.setpoint is not None:
+            mode = files.find_text(self.mode.path) if self.mode else None
+            ours = self.mode is None or mode == self.mode.value
+            return mode, files.find_int(self.readback or self.setpoint) if ours else None
         low = files.find_int(self.low) if self.low else None
         return None, low if self.high and low == files.find_int(self.high) else None
 
@@ -139,6 +150,8 @@ class ClockDomain:
             companions=tuple(Write(*pair) for pair in data["companions"]),
             floors=tuple(data["floors"]),
             ceilings=tuple(data["ceilings"]),
+            readback=data["readback"],
+            early=bool(data["early"]),
         )
 
 
@@ -187,6 +200,15 @@ class Driver(Protocol):
 
     @property
     def domains(self) -> tuple[ClockDomain, ...]: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this way to the clock cannot do."""
+        ...
+
+    def table(self) -> tuple[int, ...]:
+        """Every frequency that the running system lists, rising, whatever the limits."""
+        ...
 
     def levels(self, others: OthersValue) -> tuple[int, ...]:
         """The frequencies that the running system offers within everybody else's limits, rising."""

@@ -17,10 +17,26 @@ def governed_domain(
         HardwareBusy: its limits are not there (yet).
         HardwareRefused: they cannot be read.
     """
-    files.read_int(low), files.read_int(high)
+    limited = limited_domain(files, name, low, high)
     if "userspace" in (files.find_text(governors) or "").split():
         return ClockDomain(name, Write(governor, "userspace"), setpoint, low, high, floors=(low,), ceilings=(high,))
+    return limited
+
+
+def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
+    """The domain of a clock that is set by equal limits.
+
+    Raises:
+        HardwareBusy: they are not there (yet).
+        HardwareRefused: they cannot be read.
+    """
+    files.read_int(low), files.read_int(high)
     return ClockDomain(name, low=low, high=high)
+
+
+def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[int]:
+    """The frequencies in a file, or those of the board's description for kernels without that list."""
+    return {int(word) for word in (files.find_text(table) or "").split() if word.isdigit()} or set(otherwise)
 
 
 def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tuple[int, ...], others: OthersValue) -> set[int]:
@@ -37,7 +53,7 @@ def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tup
         HardwareBusy, HardwareRefused: the limit cannot be read, or leaves nothing.
     """
     assert domain.high is not None
-    levels = {int(word) for word in (files.find_text(table) or "").split() if word.isdigit()} or set(otherwise)
+    levels = listed_levels(files, table, otherwise)
     ceiling = others(domain.high)
     if not ceiling.isdigit():
         raise HardwareRefused(f"{domain.high}: holds {ceiling[:40]!r}, expected a whole number")

@@ -9,7 +9,7 @@ from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy
 from .domain import ClockDomain, OthersValue, Reading, Write
 from .files import Files
-from .governed import governed_domain, offered_levels
+from .governed import governed_domain, listed_levels, offered_levels
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,14 @@ class GpuClock:
     described_hz: tuple[int, ...]
     transition_ms: float
     axis: str = "gpu_hz"
+    notes: tuple[str, ...] = ()
 
     @property
     def domains(self) -> tuple[ClockDomain, ...]:
         return (self.domain,)
+
+    def table(self) -> tuple[int, ...]:
+        return tuple(sorted(listed_levels(self.files, f"{self.path}/available_frequencies", self.described_hz)))
 
     def levels(self, others: OthersValue) -> tuple[int, ...]:
         """The frequencies in Hz that the device offers, rising."""

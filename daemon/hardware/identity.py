@@ -14,6 +14,8 @@ from .files import Files
 # Containers often lack the second.
 DEVICE_TREES = ("/sys/firmware/devicetree/base", "/proc/device-tree")
 RELEASE_FILE = "/etc/nv_tegra_release"
+# Where nvpmodel keeps the name of the configuration it was given, which names the module where no device tree is visible.
+MODES_FILE = "/var/lib/nvpmodel/conf_file_path"
 # NVIDIA's release notes; a release that is not listed is known by its first number.
 JETPACK_BY_L4T = {
     "32": "4",
@@ -38,13 +40,18 @@ JETPACK_BY_L4T = {
 
 @dataclass(frozen=True)
 class Identity:
-    """What a running system says of itself; empty where it does not."""
+    """What a running system says of itself; empty where it does not.
+
+    Attributes:
+        modes_conf: the path of nvpmodel's configuration.
+    """
 
     model: str
     compatible: tuple[str, ...]
     l4t: str
     jetpack: str
     kernel: str
+    modes_conf: str = ""
 
 
 def read_identity(files: Files) -> Identity:
@@ -58,7 +65,8 @@ def read_identity(files: Files) -> Identity:
     parts = l4t.split(".")
     jetpack = next((known for n in (3, 2, 1) if (known := JETPACK_BY_L4T.get(".".join(parts[:n])))), "")
     kernel = files.find_text("/proc/sys/kernel/osrelease") or ""
-    return Identity(model, tuple(name for name in compatible.split("\0") if name), l4t, jetpack, kernel)
+    names = tuple(name for name in compatible.split("\0") if name)
+    return Identity(model, names, l4t, jetpack, kernel, files.find_text(MODES_FILE) or "")
 
 
 def described_boards() -> tuple[BoardDescription, ...]:
@@ -70,7 +78,8 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
     """The description of the board that a device tree names.
 
     A device tree lists names from the most to the least specific; a description's last name is its chip's, which other
-    boards share, and is not enough.
+    boards share, and is not enough. A module's part number within a name tells it on a carrier of any make
+    (``vendor,carrier+p3767-0003``). Where there is no device tree, as in a container, nvpmodel's configuration may name it.
 
     Raises:
         InputError: no description fits; the text lists those there are.
@@ -85,6 +94,11 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
         best = min(place for place, _ in ranked)
         fitting = [board for place, board in ranked if place == best]
         return next((board for board in fitting if board.model == identity.model), fitting[0])
+    said = " ".join((*identity.compatible, identity.modes_conf.rpartition("/")[2].replace("_", "-")))
+    parts = set(re.findall(r"(?<![0-9a-z])p\d{4}-\d{4}(?![0-9])", said))
+    by_module = next((board for board in boards if parts.intersection(board.modules)), None)
+    if by_module is not None:
+        return by_module
     by_model = next((board for board in boards if identity.model and board.model == identity.model), None)
     if by_model is None:
         said = ", ".join((identity.model, *identity.compatible)).strip(", ") or "nothing"
