@@ -61,11 +61,12 @@ class Stage:
         board: the board's name.
         node: which individual of it.
         profile: the daemon's profile.
+        backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
 
     Attributes:
         root: the simulated board's file tree.
         application_port: the socket on which applications on the board are driven.
-        backend: how the tree is served, ``fuse`` or ``folder``.
+        backend: how it is served, ``fuse`` or ``folder``.
         notice: what the twin cannot do with this backend, or an empty string.
         socket: the daemon's socket.
 
@@ -73,12 +74,12 @@ class Stage:
         StageError: one of the two did not start.
     """
 
-    def __init__(self, board: str, node: int, profile: str) -> None:
+    def __init__(self, board: str, node: int, profile: str, backend: str = "auto") -> None:
         self._names = (board, node, profile)
         self._stack = contextlib.ExitStack()
         self.root = Path()
         self.application_port = ""
-        self.backend = ""
+        self.backend = backend
         self.notice = ""
         self.socket = Path()
         self._daemon: _Process | None = None
