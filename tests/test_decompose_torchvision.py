@@ -52,7 +52,7 @@ def image(batch: int, side: int) -> list[TensorSpec]:
     return [TensorSpec((batch, 3, side, side))]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def scripted_file(name: str) -> io.BytesIO:
     return oracle.archive_of(oracle.without_weights(oracle.build(name)), "script")
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a file holds, reading it ends in a network or in one of the reader's own errors, within its budget."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from . import fuzz_archive, handmade
+
+FEW = settings(max_examples=150, deadline=None, derandomize=True)
+
+OPCODES = st.one_of(
+    st.sampled_from([bytes([code]) for code in b"(012N]})tasueRbQ." + b"\x81\x85\x86\x87\x88\x89\x93\x94"]),
+    st.binary(min_size=1, max_size=1).map(lambda index: b"q" + index),
+    st.binary(min_size=1, max_size=1).map(lambda index: b"h" + index),
+    st.integers(-(2**31), 2**31 - 1).map(lambda number: b"J" + struct.pack("<i", number)),
+    st.text(max_size=8).map(handmade.text),
+    st.sampled_from(
+        [b"c__torch__\nM\n", b"ctorch\nFloatStorage\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ccollections\nOrderedDict\n"]
+    ),
+    st.just(handmade.tensor("0", 2, 3)),
+)
+STATEMENTS = st.lists(st.sampled_from([token.decode("latin-1") for token in fuzz_archive.TOKENS]), max_size=12)
+
+
+@FEW
+@given(st.integers(0, 3), st.binary(max_size=400))
+def test_arbitrary_bytes_in_any_layer(layer, data):
+    fuzz_archive.attempt(bytes([layer]) + data)
+
+
+@FEW
+@given(st.lists(OPCODES, max_size=40))
+def test_arbitrary_pickle_opcodes(opcodes):
+    fuzz_archive.attempt(b"\x01\x80\x02" + b"".join(opcodes) + b".")
+
+
+@FEW
+@given(STATEMENTS)
+def test_arbitrary_statements(lines):
+    fuzz_archive.attempt(b"\x03" + handmade.forward(*lines, "return x").encode("utf-8", "replace"))
+
+
+@FEW
+@given(st.integers(0, 2**32))
+def test_known_operators_on_arbitrary_arguments(seed):
+    fuzz_archive.attempt(fuzz_archive.generate(random.Random(seed)))
+
+
+@FEW
+@given(st.integers(0, 2**32))
+def test_mutations_of_real_files(seed):
+    source = random.Random(seed)
+    fuzz_archive.attempt(fuzz_archive.mutate(source.choice(SEEDS), source))
+
+
+SEEDS = fuzz_archive.seeds()
