@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an installation brings: the wheel and the source archive are built from a copy of the tree and looked into."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import jetdvfs
+
+ROOT = Path(jetdvfs.__file__).parent
+PACKAGES = ("kernels", "profiles", "daemon")
+# Sources of the product's own folders that are data, not code.
+DATA = ("boards/*.yaml", "bundles/*/*", "reference/*.pt", "reference/LICENSE-*", "**/*.varlink", "**/*.c", "**/*.pyi")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one wheel and one source archive, built without the network."""
+    if importlib.util.find_spec("wheel") is None or int(version("setuptools").split(".")[0]) < 68:
+        pytest.skip("needs the Python packages setuptools (68 or newer) and wheel")
+    if not (ROOT / "setup.cfg").exists():
+        pytest.skip("needs the source tree, not an installation")
+    folder = tmp_path_factory.mktemp("built")
+    tree = folder / "tree"
+    private = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__", "demo-out")
+    shutil.copytree(ROOT, tree, ignore=private)
+    for what in ("sdist", "wheel"):
+        program = f"from setuptools import build_meta; build_meta.build_{what}({str(folder)!r})"
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tree, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> zipfile.ZipFile:
+    (path,) = built.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def product_files() -> set[str]:
+    """Every file of the source tree that an application or the daemon may need, as named in a wheel."""
+    files = {path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")}
+    files |= {path for folder in PACKAGES for pattern in DATA for path in (ROOT / folder).glob(pattern) if path.is_file()}
+    files |= {ROOT / "__init__.py", ROOT / "py.typed"}
+    return {f"jetdvfs/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    names = {name for name in wheel.namelist() if ".dist-info/" not in name and not name.endswith(".so")}
+    assert names == product_files()
+
+
+def test_one_wheel_with_the_c_core_serves_every_supported_python(built: Path, wheel: zipfile.ZipFile) -> None:
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        pytest.skip("needs a C compiler")
+    (path,) = built.glob("*.whl")
+    assert "-cp310-abi3-" in path.name
+    assert "jetdvfs/kernels/_sweep.abi3.so" in wheel.namelist()
+
+
+def test_the_wheel_runs_away_from_its_sources(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    wheel.extractall(tmp_path)
+    program = "import jetdvfs, sys; from jetdvfs.daemon.cli import main; print(jetdvfs.__file__); sys.exit(main(sys.argv[1:]))"
+    model = tmp_path / "jetdvfs/profiles/reference/alexnet.pt"
+    # -I drops the folder of the sources and whatever PYTHONPATH says; an editable installation would come after sys.path.
+    run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {program}"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", run, "decompose", str(model), "--input", "1x3x224x224"],
+        cwd="/", capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path) in done.stdout
+    assert "conv2d" in done.stdout
+
+
+def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.split("/", 1)[-1] for name in archive.getnames()}
+    assert {name.removeprefix("jetdvfs/") for name in product_files()} <= names
+    assert {f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py")} <= names
+    assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir()} <= names
+    assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE", "README.md"} <= names
+
+
+def test_every_folder_with_modules_is_a_listed_package() -> None:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    listed = set(parser["options"]["packages"].split())
+    folders = {path.parent for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")}
+    assert listed == {"jetdvfs"} | {".".join(("jetdvfs", *folder.relative_to(ROOT).parts)) for folder in folders}
+
+
+def test_the_version_is_said_the_same_everywhere() -> None:
+    assert version("jetdvfs") == jetdvfs.__version__
