@@ -347,9 +347,9 @@ def test_restore_by_hand_works_without_a_daemon(board: Board, found: dict[str, s
     ]
     before = board.settings()
     tried = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True)
-    assert "restored" in tried.stdout and board.settings() == before
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == tried.stdout
+    assert "would restore" in tried.stdout and board.settings() == before
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert [f"would restore  {line}" for line in json.loads(done.stdout)["restored"]] == tried.stdout.splitlines()
     assert board.settings() == found
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "nothing to restore" in again.stdout

@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 from ..client import Client
+from .output import print_json
 
 HELP = "give up a lease"
 
@@ -14,9 +15,12 @@ HELP = "give up a lease"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lease", metavar="ID", help="as shown by jetdvfs status")
     parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     with Client(args.socket) as client:
         client.release(args.lease)
+    if args.json:
+        print_json({"released": args.lease})
     return 0

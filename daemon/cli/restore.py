@@ -7,8 +7,9 @@ Where a daemon runs, it is asked to end all leases and to restore, through the s
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..client import Client
 from ..errors import HardwareBusy, HardwareRefused
@@ -16,6 +17,7 @@ from ..hardware.baseline import Baseline
 from ..hardware.files import Files
 from ..protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..service import BASELINE_NAME, default_state_dir, locked_state
+from .output import print_json
 
 HELP = "put every clock back to its baseline by hand"
 
@@ -25,42 +27,61 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where the baseline is kept; default: /var/lib/jetdvfs")
     parser.add_argument("--socket", type=Path, metavar="PATH", help="the daemon's socket, should one run")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be restored and what left")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
     state_dir = args.state_dir or default_state_dir()
-    if not state_dir.is_dir():
-        print("nothing to restore: no baseline is kept")
-        return 0
-    try:
-        with locked_state(state_dir):
-            return _by_hand(args.root, state_dir.resolve() / BASELINE_NAME, dry_run=args.dry_run)
-    except HardwareBusy:
-        if args.dry_run:
-            raise
-    admin = (args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME)
+    outcome = Outcome((), (), ())
+    if state_dir.is_dir():
+        try:
+            with locked_state(state_dir):
+                outcome = _by_hand(args.root, state_dir.resolve() / BASELINE_NAME, dry_run=args.dry_run)
+        except HardwareBusy:
+            if args.dry_run:
+                raise
+            outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
+    if args.json:
+        print_json({**outcome._asdict(), "dry_run": args.dry_run})
+    else:
+        _say(outcome, "would restore" if args.dry_run else "restored")
+    if outcome.failed:
+        raise HardwareRefused(f"not restored: {'; '.join(outcome.failed)}")
+    return 0
+
+
+class Outcome(NamedTuple):
+    """What a restore did, a line each: values put back, values somebody else has set since, values the board refused.
+
+    ``leases`` counts those that a running daemon ended for it.
+    """
+
+    restored: Sequence[str]
+    left: Sequence[str]
+    failed: Sequence[str]
+    leases: int = 0
+
+
+def _by_daemon(admin: Path) -> Outcome:
     with Client(admin, interface=ADMIN_INTERFACE) as client:
         answer = client.call("Restore", {})
-    print(f"{answer['leases']} leases ended")
-    return _report(answer["restored"], answer["left"], answer["failed"])
+    return Outcome(answer["restored"], answer["left"], answer["failed"], answer["leases"])
 
 
-def _by_hand(root: Path, path: Path, *, dry_run: bool) -> int:
+def _by_hand(root: Path, path: Path, *, dry_run: bool) -> Outcome:
     baseline = Baseline.load(Files(root), path)
     if baseline is None:
-        print("nothing to restore: no baseline of this boot is kept")
-        return 0
+        return Outcome((), (), ())
     report = baseline.restore(dry_run=dry_run)
-    restored = [f"{write.path} = {write.value}" for write in report.restored]
-    return _report(restored, report.left, report.failed)
+    return Outcome([f"{write.path} = {write.value}" for write in report.restored], list(report.left), list(report.failed))
 
 
-def _report(restored: Iterable[str], left: Iterable[str], failed: Iterable[str]) -> int:
-    for line in restored:
-        print(f"restored  {line}")
-    for line in left:
-        print(f"left      {line} (set by somebody else since)")
-    failures = list(failed)
-    if failures:
-        raise HardwareRefused(f"not restored: {'; '.join(failures)}")
-    return 0
+def _say(outcome: Outcome, verb: str) -> None:
+    if outcome.leases:
+        print(f"{outcome.leases} leases ended")
+    if not any(outcome):
+        print("nothing to restore: no baseline of this boot is kept")
+    for line in outcome.restored:
+        print(f"{verb}  {line}")
+    for line in outcome.left:
+        print(f"left as somebody else set it since  {line}")
