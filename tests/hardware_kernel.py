@@ -84,7 +84,8 @@ class Kernel(Files):
         for way in self.ways:
             getattr(self, f"_add_{way}")()
         for cap in self.emc.get("caps", [self.emc["cap"]] if "cap" in self.emc else []):
-            self.store.setdefault(cap, "0")
+            if "cap" in self.ways or "cap" not in self.emc["drivers"]:
+                self.store.setdefault(cap, "0")
         for number, monitor in enumerate(board.monitors):
             self._add_monitor(number, monitor.address, monitor.channels, monitor.chip)
 
