@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..profiles.board import BOARDS_DIR
 from .errors import InputError, TransientError
 from .frames import PREFIX, frame
 
@@ -67,11 +68,11 @@ class Workers:
             InputError: the network or the bundle was refused.
             WorkerFailed: the child crashed or ran out of time or memory.
         """
-        return await self._run("sweep", {"method": method}, bundle, cache_dir, payload=network)
+        return await self._run("sweep", {"method": method}, bundle, cache_dir, BOARDS_DIR, payload=network)
 
     async def prepare(self, bundle: Path, cache_dir: Path) -> None:
         """Check a bundle and convert its models, so that later sweeps find their node tables in ``cache_dir``."""
-        await self._run("prepare", {}, bundle, cache_dir)
+        await self._run("prepare", {}, bundle, cache_dir, BOARDS_DIR)
 
     async def _run(
         self, job: str, request: Mapping[str, Any], *folders: Path, payload: bytes = b"", descriptor: int | None = None

@@ -85,10 +85,10 @@ def _sweeper() -> _Job:
     from ..profiles.bundle import load_bundle
 
     def job(request: dict[str, Any], payload: bytes, _: int | None, folders: list[Path]) -> bytes:
-        bundle, cache = folders
+        bundle, cache, boards = folders
         network = Network.from_json(json.loads(payload))
         buffer = io.BytesIO()
-        surface(network, load_bundle(bundle, cache_dir=cache).cost, method=request["method"]).save(buffer)
+        surface(network, load_bundle(bundle, cache_dir=cache, boards=boards).cost, method=request["method"]).save(buffer)
         return buffer.getvalue()
 
     return job
@@ -100,10 +100,10 @@ def _preparer() -> _Job:
     importlib.import_module("treelite")
 
     def job(_: dict[str, Any], __: bytes, ___: int | None, folders: list[Path]) -> bytes:
-        bundle, cache = folders
+        bundle, cache, boards = folders
         # Later workers read what this one writes.
         os.umask(0o022)
-        load_bundle(bundle, cache_dir=cache)
+        load_bundle(bundle, cache_dir=cache, boards=boards)
         return b""
 
     return job

@@ -28,7 +28,7 @@ from ..kernels.errors import KernelsError
 from ..kernels.features import feature_names
 from ..kernels.grid import FrequencyGrid
 from ..kernels.host import HostModel
-from .board import load_board
+from .board import BOARDS_DIR, load_board
 from .errors import BundleError, ProfilesError
 from .manifest import Manifest, not_negative
 from .tables import TableCache, write_atomically
@@ -111,7 +111,7 @@ def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
     )
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
     """Read a bundle's manifest and check it against the board it names, without looking at its models.
 
     Raises:
@@ -119,7 +119,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     try:
         manifest = Manifest.from_json(json.loads(_read(directory / MANIFEST)))
-        board = load_board(manifest.board)
+        board = load_board(manifest.board, boards)
         if manifest.grid != board.grid:
             raise BundleError(f"its grid {manifest.grid.shape} is not that of board {board.name} {board.grid.shape}")
         if not set(manifest.rails) <= {rail for monitor in board.monitors for rail in monitor.channels}:
@@ -132,20 +132,21 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def load_bundle(name_or_dir: str | os.PathLike[str], *, cache_dir: Path | None = None) -> Bundle:
+def load_bundle(name_or_dir: str | os.PathLike[str], *, cache_dir: Path | None = None, boards: Path = BOARDS_DIR) -> Bundle:
     """Read and check a whole bundle.
 
     Args:
         name_or_dir: the name of an installed or shipped bundle, or a folder.
         cache_dir: where converted node tables are kept (default :func:`default_cache_dir`); where it cannot be written, models
             are converted in memory.
+        boards: the folder of board descriptions.
 
     Raises:
         BundleError: anything about it is missing, damaged, or made for another board.
     """
     directory = resolve_bundle(name_or_dir)
-    manifest = read_manifest(directory)
-    board = load_board(manifest.board)
+    manifest = read_manifest(directory, boards=boards)
+    board = load_board(manifest.board, boards)
     try:
         expected = {ARRAYS, HOST, *(_model_file(kind, what) for kind in manifest.kinds for what in ("time", "power"))}
         if set(manifest.checksums) != expected:
