@@ -9,13 +9,13 @@ rules in :mod:`jetdvfs.kernels.operators`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from .operators import rule_of
 from .recorder import DataDependent, Recorder
-from .source import ClassSource, FunctionSource, SourceTree, parse_source
+from .source import ClassSource, FunctionSource, FunctionSyntax, SourceTree, parse_source
 from .values import Record, ScriptObject, Tensor
 
 Frame = dict[str, Any]
@@ -133,7 +133,7 @@ class Interpreter:
         if not isinstance(owner, ClassSource) or name not in owner.methods:
             have = ", ".join(sorted(owner.methods)) if isinstance(owner, ClassSource) else ""
             raise ModelError(f"the model has no method {name!r}; it has: {have or 'none'}")
-        return self._sources.parse(owner.methods[name].text).args
+        return self._sources.parse(owner.methods[name].text).parameters
 
     def reference(self, qualified: str) -> Reference:
         """A function or class of the model by its qualified name."""
@@ -266,8 +266,8 @@ class _Translator:
         self._meter = interpreter.recorder.meter
         self._depth = 0
 
-    def function(self, node: ast.FunctionDef) -> Function:
-        arguments = node.args
+    def function(self, syntax: FunctionSyntax) -> Function:
+        arguments = syntax.parameters
         if arguments.vararg or arguments.kwarg:
             raise UnsupportedOperator("a function takes any number of arguments")
         names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
@@ -278,11 +278,23 @@ class _Translator:
         for argument, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
             if keyword_default is not None:
                 defaults[argument.arg] = self.expression(keyword_default)
-        return Function(names, defaults, self.block(node.body))
+        return Function(names, defaults, self._stream(syntax) if syntax.long else self.block(next(syntax.pieces(), [])))
+
+    def _stream(self, syntax: FunctionSyntax) -> Statement:
+        """A body that is translated piece by piece as it runs, and forgotten: long functions run once."""
+
+        def run(frame: Frame) -> Any:
+            for nodes in syntax.pieces():
+                outcome = self.block(nodes)(frame)
+                if outcome is not _NEXT:
+                    return outcome
+            return _NEXT
+
+        return run
 
     # Statements: a closure returns None to go on, a 1-tuple to return its item, or a word to leave or repeat a loop.
 
-    def block(self, nodes: Sequence[ast.stmt]) -> Statement:
+    def block(self, nodes: Iterable[ast.stmt]) -> Statement:
         steps = [(node.lineno - 1, self.statement(node)) for node in nodes if not isinstance(node, ast.Pass)]
         meter = self._meter
 
@@ -375,9 +387,22 @@ class _Translator:
 
     def _if(self, node: ast.If) -> Statement:
         test = self.expression(node.test)
-        then = self.block(node.body)
-        otherwise = self.block(node.orelse)
+        then, otherwise = self._branch(node.body), self._branch(node.orelse)
         return lambda frame: then(frame) if truth(test(frame)) else otherwise(frame)
+
+    def _branch(self, nodes: Sequence[ast.stmt]) -> Statement:
+        """A block that is translated when it is first reached: most branches never are."""
+        depth = self._depth
+        made: list[Statement] = []
+
+        def run(frame: Frame) -> Any:
+            if not made:
+                outer, self._depth = self._depth, depth
+                made.append(self.block(nodes))
+                self._depth = outer
+            return made[0](frame)
+
+        return run
 
     def _while(self, node: ast.While) -> Statement:
         test = self.expression(node.test)

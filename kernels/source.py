@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from .archive import Archive
 from .budget import Meter
@@ -18,6 +20,9 @@ from .errors import BudgetExceeded, ModelError
 _HEADS = re.compile(r"^(?:class (\w+)(?:\(([\w.]*)\))?:|( *)def (\w+)\()", re.MULTILINE)
 _SELF_TYPE = re.compile(r"\A( *def \w+\(\w+): [\w.]+")
 _ATTRIBUTE = re.compile(r"^  (\w+) : ?(.*?)(?: = (.*))?$", re.MULTILINE)
+_HEAD_END = re.compile(r":[ \t]*\n")
+#: Characters of a function that are parsed at a time.
+_PIECE = 1 << 13
 _LONG_NUMBER = re.compile(r"\d{400}")
 
 
@@ -48,6 +53,17 @@ class ClassSource:
         self.base = base
         self.fields = fields
         self.methods: dict[str, FunctionSource] = {}
+
+
+class FunctionSyntax(NamedTuple):
+    """A function's parameters, and its body in pieces that are parsed when asked for.
+
+    A long function (a frozen network is one) has more than one piece, so that its syntax is never held at once.
+    """
+
+    parameters: ast.arguments
+    pieces: Callable[[], Iterator[list[ast.stmt]]]
+    long: bool
 
 
 class SourceTree:
@@ -83,8 +99,8 @@ class SourceTree:
             self._meter.look_at_clock()
         return self._files[module]
 
-    def parse(self, text: str) -> ast.FunctionDef:
-        """The syntax tree of one function's text; lines count from 2.
+    def parse(self, text: str) -> FunctionSyntax:
+        """The syntax of one function's text; lines count from 2.
 
         Raises:
             ModelError: it is no Python syntax.
@@ -92,12 +108,30 @@ class SourceTree:
         """
         if len(text) > self._meter.budget.source_bytes:
             raise BudgetExceeded(f"a function of {len(text)} bytes; at most {self._meter.budget.source_bytes} are read")
-        body: list[ast.stmt] = parse_source(("if 1:\n" if text.startswith(" ") else "\n") + text).body
-        if len(body) == 1 and isinstance(body[0], ast.If):
-            body = body[0].body
-        if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
+        head_end = _HEAD_END.search(text)
+        if head_end is None:
+            raise ModelError("code is not laid out as PyTorch prints it: a function has no body")
+        outer = len(text) - len(text.lstrip(" "))
+        head = _indented(text[: head_end.end()] + " " * (outer + 2) + "pass", 0)
+        if len(head) != 1 or not isinstance(head[0], ast.FunctionDef):
             raise ModelError("code holds something else where a function is expected")
-        return body[0]
+        start, indent = head_end.end(), outer + 2
+        return FunctionSyntax(head[0].args, lambda: self._pieces(text, start, indent), len(text) - start > _PIECE)
+
+    def _pieces(self, text: str, start: int, indent: int) -> Iterator[list[ast.stmt]]:
+        cuts = re.compile(rf"^ {{{indent}}}(?!\s|else:|elif |[)\]}}])", re.MULTILINE)
+        while start < len(text):
+            cut = cuts.search(text, start + _PIECE) if len(text) - start > _PIECE else None
+            end = cut.start() if cut else len(text)
+            yield _indented(text[start:end], text.count("\n", 0, start))
+            self._meter.look_at_clock()
+            start = end
+
+
+def _indented(text: str, lines_before: int) -> list[ast.stmt]:
+    """Parse indented statements as if so many lines stood before them; the first line after those is line 2."""
+    body: list[ast.stmt] = parse_source("\n" * lines_before + ("if 1:\n" if text.startswith(" ") else "\n") + text).body
+    return body[0].body if len(body) == 1 and isinstance(body[0], ast.If) and text.startswith(" ") else body
 
 
 def parse_source(text: str) -> ast.Module:

@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import struct
+import subprocess
 import sys
 import time
 import zipfile
@@ -314,13 +315,21 @@ def test_two_entries_of_one_name_are_refused():
         Archive(io.BytesIO(entry), Budget())
 
 
-def test_reading_a_model_loads_no_framework():
-    import subprocess
-
+@pytest.fixture(scope="module")
+def reader():
+    """What a process of its own reports after reading the largest of the reference networks."""
     program = (
-        "import sys; from jetdvfs.kernels.decompose import decompose; from jetdvfs.kernels.network import TensorSpec;"
-        f"decompose({str(REFERENCE / 'resnet18.pt')!r}, [TensorSpec((1, 3, 224, 224))]);"
-        "print([name for name in ('torch', 'pickle', 'zipfile', 'treelite', 'numpy') if name in sys.modules])"
+        "import resource, sys; from jetdvfs.kernels.decompose import decompose; from jetdvfs.kernels.network import TensorSpec;"
+        f"decompose({str(REFERENCE / 'densenet161.pt')!r}, [TensorSpec((1, 3, 224, 224))]);"
+        "print([name for name in ('torch', 'pickle', 'zipfile', 'treelite', 'numpy') if name in sys.modules]);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_reading_a_model_loads_no_framework(reader):
+    assert reader[0] == "[]"
+
+
+def test_reading_a_model_takes_less_than_40_mb(reader):
+    assert float(reader[1]) < 40
