@@ -2,7 +2,8 @@
 """Show this board: its clocks, power rails, temperatures, and what cannot be controlled and why; or what is described.
 
 `jetdvfs board` looks at the running system; `board list`, `board show NAME` and `board matrix` at the descriptions, each of
-which says how much of it is verified. Nothing is changed.
+which says how much of it is verified. `board modes` lists the power modes, and `board mode NAME|ID` changes to one: that is
+root's to do, and a mode that needs a reboot is never agreed to. Nothing else changes anything.
 """
 
 from __future__ import annotations
@@ -20,22 +21,27 @@ from ..hardware.files import Files
 from ..hardware.identity import described_boards
 from ..hardware.timing import SystemClock
 from .board_matrix import markdown, matrix
+from .board_modes import list_modes, switch_mode
 
+_NAMELESS, _NAMED = ("list", "matrix", "modes"), ("show", "mode")
 HELP = "show the board, its clocks, rails and limits"
 _UNITS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="?", choices=("list", "show", "matrix"), help="descriptions instead of the running board")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show")
+    parser.add_argument("what", nargs="?", choices=(*_NAMELESS, *_NAMED), help="descriptions instead of the running board")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show, or the power mode (or its ID)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what changing to that power mode would do")
     parser.add_argument("--root", default="/", metavar="DIR", help="directory that stands for the board's / (a twin's mount)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if (args.what == "show") != (args.name is not None):
-        args.parser.error("board show takes the NAME of a description, the other forms take none")
+    if (args.what in _NAMED) != (args.name is not None):
+        args.parser.error("board show and board mode take a NAME, the other forms take none")
+    if args.dry_run and args.what != "mode":
+        args.parser.error("--dry-run goes with board mode only")
     if args.what == "list":
         boards = described_boards()
         shown: Any = [{"name": board.name, "title": board.title, **_sections(board)} for board in boards]
@@ -46,6 +52,10 @@ def run(args: argparse.Namespace) -> int:
     elif args.what == "matrix":
         boards = described_boards()
         shown, lines = matrix(boards), list(markdown(boards))
+    elif args.what == "modes":
+        shown, lines = list_modes(args.root)
+    elif args.what == "mode":
+        shown, lines = switch_mode(args.root, args.name, dry_run=args.dry_run)
     else:
         shown = _observe(Hardware.probe(Files(args.root), SystemClock()))
         lines = list(_report(shown))
@@ -101,6 +111,7 @@ def _observe(hardware: Hardware) -> dict[str, Any]:
         "board": hardware.description.name,
         "title": hardware.description.title,
         **asdict(identity),
+        "mode": None if (mode := hardware.mode()) is None else asdict(mode),
         "configurations": grid.size,
         "clocks": clocks,
         "rails_mw": hardware.rails_mw(),
@@ -120,6 +131,8 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
     yield f"{shown['title']} ({shown['board']})"
     software = f"JetPack {shown['jetpack'] or '?'}, L4T {shown['l4t'] or '?'}, kernel {shown['kernel'] or '?'}"
     yield f"says it is {shown['model'] or 'unnamed'}; {software}"
+    if shown["mode"]:
+        yield f"power mode {shown['mode']['id']} {shown['mode']['name']}"
     yield f"{shown['configurations']} frequency configurations allowed now"
     for axis, clock in shown["clocks"].items():
         title, scale = _UNITS[axis]

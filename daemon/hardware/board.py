@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ...profiles.board import BoardDescription
-from ..errors import DaemonError, HardwareBusy, HardwareRefused, UsageError
-from . import cpu, emc, gpu, rails, thermal
+from ...profiles.board import BoardDescription, ModeSet, PowerMode
+from ..errors import DaemonError, HardwareBusy, HardwareRefused, InputError, UsageError
+from . import cpu, emc, gpu, nvpmodel, rails, thermal
 from .baseline import Baseline, RestoreReport
 from .domain import Driver, Reading, Write, write_each
 from .fan import Fan, read_fan
@@ -105,6 +105,12 @@ class Hardware:
         self.identity = identity
         self.rails = rails.probe(files, description)
         self._trips = thermal.read_trips(files)
+        self._modes: ModeSet | None = None
+        self._modes_note = ""
+        try:
+            self._modes = nvpmodel.read_modes(files, description.cores)
+        except InputError as error:
+            self._modes_note = f"power modes are not known: {error}"
         self._files = files
         self._clock = clock
         self._baseline_path = baseline
@@ -160,6 +166,7 @@ class Hardware:
         notes = [f"{_TITLES[name]} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
         notes += [note for driver in self._drivers.values() for note in driver.notes]
         notes += self._firmware_notes()
+        notes += [self._modes_note] if self._modes_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             notes.append("memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock")
         missing = sorted(set(self.description.energy_rails) - {channel.label for channel in self.rails.channels})
@@ -199,6 +206,10 @@ class Hardware:
     def temperatures_mc(self) -> dict[str, int]:
         """Temperature of every zone that can be read now, in thousandths of a degree Celsius."""
         return thermal.read_temperatures_mc(self._files)
+
+    def mode(self) -> PowerMode | None:
+        """The power mode in force, or None where the system does not say; its caps bound the grid."""
+        return None if self._modes is None else nvpmodel.active_mode(self._files, self._modes)
 
     def trips(self) -> tuple[thermal.Trip, ...]:
         """The temperatures at which the kernel does something, of every zone."""
@@ -310,7 +321,9 @@ class Hardware:
     def _levels(self, axis: str) -> tuple[int, ...]:
         if axis in self._fixed:
             return (self._fixed[axis].level,)
-        return self._drivers[axis].levels(self._baseline.others if self._baseline else self._files.read_text)
+        levels = self._drivers[axis].levels(self._baseline.others if self._baseline else self._files.read_text)
+        mode = self.mode()
+        return levels if mode is None else nvpmodel.bound_levels(levels, getattr(mode, axis))
 
     def _ready_baseline(self) -> Baseline:
         if self._baseline_path is None:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board's power modes: which there are, which is in force, and changing it, which is the operator's act."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from ...profiles.board import ModeSet, PowerMode
+from ..errors import HardwareRefused, InputError, NotPermitted
+from ..hardware.files import Files
+from ..hardware.identity import described_boards, match_board, read_identity
+from ..hardware.nvpmodel import CONF, PROGRAM, Nvpmodel, active_mode, changed_masks, find_mode, read_modes
+
+_SCALES = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
+
+
+def running_modes(files: Files) -> ModeSet:
+    """The modes of the running system.
+
+    Raises:
+        InputError: no described board fits this machine, or it has no configuration of modes, or one not understood.
+    """
+    board = match_board(read_identity(files), described_boards())
+    modes = read_modes(files, board.cores)
+    if modes is None:
+        raise InputError(f"{CONF}: cannot be read, so that this system's power modes are not known")
+    return modes
+
+
+def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every mode as JSON, and as lines of text; the one in force is marked."""
+    files = Files(root)
+    modes = running_modes(files)
+    active = active_mode(files, modes)
+    shown = [{**asdict(mode), "active": mode is active, "default": mode.id == modes.default} for mode in modes.table]
+    return shown, [f"{'*' if mode is active else ' '} {_described(mode)}" for mode in modes.table]
+
+
+def switch_mode(root: str, wanted: str, *, dry_run: bool) -> tuple[dict[str, Any], list[str]]:
+    """Change the mode, or say what that would do.
+
+    Raises:
+        UsageError: there is no such mode.
+        NotPermitted: this is the operator's to do.
+        HardwareRefused: the mode is not in force afterwards; the text says whether a reboot would be needed.
+    """
+    files = Files(root)
+    modes = running_modes(files)
+    mode, active = find_mode(modes, wanted), active_mode(files, modes)
+    if dry_run:
+        masks = changed_masks(active, mode)
+        lines = [f"from {_described(active)}" if active else "from a mode that is not known", f"to   {_described(mode)}"]
+        lines += [f"changes {', '.join(masks)}: may need a reboot"] if masks else []
+        return {"requested": asdict(mode), "active": active and asdict(active), "changed_masks": list(masks)}, lines
+    if root == "/" and os.geteuid() != 0:
+        raise NotPermitted(f"power mode {mode.name}: only root may change it; --dry-run shows what it would do")
+    done = Nvpmodel(PROGRAM if root == "/" else f"{files.root}{PROGRAM}").switch(mode)
+    if done.needs_reboot:
+        raise HardwareRefused(f"power mode {mode.name} needs a reboot, which is yours to do; {done.active} stays in force")
+    if not done.done:
+        raise HardwareRefused(
+            f"power mode {mode.name} was not set, {done.active} is in force: {done.text or 'no reason given'}"
+        )
+    return {**asdict(done), "done": done.done}, [f"power mode {done.active} is in force"]
+
+
+def _described(mode: PowerMode) -> str:
+    return f"{mode.id:3} {mode.name:18} {', '.join(_limits(mode))}"
+
+
+def _limits(mode: PowerMode) -> Iterator[str]:
+    if mode.cores is not None:
+        yield f"{mode.cores} cores"
+    for axis, (title, scale) in _SCALES.items():
+        cap = getattr(mode, axis)
+        yield f"{title} uncapped" if cap is None else f"{title} up to {cap / scale:g} MHz"
