@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class FrequencyGrid:
     def __post_init__(self) -> None:
         for name in ("cpu_khz", "gpu_hz", "emc_hz"):
             axis = tuple(int(level) for level in getattr(self, name))
-            if not axis or axis[0] <= 0 or any(b <= a for a, b in zip(axis, axis[1:], strict=False)):
+            if not axis or axis[0] <= 0 or any(b <= a for a, b in pairwise(axis)):
                 raise GridError(f"grid axis {name}: expected positive frequencies in strictly rising order, got {axis!r}")
             object.__setattr__(self, name, axis)
 

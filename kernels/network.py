@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from .errors import ModelError
 
 Shape: TypeAlias = tuple[int, ...]
-ParamValue: TypeAlias = bool | int | float | str | None | tuple[int, ...]
+ParamValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
 DTYPE_BYTES: Mapping[str, int] = {
     "bool": 1,
