@@ -9,9 +9,11 @@ from typing import Protocol
 
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .config import Config
+from .drift import Watch
 from .errors import DaemonError, UsageError
 from .hardware.baseline import RestoreReport
 from .hardware.board import Applied
+from .hardware.domain import Reading
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
 
@@ -27,6 +29,10 @@ class Board(Protocol):
     def touched(self) -> bool: ...
 
     def grid(self) -> FrequencyGrid: ...
+
+    def read(self) -> dict[str, tuple[Reading, ...]]: ...
+
+    def throttled(self) -> tuple[str, ...]: ...
 
     def apply(self, configuration: FrequencyConfiguration, reason: str) -> Applied: ...
 
@@ -49,6 +55,7 @@ class Controller:
         self._board = board
         self._config = config
         self._monotonic = monotonic
+        self._watch = Watch(board, monotonic)
 
     def recover(self) -> RestoreReport:
         """Give back what an earlier process of this boot still held when it ended without doing so."""
@@ -118,9 +125,12 @@ class Controller:
             self._follow("the configuration changed")
 
     def tend(self) -> None:
-        """Try again what could not be given back; to be called now and then."""
-        if not len(self.leases) and self._board.touched:
-            self._give_back()
+        """Look after what is set, and try again what could not be given back; to be called twice a second."""
+        if not len(self.leases):
+            if self._board.touched:
+                self._give_back()
+        elif self.applied is not None:
+            self._look_after(self.applied)
 
     def _follow(self, reason: str) -> None:
         """Bring the board to what is left of the leases; trouble is kept for ``status``, for there is nobody to tell."""
@@ -132,6 +142,20 @@ class Controller:
         except (DaemonError, OSError) as error:
             self.troubles = (str(error),)
             log.error("%s: %s", reason, error)
+
+    def _look_after(self, applied: Applied) -> None:
+        try:
+            wish = combine([lease.need for lease in self.leases])
+            texts, again = self._watch.look(applied, wish, lambda: self._bounded(wish))
+            for text in set(texts).difference(self.troubles):
+                log.warning("%s", text)
+            if again:
+                self._set("; ".join(texts) or "what others allow has changed")
+                return
+        except DaemonError as error:
+            texts = (str(error),)
+        # What the board did not accept in the first place still stands.
+        self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _set(self, reason: str) -> Applied:
         wanted = self._bounded(combine([lease.need for lease in self.leases]))

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 STATE_DIR = Path("/var/lib/jetdvfs")
 BASELINE_NAME = "baseline.json"
 _WRITES_KEPT = 64
-_TEND_S = 2.0
+_TEND_S = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 

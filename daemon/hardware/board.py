@@ -40,7 +40,7 @@ _AXES = (
     _Axis("gpu_hz", "GPU clock", gpu.probe, gpu.observe),
     _Axis("cpu_khz", "CPU clock", cpu.probe, cpu.observe),
 )
-_TITLES = {axis.name: axis.title for axis in _AXES}
+TITLES = {axis.name: axis.title for axis in _AXES}
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Hardware:
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
-        notes = [f"{_TITLES[name]} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
+        notes = [f"{TITLES[name]} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
         notes += [note for driver in self._drivers.values() for note in driver.notes]
         notes += self._firmware_notes()
         notes += [self._modes_note] if self._modes_note else []
@@ -297,7 +297,7 @@ class Hardware:
             if top < described:
                 known = [f for f, grid in self.description.firmware.items() if getattr(grid, name)[-1] == top]
                 which = f" as with firmware {known[0]!r}" if known else ""
-                notes.append(f"{_TITLES[name]} ends at {top}{which}; this board is described up to {described}")
+                notes.append(f"{TITLES[name]} ends at {top}{which}; this board is described up to {described}")
         return notes
 
     def _find(self, axis: _Axis) -> None:
@@ -404,12 +404,12 @@ class Hardware:
             accepted[axis] = reading.accepted or 0
             effective[axis] = _effective(reading)
             if reading.accepted != level:
-                notes.append(f"{_TITLES[axis]}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
+                notes.append(f"{TITLES[axis]}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
             elif not _obeyed(reading, level):
                 why = "; ".join(self.throttled()) or "throttled, or stuck"
-                notes.append(f"{_TITLES[axis]}: set to {level}, measured {reading.effective}: {why}")
+                notes.append(f"{TITLES[axis]}: set to {level}, measured {reading.effective}: {why}")
             elif reading.effective is None:
-                notes.append(f"{_TITLES[axis]}: accepted; the board has no measurement of it")
+                notes.append(f"{TITLES[axis]}: accepted; the board has no measurement of it")
         verified = all(_obeyed(reading, getattr(requested, axis)) for axis, readings in seen.items() for reading in readings)
         elapsed_ms = 1000 * (self._clock.monotonic() - started)
         return Applied(
@@ -432,4 +432,9 @@ def _obeyed(reading: Reading, level: int) -> bool:
     """Whether a clock was accepted and runs; a power-gated one (0) runs as accepted when it wakes."""
     if reading.accepted != level:
         return False
-    return not reading.effective or abs(reading.effective - level) <= _TOLERANCE * level
+    return agrees(reading.effective, level)
+
+
+def agrees(measured: int | None, level: int) -> bool:
+    """Whether a measurement is that of a clock set to ``level``, as far as it can be told."""
+    return not measured or abs(measured - level) <= _TOLERANCE * level

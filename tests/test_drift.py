@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks that somebody else changes while a lease is held: noticed, named, yielded to, set again."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from board_daemon import CPU as CPU_FILES
+from board_daemon import GPU as GPU_FILES
+from board_daemon import Daemon, served_board
+from hardware_kernel import CAP, CPU, EMC, GPU, FakeClock, Kernel
+
+from jetdvfs.daemon.config import Config
+from jetdvfs.daemon.controller import Controller
+from jetdvfs.daemon.drift import CALM_S, FIRST_WAIT_S, LONGEST_WAIT_S, Backoff
+from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.nvpmodel import CONF, STATUS
+from jetdvfs.daemon.leases import Holder, Lease, Need
+from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.twin import fuse
+
+HELD = FrequencyConfiguration(1190400, 675750000, 1331200000)
+MODES = """
+< PARAM TYPE=CLOCK NAME=GPU >
+MAX_FREQ /sys/devices/17000000.gv11b/devfreq/17000000.gv11b/max_freq
+< POWER_MODEL ID=0 NAME=MAXN >
+GPU MAX_FREQ -1
+< POWER_MODEL ID=1 NAME=MODE_10W >
+GPU MAX_FREQ 520000000
+"""
+
+
+class Held:
+    """A board in memory with one lease; ``tick`` lets half a second pass and the controller look."""
+
+    def __init__(self, kernel: Kernel, folder: Path) -> None:
+        self.kernel, self.clock = kernel, FakeClock()
+        self.hardware = Hardware.probe(kernel, self.clock, baseline=folder / "baseline.json")
+        self.controller = Controller(self.hardware, Config(), self.clock.monotonic)
+        self.lease: Lease = self.controller.hold(Holder("somebody", 1, 0, "app"), Need(HELD), "test")[0]
+        kernel.written.clear()
+
+    def tick(self, seconds: float = 0.5) -> tuple[str, ...]:
+        for _ in range(round(seconds / 0.5)):
+            self.clock.sleep(0.5)
+            self.controller.tend()
+        return self.controller.troubles
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    return Held(Kernel(), tmp_path)
+
+
+def test_a_board_that_stays_as_set_is_left_alone(held: Held) -> None:
+    assert held.tick(30) == ()
+    assert held.kernel.written == []
+
+
+def test_a_clock_that_was_set_otherwise_is_named_then_set_again(held: Held) -> None:
+    held.kernel.take(f"{CPU}/scaling_setspeed", "2265600")
+    first, second = held.tick()
+    assert first == "CPU clock: set to 2265600 by somebody else; 1190400 was held"
+    assert second == "what somebody else set is left to them for 2 s more"
+    assert held.kernel.written == []
+    assert held.tick(FIRST_WAIT_S) == ()
+    assert held.hardware.current() == HELD
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (f"{CPU}/scaling_governor", "schedutil", "CPU clock: taken over (schedutil); 1190400 was held"),
+        (f"{GPU}/governor", "nvhost_podgov", "GPU clock: taken over (nvhost_podgov); 675750000 was held"),
+        (f"{EMC}/mrq_rate_locked", "0", "memory clock: taken over (unlocked); 1331200000 was held"),
+        (f"{EMC}/rate", "800000000", "memory clock: set to 800000000 by somebody else; 1331200000 was held"),
+    ],
+)
+def test_every_clock_is_watched(held: Held, path: str, value: str, text: str) -> None:
+    held.kernel.take(path, value)
+    assert text in held.tick()
+    assert held.tick(FIRST_WAIT_S) == ()
+    assert held.hardware.current() == HELD
+
+
+def test_who_insists_is_left_alone_for_longer_and_longer(held: Held) -> None:
+    taken_back, waits = held.clock.now, []
+    for _ in range(5):
+        held.kernel.take(f"{GPU}/governor", "nvhost_podgov")
+        while held.kernel.store[f"{GPU}/governor"] != "userspace":
+            held.tick()
+        waits.append(held.clock.now - taken_back)
+        taken_back = held.clock.now
+    assert [round(wait) for wait in waits] == [2, 4, 8, 16, 32]
+
+
+def test_waiting_ends_at_five_minutes_and_begins_anew_after_a_calm_minute() -> None:
+    clock = FakeClock()
+    backoff = Backoff(clock.monotonic)
+
+    def waited() -> float:
+        started = clock.now
+        while not backoff.due():
+            clock.sleep(1)
+        return clock.now - started
+
+    assert max(waited() for _ in range(12)) == LONGEST_WAIT_S
+    backoff.settle()
+    clock.sleep(CALM_S)
+    assert waited() == FIRST_WAIT_S
+
+
+def test_what_others_set_is_theirs_when_the_lease_ends_before_it_was_set_again(held: Held) -> None:
+    held.kernel.take(f"{CPU}/scaling_governor", "performance")
+    held.tick()
+    held.controller.release(held.lease)
+    assert held.kernel.store[f"{CPU}/scaling_governor"] == "performance"
+    assert held.kernel.store[f"{GPU}/governor"] == "nvhost_podgov"
+
+
+def test_limits_that_are_lowered_are_obeyed_at_once_and_left_when_they_are_raised(held: Held) -> None:
+    held.kernel.take(f"{GPU}/max_freq", "318750000")
+    held.tick()
+    assert held.hardware.current().gpu_hz == 318750000
+    assert held.tick() == ("GPU clock: 675750000 is needed, the limits in force allow 318750000",)
+    held.kernel.written.clear()
+    held.tick(20)
+    assert held.kernel.written == []
+    held.kernel.take(f"{GPU}/max_freq", "1377000000")
+    assert held.tick(1) == ()
+    assert held.hardware.current() == HELD
+
+
+def test_a_power_mode_below_what_is_held_is_obeyed(tmp_path: Path) -> None:
+    kernel = Kernel()
+    kernel.store |= {CONF: MODES, STATUS: "pmode:0000"}
+    held = Held(kernel, tmp_path)
+    kernel.store[STATUS] = "pmode:0001"
+    kernel.take(f"{GPU}/max_freq", "520000000")
+    held.tick(1)
+    assert held.hardware.current().gpu_hz == 420750000
+    kernel.take(f"{GPU}/max_freq", "1377000000")
+    assert held.tick() == ("GPU clock: 675750000 is needed, the limits in force allow 420750000",)
+
+
+def test_a_clock_that_is_only_slow_is_named_and_nothing_is_written(held: Held) -> None:
+    held.kernel.measure[f"{CPU}/cpuinfo_cur_freq"] = "597600"
+    assert held.tick(60) == ("CPU clock: set to 1190400, measured 597600: throttled, or stuck",)
+    assert held.kernel.written == []
+    del held.kernel.measure[f"{CPU}/cpuinfo_cur_freq"]
+    assert held.tick() == ()
+
+
+def test_a_board_that_cannot_be_read_is_named_until_it_can(held: Held) -> None:
+    limit = held.kernel.store.pop(f"{GPU}/max_freq")
+    held.kernel.measure[f"{GPU}/cur_freq"] = "318750000"
+    assert any("max_freq: reading it failed" in text for text in held.tick())
+    held.kernel.store[f"{GPU}/max_freq"] = limit
+    del held.kernel.measure[f"{GPU}/cur_freq"]
+    assert held.tick() == ()
+
+
+def test_a_cap_that_bites_is_told_from_the_start(tmp_path: Path) -> None:
+    kernel = Kernel()
+    held = Held(kernel, tmp_path)
+    kernel.store[CAP] = "800000000"
+    kernel.take(f"{EMC}/rate", "1331200000")
+    held.tick(1)
+    assert held.hardware.current().emc_hz == 800000000
+    assert held.controller.troubles == ("memory clock: 1331200000 is needed, the limits in force allow 800000000",)
+
+
+# The real daemon
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with served_board(folder / "root", "fuse") as board:
+            daemon = Daemon(board, folder)
+            daemon.board = board  # type: ignore[attr-defined]
+            yield daemon
+            assert daemon.stop() == 0, daemon.log.read_text()
+
+
+def test_within_a_second_status_names_what_somebody_else_changed(daemon: Daemon) -> None:
+    board = daemon.board  # type: ignore[attr-defined]
+    with daemon.client() as client:
+        client.hold(configuration=HELD)
+        assert not [text for text in client.status()["degraded"] if "was held" in text]
+        board.write(f"{GPU_FILES}/governor", "nvhost_podgov")
+        board.write(f"{CPU_FILES}/scaling_governor", "performance")
+        time.sleep(0.95)
+        degraded = client.status()["degraded"]
+        assert "GPU clock: taken over (nvhost_podgov); 675750000 was held" in degraded
+        assert "CPU clock: taken over (performance); 1190400 was held" in degraded
+        deadline = time.monotonic() + 5
+        while board.clocks != HELD and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert board.clocks == HELD
