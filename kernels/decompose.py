@@ -72,17 +72,24 @@ def decompose(
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
     meter = Meter(budget)
-    with _collector_paused():
+    with _guarded():
         return _Model(Archive(source, budget), meter).run(inputs, name or "network", method)
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Without the cyclic collector, which finds nothing in the many small objects of a model and doubles the time."""
+def _guarded() -> Iterator[None]:
+    """Turns the interpreter's own limits into errors of the budget.
+
+    The cyclic collector pauses meanwhile: it finds nothing in the many small objects of a model, and doubles the time.
+    """
     paused = gc.isenabled()
     gc.disable()
     try:
         yield
+    except RecursionError as error:
+        raise BudgetExceeded("the model's code is nested too deeply to be followed") from error
+    except MemoryError as error:
+        raise BudgetExceeded("the model needs more memory than the reader has") from error
     finally:
         if paused:
             gc.enable()
@@ -147,10 +154,6 @@ class _Model:
             interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:
             boundary = f"decomposed up to {interpreter.failed_at}: {error}"
-        except RecursionError as error:
-            raise BudgetExceeded("the model's code is nested too deeply to be followed") from error
-        except MemoryError as error:
-            raise BudgetExceeded("the model needs more memory than the reader has") from error
         except ModelError as error:
             raise type(error)(self._located(error, interpreter.failed_at, recorder.scope)) from error
         return Network(name, tuple(inputs), tuple(recorder.calls), boundary)

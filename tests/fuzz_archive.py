@@ -236,6 +236,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--corpus", type=Path, default=Path("fuzz-failures"))
     arguments = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
     source, pool = random.Random(arguments.seed), seeds()
     outcomes: Counter[str] = Counter()
     failures, slowest = 0, 0.0

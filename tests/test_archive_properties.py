@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import random
 import struct
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,3 +61,8 @@ def test_mutations_of_real_files(seed):
 
 
 SEEDS = fuzz_archive.seeds()
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "corpus").iterdir()), ids=lambda path: path.name)
+def test_inputs_that_once_broke_the_reader(path):
+    fuzz_archive.attempt(path.read_bytes())

@@ -14,6 +14,7 @@ from . import prim as prim
 from . import recurrent as recurrent
 from . import reduction as reduction
 from . import scalars as scalars
+from . import special as special
 from . import views as views
 from .registry import known_operators, operator, rule_of
 

@@ -209,7 +209,7 @@ def _upsampling(mode: str, rank: int, aligned: bool) -> None:
             raise ShapeError(f"{kind} of an input of shape {show(input.shape)}")
         if output_size is None:
             factors = arguments[1 if aligned else 0]
-            sizes = tuple(int(size * factor) for size, factor in zip(spatial, factors, strict=True))
+            sizes = tuple(int(size * float(factor)) for size, factor in zip(spatial, factors, strict=True))
         else:
             sizes = integers(output_size, rank)
         shape = (*input.shape[:2], *sizes)

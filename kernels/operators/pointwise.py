@@ -114,6 +114,8 @@ def binary(
     """A pointwise operator of two operands, each a tensor or a number."""
     if not isinstance(first, Tensor) and not isinstance(second, Tensor):
         return checked(compute(_plain(first), _plain(second)))
+    if not all(isinstance(x, (Tensor, int, float)) for x in (first, second)):
+        raise TypeError(f"{kind} of a tensor and something that is no number")
     if not any(isinstance(x, Tensor) and not is_host(x) for x in (first, second)):
         return host_map(run, kind, compute, (first, second))
     tensors = [x for x in (first, second) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]

@@ -64,6 +64,8 @@ def number_of(value: Any) -> Number:
         DataDependent: the tensor's number is not known.
     """
     if isinstance(value, Tensor):
+        if value.value is None and value.rank == 0 and value.load is not None:
+            value.value = value.load()[0]
         known = value.value[0] if isinstance(value.value, tuple) and len(value.value) == 1 else value.value
         if known is None or isinstance(known, tuple):
             raise DataDependent("a number is taken out of a tensor")

@@ -30,10 +30,10 @@ def _run(
 ) -> tuple[Tensor, ...]:
     if not isinstance(params, (list, tuple)):
         raise UnsupportedOperator(f"{kind} of packed sequences has no shape rule")
-    if input.rank not in (2, 3) or not params or input.shape[-1] != params[0].shape[1]:
-        raise ShapeError(
-            f"{kind} with weight {show(params[0].shape) if params else 'none'} on an input of shape {show(input.shape)}"
-        )
+    if not isinstance(num_layers, int) or not 1 <= num_layers <= len(params) or not all(isinstance(w, Tensor) for w in params):
+        raise ShapeError(f"{kind} of {num_layers!r:.20} layers with {len(params)} weights")
+    if input.rank not in (2, 3) or not states or input.shape[-1] != params[0].shape[-1]:
+        raise ShapeError(f"{kind} on an input of shape {show(input.shape)}, whose last size does not fit its first weight")
     width = states[0].shape[-1]  # of the output: the projection's where there is one
     hidden = states[-1].shape[-1]
     directions = 2 if bidirectional else 1

@@ -2,7 +2,8 @@
 """The table of operators the reader knows. Adding one is writing one function under :func:`operator`.
 
 A rule takes the :class:`~jetdvfs.kernels.recorder.Recorder` and the operator's arguments under the names and with the defaults
-of ATen's schema; it returns what the operator returns and writes down what it launches.
+of ATen's schema; it returns what the operator returns and writes down what it launches. Its annotations are enforced: a rule
+that says ``int`` never sees a list, with which the same arithmetic would fill the memory.
 """
 
 from __future__ import annotations
@@ -10,23 +11,73 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..values import Device, Tensor
+
 Rule = Callable[..., Any]
 AnyRule = TypeVar("AnyRule", bound=Rule)
+Check = Callable[[Any], bool]
 
 _RULES: dict[str, Rule] = {}
+
+
+def _list_of(kind: type) -> Check:
+    return lambda value: isinstance(value, (list, tuple)) and all(isinstance(item, kind) for item in value)
+
+
+#: What is enforced, by annotation; others (``Any``, unions of tensors and numbers) are the rule's own business.
+_CHECKS: dict[str, Check] = {
+    "int": lambda value: isinstance(value, int),
+    "int | None": lambda value: value is None or isinstance(value, int),
+    "bool": lambda value: isinstance(value, int),
+    "float": lambda value: isinstance(value, (int, float)),
+    "float | None": lambda value: value is None or isinstance(value, (int, float)),
+    "str": lambda value: isinstance(value, str),
+    "str | None": lambda value: value is None or isinstance(value, str),
+    "Tensor": lambda value: isinstance(value, Tensor),
+    "Tensor | None": lambda value: value is None or isinstance(value, Tensor),
+    "Device": lambda value: isinstance(value, Device),
+    "list[Any]": lambda value: isinstance(value, list),
+    "dict[Any, Any]": lambda value: isinstance(value, dict),
+    "Sequence[Any]": lambda value: isinstance(value, (list, tuple)),
+    "Sequence[int]": _list_of(int),
+    "Sequence[str]": _list_of(str),
+    "Sequence[Tensor]": _list_of(Tensor),
+}
 
 
 def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
     """Register a rule; names without a namespace are ATen's (``relu_``), others are written out (``prim::device``)."""
 
     def register(rule: AnyRule) -> AnyRule:
+        checked = _checked(rule)
         for name in names:
             if name in _RULES:
                 raise ValueError(f"operator {name} has two rules")
-            _RULES[name] = rule
+            _RULES[name] = checked
         return rule
 
     return register
+
+
+def _checked(rule: Rule) -> Rule:
+    """The rule behind a check of its arguments' types."""
+    code = rule.__code__
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    by_name = {name: _CHECKS[kind] for name in names if (kind := rule.__annotations__.get(name)) in _CHECKS}
+    in_order = [by_name.get(name) for name in names[: code.co_argcount - 1]]
+    if not by_name:
+        return rule
+
+    def run(recorder: Any, *args: Any, **kwargs: Any) -> Any:
+        for value, check in zip(args, in_order, strict=False):
+            if check is not None and not check(value):
+                raise TypeError("an argument is of another type than the operator takes")
+        for name, value in kwargs.items():
+            if name in by_name and not by_name[name](value):
+                raise TypeError(f"argument {name} is of another type than the operator takes")
+        return rule(recorder, *args, **kwargs)
+
+    return run
 
 
 def rule_of(name: str) -> Rule | None:
