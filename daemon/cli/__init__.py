@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from ... import __version__
 from ...kernels.errors import KernelsError
 from ...profiles.errors import ProfilesError
-from ..errors import DaemonError
+from ..errors import DaemonError, InputError
 
 VERBS: dict[str, str] = {
     "decompose": "list the kernel invocations of a model",
@@ -74,12 +74,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.command = command
     assert module is not None
     try:
-        return int(module.run(args))
+        code = int(module.run(args))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except (KernelsError, ProfilesError, DaemonError) as error:
         print(f"jetdvfs {verb}: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 0
+    except OSError as error:
+        print(f"jetdvfs {verb}: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
+        _give_up_output()
+        return InputError.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _give_up_output() -> None:
+    """Drop what is still to be printed: nobody takes it, and the interpreter would say so once more when it ends."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,6 +104,8 @@ def parse_configuration(text: str, grid: FrequencyGrid) -> FrequencyConfiguratio
     words = text.split(",")
     try:
         cpu, gpu, emc = (float(word) for word in words)
+        if not all(map(math.isfinite, (cpu, gpu, emc))):
+            raise ValueError("not finite")
     except ValueError as error:
         raise UsageError(f"configuration {text!r}: expected CPU,GPU,EMC, for instance 2265.6,1377,2133") from error
     clocks = (
@@ -117,8 +121,9 @@ def parse_configuration(text: str, grid: FrequencyGrid) -> FrequencyConfiguratio
 
 def _network_from_json(path: Path) -> Network:
     try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise InputError(f"{path}: larger than {_MAX_JSON_BYTES >> 20} MiB")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_JSON_BYTES:
+            raise InputError(f"{path}: expected a regular file of at most {_MAX_JSON_BYTES >> 20} MiB")
         return Network.from_json(json.loads(path.read_bytes()))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error

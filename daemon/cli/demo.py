@@ -10,6 +10,7 @@ baseline.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from itertools import groupby
@@ -22,6 +23,7 @@ from ...profiles.board import load_board
 from ...profiles.bundle import load_bundle
 from ...profiles.reference import reference_network
 from ...profiles.twin.bench import Application
+from ..errors import UsageError
 from ..hardware.files import Files
 from ..planner import plan
 from .demo_scene import CONFIDENCE, Run, Scene, ask_text
@@ -57,6 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     say = (lambda *_: None) if args.json else print
+    for option, value in (("--latency-ms", args.latency_ms), ("--fps", args.fps)):
+        if not 0 < value < math.inf:
+            raise UsageError(f"{option} {value:g}: expected a positive number")
+    args.out.mkdir(parents=True, exist_ok=True)
     bundle = load_bundle(args.profile)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
@@ -165,7 +171,6 @@ def _clock_files(root: Path, board: str) -> dict[str, str]:
 def _pictures(surfaces: Mapping[str, Surface], args: argparse.Namespace) -> list[Path]:
     from .pictures import draw_plan
 
-    args.out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, predicted in surfaces.items():
         for target, fps, label in ((f"latency_ms={args.latency_ms:g}", None, "latency"), ("min-energy", args.fps, "energy")):
