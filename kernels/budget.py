@@ -18,6 +18,7 @@ class Budget:
         entries: files in the archive.
         directory_bytes: size of the archive's table of contents.
         entry_bytes: decompressed size of any one entry that is read (weights are not read).
+        graph_bytes: size of an exported graph, which takes many times as much in memory.
         total_bytes: decompressed size of all entries read.
         source_bytes: size of one function's source text.
         ast_depth: nesting of expressions and statements in one function.
@@ -39,6 +40,7 @@ class Budget:
     entries: int = 100_000
     directory_bytes: int = 16 << 20
     entry_bytes: int = 16 << 20
+    graph_bytes: int = 8 << 20
     total_bytes: int = 64 << 20
     source_bytes: int = 4 << 20
     ast_depth: int = 100

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a TorchScript file and the shapes of its inputs to the kernel invocations of one forward pass."""
+"""From a TorchScript or ``torch.export`` file and the shapes of its inputs to the kernel invocations of one forward pass."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .archive import Archive
 from .arguments import arguments
 from .budget import Budget, Meter
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
+from .exported import GRAPH_ENTRY, ExportedProgram
 from .interpreter import Interpreter
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .recorder import DataDependent, Recorder
@@ -47,15 +48,16 @@ def decompose(
     method: str = "forward",
     budget: Budget = Budget(),  # noqa: B008  (immutable)
 ) -> Network:
-    """List what one call of a TorchScript model's method dispatches to the device, and what it costs the host.
+    """List what one call of a model's method dispatches to the device, and what it costs the host.
 
     Nothing in the file is executed: its structure is read with bounds, its code is interpreted on shapes and element types.
 
     Args:
-        source: path of the file, or the open file (seekable; it stays open).
+        source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save`` or ``torch.export.save``
+            writes.
         inputs: shape and element type of each tensor the method takes, in order.
         name: a label; the file's stem if not given.
-        method: which method to follow.
+        method: which method of a TorchScript model to follow.
         budget: bounds on what reading may cost.
 
     Raises:
@@ -75,7 +77,24 @@ def decompose(
             raise type(error)(f"{path}: {error}") from error
     meter = Meter(budget)
     with _guarded():
-        return _Model(Archive(source, budget), meter).run(inputs, name or "network", method)
+        archive = Archive(source, budget)
+        if GRAPH_ENTRY in archive:
+            return _replay(archive, meter, inputs, name or "network")
+        return _Model(archive, meter).run(inputs, name or "network", method)
+
+
+def _replay(archive: Archive, meter: Meter, inputs: Sequence[TensorSpec], name: str) -> Network:
+    """A ``torch.export`` archive."""
+    recorder = Recorder(meter)
+    program = ExportedProgram(archive, meter.budget)
+    boundary = ""
+    try:
+        program.run(recorder, [_input(recorder, spec) for spec in inputs])
+    except DataDependent as error:
+        boundary = f"decomposed up to {program.position}: {error}"
+    except ModelError as error:
+        raise type(error)(_located(error, program.position, recorder.scope)) from error
+    return Network(name, tuple(inputs), tuple(recorder.calls), boundary)
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -156,23 +175,25 @@ class _Model:
         interpreter = Interpreter(SourceTree(self._archive, self._meter), self._constants, recorder)
         boundary = ""
         try:
-            tensors = [self._input(recorder, spec) for spec in inputs]
+            tensors = [_input(recorder, spec) for spec in inputs]
             given = arguments(method, interpreter.signature(self._root, method), tensors)
             interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:
             boundary = f"decomposed up to {interpreter.failed_at}: {error}"
         except ModelError as error:
-            raise type(error)(self._located(error, interpreter.failed_at, recorder.scope)) from error
+            raise type(error)(_located(error, interpreter.failed_at, recorder.scope)) from error
         return Network(name, tuple(inputs), tuple(recorder.calls), boundary)
 
-    def _input(self, recorder: Recorder, spec: TensorSpec) -> Tensor:
-        if spec.dtype not in DTYPE_BYTES:
-            raise ShapeError(f"input of element type {spec.dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
-        return recorder.tensor(spec.shape, spec.dtype)
 
-    @staticmethod
-    def _located(error: ModelError, where: str, scope: str) -> str:
-        text = " ".join(str(error).split())[:600]
-        if not where:
-            return text
-        return f"{text} (at {where}{f', in {scope}' if scope else ''})"
+def _input(recorder: Recorder, spec: TensorSpec) -> Tensor:
+    if spec.dtype not in DTYPE_BYTES:
+        raise ShapeError(f"input of element type {spec.dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
+    return recorder.tensor(spec.shape, spec.dtype)
+
+
+def _located(error: ModelError, where: str, scope: str) -> str:
+    """An error's text on one line, with where in the model it came up."""
+    text = " ".join(str(error).split())[:600]
+    if not where:
+        return text
+    return f"{text} (at {where}{f', in {scope}' if scope else ''})"

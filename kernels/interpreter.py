@@ -194,19 +194,29 @@ class Interpreter:
             raise ModelError(f"archive has no constant {name!r:.40}")
         value = self._constants[int(digits)]
         if isinstance(value, Tensor) and value.rank == 0 and value.value is None and value.load is not None:
-            value.value = value.load()[0]
+            value.value = value.load()[0]  # constants without dimensions are numbers of the trace
         return value
 
     def operate(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Apply an operator's rule."""
-        rule = rule_of(name)
-        if rule is None:
-            raise UnsupportedOperator(f"operator {_spelled(name)} has no shape rule")
-        self.recorder.meter.step()
-        try:
-            return rule(self.recorder, *args, **kwargs)
-        except _RULE_ERRORS as error:
-            raise _ill_typed(name, args, error) from error
+        return apply_rule(self.recorder, name, args, kwargs)
+
+
+def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What an operator makes of its arguments.
+
+    Raises:
+        UnsupportedOperator: it has no shape rule.
+        ShapeError: it does not take these arguments.
+    """
+    rule = rule_of(name)
+    if rule is None:
+        raise UnsupportedOperator(f"operator {_spelled(name)} has no shape rule")
+    recorder.meter.step()
+    try:
+        return rule(recorder, *args, **kwargs)
+    except _RULE_ERRORS as error:
+        raise _ill_typed(name, args, error) from error
 
 
 def truth(value: Any) -> bool:

@@ -7,7 +7,8 @@ Three ways to run it, over the same ``attempt``::
     python tests/fuzz_archive.py --atheris [libFuzzer options]  # coverage-guided, where atheris is installed
     from tests.fuzz_archive import attempt                   # one input, for a test
 
-The first byte of an input says which layer the rest of it replaces: the file, the module pickle, the constants or the code.
+The first byte of an input says which layer the rest of it replaces: the file, the module pickle,
+the constants, the code, or the graph of an exported program.
 An input that breaks the reader is written to ``--corpus``.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import json
 import random
 import resource
 import sys
@@ -70,6 +72,35 @@ TOKENS = [
 ]
 
 
+NAMED = {"as_tensor": {"name": "x"}}
+CALLS = (("conv2d", [NAMED, {"as_tensor": {"name": "w"}}, {"as_none": True}, {"as_ints": [1, 1]}]), ("relu_", [NAMED]))
+CALLS += (
+    ("add", [NAMED, {"as_float": 2.0}]),
+    ("view", [NAMED, {"as_sym_ints": [{"as_int": -1}]}]),
+    ("chunk", [NAMED, {"as_int": 3}]),
+)
+GRAPH = {
+    "graph_module": {
+        "signature": {"input_specs": [{"parameter": {"arg": {"name": "w"}}}, {"user_input": {"arg": NAMED}}]},
+        "graph": {
+            "tensor_values": {
+                name: {"dtype": 7, "sizes": [{"as_int": size} for size in sizes], "strides": [{"as_int": 1}] * len(sizes)}
+                for name, sizes in (("x", (1, 3, 64, 64)), ("w", (8, 3, 3, 3)))
+            },
+            "nodes": [
+                {
+                    "target": f"torch.ops.aten.{name}.default",
+                    "inputs": [{"name": "", "arg": argument, "kind": 1} for argument in arguments],
+                    "outputs": [{"as_tensor": {"name": name}}],
+                    "metadata": {},
+                }
+                for name, arguments in CALLS
+            ],
+        },
+    }
+}
+
+
 def archive_around(layer: int, data: bytes) -> bytes:
     """A whole file in which one layer is the given bytes."""
     if layer == 1:
@@ -78,6 +109,8 @@ def archive_around(layer: int, data: bytes) -> bytes:
         return handmade.archive(CODE, constants=data)
     if layer == 3:
         return handmade.zipped({"m/data.pkl": handmade.PLAIN_MODULE, "m/code/__torch__.py": data})
+    if layer == 4:
+        return handmade.zipped({"m/archive_format": b"pt2", "m/models/model.json": data})
     return data
 
 
@@ -88,7 +121,7 @@ def attempt(data: bytes) -> str:
         Exception: whatever the reader raises beyond its own errors.
         AssertionError: it took too long or too much memory.
     """
-    layer, content = (data[0] % 4, data[1:]) if data else (0, b"")
+    layer, content = (data[0] % 5, data[1:]) if data else (0, b"")
     began, before = time.monotonic(), resident_mb()
     try:
         decompose(io.BytesIO(archive_around(layer, content)), INPUTS, budget=BUDGET)
@@ -113,6 +146,7 @@ def seeds() -> list[bytes]:
     whole = handmade.archive(CODE, data=handmade.module({"w": handmade.tensor("0", 2, 3)}))
     made = [b"\x00" + whole, b"\x01" + handmade.PLAIN_MODULE, b"\x02" + handmade.EMPTY_CONSTANTS, b"\x03" + CODE.encode()]
     made.append(b"\x01" + handmade.module({"a": handmade.tensor("0", 8, 3, 3, 3), "b": b"]", "c": b"}"}))
+    made.append(b"\x04" + json.dumps(GRAPH).encode())
     for name in ("squeezenet1_0", "shufflenet_v2_x1_0"):
         path = REFERENCE / f"{name}.pt"
         with zipfile.ZipFile(path) as file:

@@ -30,7 +30,7 @@ STATEMENTS = st.lists(st.sampled_from([token.decode("latin-1") for token in fuzz
 
 
 @FEW
-@given(st.integers(0, 3), st.binary(max_size=400))
+@given(st.integers(0, 4), st.binary(max_size=400))
 def test_arbitrary_bytes_in_any_layer(layer, data):
     fuzz_archive.attempt(bytes([layer]) + data)
 

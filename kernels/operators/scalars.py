@@ -20,7 +20,7 @@ def length(run: Recorder, self: Any) -> int:
     return len(self)
 
 
-@operator("size")
+@operator("size", "sym_size")
 def size(run: Recorder, self: Tensor, dim: int | None = None) -> Any:
     return list(self.shape) if dim is None else self.shape[dim_of(self.rank, dim)]
 
@@ -30,12 +30,12 @@ def dim(run: Recorder, self: Tensor) -> int:
     return self.rank
 
 
-@operator("numel", "prim::numel")
+@operator("numel", "prim::numel", "sym_numel")
 def numel(run: Recorder, self: Tensor) -> int:
     return self.numel
 
 
-@operator("stride")
+@operator("stride", "sym_stride")
 def stride(run: Recorder, self: Tensor, dim: int | None = None) -> Any:
     return list(self.strides) if dim is None else self.strides[dim_of(self.rank, dim)]
 

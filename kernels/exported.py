@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``torch.export`` archives (``.pt2``): a graph of ATen calls in JSON, replayed through the same operator rules.
+
+The graph names every tensor and says which weights and inputs it starts from (torch/_export/serde/schema.py). Sizes in it are
+those of the example the network was exported with; symbolic ones take the given input's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .archive import Archive
+from .budget import Budget
+from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from .interpreter import apply_rule
+from .operators.layout import show
+from .recorder import Recorder
+from .values import ACCELERATOR, SCALAR_CODES, Tensor
+
+GRAPH_ENTRY = "models/model.json"
+#: The schema numbers element types in its own way (``ScalarType``).
+_TYPES = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    10: "complex64",
+    11: "complex128",
+    12: "bool",
+    13: "bfloat16",
+}
+_REPEATED_CALL = re.compile(r"@\d+")
+#: Python's own functions on symbolic sizes, by the operators that do the same.
+_PLAIN = {"mul": "mul", "add": "add", "sub": "sub", "floordiv": "floordiv", "truediv": "div", "neg": "neg", "mod": "remainder"}
+_PLAIN |= {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "getitem": "__getitem__", "pow": "pow"}
+_SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
+
+
+class ExportedProgram:
+    """A ``.pt2`` archive opened for one decomposition.
+
+    Raises:
+        ModelError: its graph is not laid out as ``torch.export.save`` writes it.
+        BudgetExceeded: its graph is larger than is read.
+    """
+
+    def __init__(self, archive: Archive, budget: Budget) -> None:
+        size = archive.size(GRAPH_ENTRY)
+        if size > budget.graph_bytes:
+            raise BudgetExceeded(f"archive entry {GRAPH_ENTRY!r} has {size} bytes; at most {budget.graph_bytes} are read")
+        self.position = ""
+        try:
+            module = json.loads(archive.read(GRAPH_ENTRY))["graph_module"]
+            self._graph: Mapping[str, Any] = module["graph"]
+            self._specs: Sequence[Mapping[str, Any]] = module["signature"]["input_specs"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{GRAPH_ENTRY} is not laid out as torch.export writes it ({error!r:.120})") from error
+
+    def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
+        """Replay the graph on the given inputs.
+
+        Raises:
+            ShapeError: it was exported for other inputs.
+            UnsupportedOperator: it calls an operator without a shape rule.
+        """
+        try:
+            names = self._start(recorder, tensors)
+            for node in self._graph["nodes"]:
+                self._call(recorder, node, names)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
+            raise ModelError(f"{GRAPH_ENTRY} is not laid out as torch.export writes it ({error!r:.120})") from error
+
+    def _start(self, recorder: Recorder, tensors: Sequence[Tensor]) -> dict[str, Any]:
+        names: dict[str, Any] = {}
+        given = iter(tensors)
+        wanted = []
+        for spec in self._specs:
+            if "user_input" not in spec:
+                name = next(iter(spec.values()))["arg"]["name"]
+                names[name] = self._tensor(recorder, name, parameter=True)
+            elif "as_tensor" in spec["user_input"]["arg"]:
+                name = spec["user_input"]["arg"]["as_tensor"]["name"]
+                wanted.append(name)
+                names[name] = next(given, None)
+        described = ", ".join(f"{name} {self._described(name)}"[:120] for name in wanted)
+        if len(tensors) != len(wanted):
+            raise ShapeError(f"the network was exported for the inputs ({described}); {len(tensors)} were given")
+        for name in wanted:
+            meta, tensor = self._graph["tensor_values"][name], names[name]
+            sizes = [size.get("as_int", own) for size, own in zip(meta["sizes"], tensor.shape, strict=False)]
+            if len(meta["sizes"]) != tensor.rank or tuple(sizes) != tensor.shape or _TYPES.get(meta["dtype"]) != tensor.dtype:
+                raise ShapeError(
+                    f"the network was exported for the inputs ({described}), not {show(tensor.shape)}:{tensor.dtype}"
+                )
+        return names
+
+    def _described(self, name: str) -> str:
+        meta = self._graph["tensor_values"][name]
+        sizes = "x".join(str(size.get("as_int", "?")) for size in meta["sizes"])
+        return f"{sizes}:{_TYPES.get(meta['dtype'], '?')}"
+
+    def _tensor(self, recorder: Recorder, name: str, *, parameter: bool) -> Tensor:
+        meta = self._graph["tensor_values"][name]
+        sizes, strides = ([part["as_int"] for part in meta[key]] for key in ("sizes", "strides"))
+        if not all(type(step) is int and step >= 0 for step in strides) or len(strides) != len(sizes):
+            raise ModelError(f"{GRAPH_ENTRY}: tensor {name!r:.80} has no proper strides")
+        return recorder.tensor(sizes, _TYPES[meta["dtype"]], strides, parameter=parameter)
+
+    def _call(self, recorder: Recorder, node: Mapping[str, Any], names: dict[str, Any]) -> None:
+        target = str(node["target"])
+        self.position = f"{GRAPH_ENTRY}, node {str(node.get('name') or target)[:80]}"
+        stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2].split(",")
+        recorder.scope = _REPEATED_CALL.sub("", stack[1]) if len(stack) > 2 else ""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for argument in node["inputs"]:
+            value = _value(argument["arg"], names)
+            if argument.get("kind", 1) == 2:
+                kwargs[argument["name"]] = value
+            else:
+                args.append(value)
+        operator = _operator(target)
+        result = args[0] if operator in _SAME and args else apply_rule(recorder, operator, args, kwargs)
+        for place, output in enumerate(node["outputs"]):
+            made = result[place] if isinstance(result, tuple) else result
+            if "as_tensors" in output:
+                for item, tensor in zip(output["as_tensors"], made, strict=True):
+                    names[item["name"]] = tensor
+                continue
+            described = next(iter(output.values()))
+            name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
+            if name:
+                names[name] = made
+
+
+def _symbol(described: Any) -> str:
+    return str(described.get("as_name", "")) if isinstance(described, dict) else ""
+
+
+def _operator(target: str) -> str:
+    """``torch.ops.aten.conv2d.default`` is ``conv2d``; ``_operator.mul`` is ``mul``."""
+    parts = target.split(".")
+    if target.startswith("torch.ops.") and len(parts) >= 4:
+        return parts[3] if parts[2] == "aten" else f"{parts[2]}::{parts[3]}"
+    if parts[0] == "_operator" and parts[-1] in _PLAIN:
+        return _PLAIN[parts[-1]]
+    raise UnsupportedOperator(f"operator {target!r:.120} has no shape rule")
+
+
+def _value(argument: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """An argument's value: the schema writes each as a dictionary of one member that names its sort."""
+    ((sort, value),) = argument.items()
+    if sort == "as_none":
+        return None
+    if sort == "as_tensor":
+        return names[value["name"]]
+    if sort == "as_tensors":
+        return [names[item["name"]] for item in value]
+    if sort == "as_optional_tensors":
+        return [names[item["as_tensor"]["name"]] if "as_tensor" in item else None for item in value]
+    if sort == "as_optional_tensor":
+        return names[value["as_tensor"]["name"]] if "as_tensor" in value else None
+    if sort in ("as_int", "as_float", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
+        return _plain(value)
+    if sort in ("as_sym_int", "as_sym_float", "as_sym_bool"):
+        return _size(value, names)
+    if sort in ("as_sym_ints", "as_sym_floats", "as_sym_bools"):
+        return [_size(item, names) for item in value]
+    if sort == "as_scalar_type":
+        return SCALAR_CODES[_TYPES[value]]
+    if sort == "as_memory_format":
+        return {1: 0, 2: 2}.get(value)
+    if sort == "as_device":
+        return ACCELERATOR
+    if sort == "as_layout":
+        return None
+    raise UnsupportedOperator(f"arguments of sort {sort!r:.40} are not followed")
+
+
+def _size(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """A symbolic number by its name, or the number it is."""
+    return names[value["as_name"]] if "as_name" in value else _plain(next(iter(value.values())))
+
+
+def _plain(value: Any) -> Any:
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        if not isinstance(item, (int, float, str)) or (type(item) is int and abs(item) >= 1 << 63):
+            raise TypeError("a number, a string or a list of them")
+    return value
