@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -235,22 +237,84 @@ def test_a_clock_that_cannot_be_measured_exactly_is_verified_by_what_was_accepte
 
 def test_rails_are_found_by_label_wherever_hwmon_numbered_them(kernel: Kernel, clock: FakeClock) -> None:
     hardware = Hardware.probe(kernel, clock)
-    assert hardware.rails_mw() == {"GPU": 190, "CPU": 380, "SOC": 570, "CV": 950, "VDDRQ": 1140, "SYS5V": 1330}
-    assert hardware.rails.energy_mw() == 190 + 380 + 570 + 1140
-    assert hardware.rails.total_mw() == sum(hardware.rails_mw().values())
+    assert hardware.sensors.rails_mw() == {"GPU": 190, "CPU": 380, "SOC": 570, "CV": 950, "VDDRQ": 1140, "SYS5V": 1330}
+    assert hardware.sensors.rails.energy_mw() == 190 + 380 + 570 + 1140
+    assert hardware.sensors.rails.total_mw() == sum(hardware.sensors.rails_mw().values())
 
 
 def test_a_total_without_one_of_its_rails_is_not_told(kernel: Kernel, clock: FakeClock) -> None:
     for path in [path for path in kernel.store if path.startswith(f"{INA}/1-0041") and "2_input" in path]:
         del kernel.store[path]
-    rails = Hardware.probe(kernel, clock).rails
+    rails = Hardware.probe(kernel, clock).sensors.rails
     assert "VDDRQ" not in rails.read_mw()
     with pytest.raises(HardwareBusy, match="power rails VDDRQ cannot be read; readable: GPU, CPU, SOC, CV, SYS5V"):
         rails.energy_mw()
 
 
 def test_the_zone_of_a_powered_off_part_has_no_temperature(kernel: Kernel, clock: FakeClock) -> None:
-    assert Hardware.probe(kernel, clock).temperatures_mc() == {"CPU-therm": 41500}
+    assert Hardware.probe(kernel, clock).sensors.temperatures_mc() == {"CPU-therm": 41500}
+
+
+def test_a_sensor_that_hangs_takes_nobody_with_it(kernel: Kernel, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware = Hardware.probe(kernel, clock)
+    awake, read = threading.Event(), kernel.read_text
+
+    def hang(path: str) -> str:
+        if path.endswith("curr2_input"):
+            awake.wait(30)
+        return read(path)
+
+    monkeypatch.setattr(kernel, "read_text", hang)
+    started = time.monotonic()
+    assert hardware.sensors.rails_mw() == {}
+    assert hardware.sensors.rails_mw() == {}
+    assert time.monotonic() - started < 5
+    assert "power rails do not answer: a sensor hangs" in hardware.notes
+    assert hardware.sensors.temperatures_mc() == {"CPU-therm": 41500}
+    awake.set()
+    deadline = time.monotonic() + 5
+    while not hardware.sensors.rails_mw() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(hardware.sensors.rails_mw()) == 6
+    assert not [note for note in hardware.notes if "hangs" in note]
+
+
+# What was left behind
+
+
+def test_a_damaged_baseline_is_set_aside_with_the_lock_it_leaked(kernel: Kernel, clock: FakeClock, tmp_path: Path) -> None:
+    probe(kernel, clock, tmp_path).apply(MIDDLE, "test")
+    place = tmp_path / "baseline.json"
+    place.write_text(place.read_text()[:40])
+    hardware = probe(kernel, clock, tmp_path)
+    assert not place.exists() and (tmp_path / "baseline.json.damaged").exists()
+    assert kernel.store[f"{EMC}/mrq_rate_locked"] == "0"
+    assert any("damaged" in note and "clocks that an earlier daemon set may still stand" in note for note in hardware.notes)
+    assert "the lock of the memory clock that it left was ended" in hardware.notes
+    assert hardware.apply(MIDDLE, "again").verified
+    assert not hardware.restore().failed
+
+
+def test_somebody_elses_memory_lock_is_named_and_left(kernel: Kernel, clock: FakeClock, tmp_path: Path) -> None:
+    hardware = probe(kernel, clock, tmp_path)
+    assert not [note for note in hardware.notes if "locked" in note]
+    kernel.take(f"{EMC}/mrq_rate_locked", "1")
+    assert any("memory clock is locked by somebody else" in note for note in hardware.notes)
+    hardware.apply(MIDDLE, "test")
+    assert not [note for note in hardware.notes if "locked by somebody" in note]
+    hardware.restore()
+    assert kernel.store[f"{EMC}/mrq_rate_locked"] == "1"
+
+
+def test_a_memory_lock_is_ended_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = folder / EMC.lstrip("/") / "mrq_rate_locked"
+    assert main(["board", "unlock", "--root", str(folder)]) == 0
+    assert capsys.readouterr().out == "the memory clock is not locked\n"
+    lock.write_text("1")
+    assert main(["board", "unlock", "--dry-run", "--root", str(folder)]) == 0
+    assert (capsys.readouterr().out, lock.read_text()) == (f"{EMC}/mrq_rate_locked = 0\n", "1")
+    assert main(["board", "unlock", "--root", str(folder)]) == 0
+    assert lock.read_text().strip() == "0"
 
 
 # The command

@@ -132,14 +132,16 @@ def test_the_memory_rates_of_a_table_in_one_file_are_read() -> None:
 def test_rails_are_read_as_the_kernel_of_the_board_shows_them(board: BoardDescription) -> None:
     hardware = Hardware.probe(Kernel(board, rules=rules_of(board)), FakeClock(), boards=[board])
     rails = {rail for monitor in board.monitors for rail in monitor.channels if rail != "NC"}
-    assert set(hardware.rails_mw()) == rails
-    assert hardware.rails.energy_mw() == pytest.approx(sum(hardware.rails_mw()[rail] for rail in board.energy_rails))
-    assert hardware.rails.total_mw() > 0
+    assert set(hardware.sensors.rails_mw()) == rails
+    assert hardware.sensors.rails.energy_mw() == pytest.approx(
+        sum(hardware.sensors.rails_mw()[rail] for rail in board.energy_rails)
+    )
+    assert hardware.sensors.rails.total_mw() > 0
     assert not [note for note in hardware.notes if "power rails" in note]
 
 
 def test_a_monitor_that_works_out_the_power_itself_is_read_in_microwatts() -> None:
-    assert Hardware.probe(Kernel(load_board("agx-thor")), FakeClock()).rails_mw()["VIN"] == 2500
+    assert Hardware.probe(Kernel(load_board("agx-thor")), FakeClock()).sensors.rails_mw()["VIN"] == 2500
 
 
 # Throttling and fan
@@ -152,7 +154,10 @@ def test_a_zone_past_its_passive_trip_is_named_as_what_throttles() -> None:
     kernel.store |= {f"{zone}/trip_point_1_type": "critical", f"{zone}/trip_point_1_temp": "95500"}
     kernel.store |= {f"{zone}/trip_point_2_type": "active", f"{zone}/trip_point_2_temp": "0"}
     hardware = Hardware.probe(kernel, FakeClock())
-    assert [tuple(trip) for trip in hardware.trips()] == [("CPU-therm", "passive", 90000), ("CPU-therm", "critical", 95500)]
+    assert [tuple(trip) for trip in hardware.sensors.trips] == [
+        ("CPU-therm", "passive", 90000),
+        ("CPU-therm", "critical", 95500),
+    ]
     assert hardware.throttled() == ()
     kernel.store[f"{zone}/temp"] = "91250"
     assert hardware.throttled() == ("CPU-therm is past its passive trip at 90 C",)
@@ -161,11 +166,11 @@ def test_a_zone_past_its_passive_trip_is_named_as_what_throttles() -> None:
 def test_over_current_events_are_counted_where_the_board_counts_them() -> None:
     kernel = Kernel(load_board("orin-nano-8gb"))
     hardware = Hardware.probe(kernel, FakeClock())
-    assert hardware.over_current() == {}
+    assert hardware.sensors.over_current() == {}
     node = "/sys/class/hwmon/hwmon3"
     kernel.store |= {f"{node}/name": "soctherm_oc", f"{node}/oc1_event_cnt": "0", f"{node}/oc3_event_cnt": "27390"}
     kernel.store[f"{node}/oc3_throt_en"] = "1"
-    assert hardware.over_current() == {"oc1": 0, "oc3": 27390}
+    assert hardware.sensors.over_current() == {"oc1": 0, "oc3": 27390}
 
 
 @pytest.mark.parametrize(
@@ -188,9 +193,9 @@ def test_over_current_events_are_counted_where_the_board_counts_them() -> None:
 def test_the_fan_is_read_on_every_release(files: dict[str, str], drive: float, rpm: int | None) -> None:
     kernel = Kernel()
     hardware = Hardware.probe(kernel, FakeClock())
-    assert hardware.fan() is None
+    assert hardware.sensors.fan() is None
     kernel.store |= files
-    assert hardware.fan() == (pytest.approx(drive), rpm)
+    assert hardware.sensors.fan() == (pytest.approx(drive), rpm)
 
 
 # Every end state

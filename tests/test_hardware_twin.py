@@ -193,9 +193,9 @@ def test_a_gpu_that_vanishes_during_a_hold_is_given_back_when_it_returns(twin: S
 
 def test_rails_and_zones_are_those_of_the_description(twin: Served) -> None:
     hardware = twin.start()
-    assert set(hardware.rails_mw()) == {rail for monitor in XAVIER.monitors for rail in monitor.channels}
-    assert 0 < hardware.rails.energy_mw() < 60_000
-    assert set(hardware.temperatures_mc()) == set(XAVIER.section("thermal")["zones"])
+    assert set(hardware.sensors.rails_mw()) == {rail for monitor in XAVIER.monitors for rail in monitor.channels}
+    assert 0 < hardware.sensors.rails.energy_mw() < 60_000
+    assert set(hardware.sensors.temperatures_mc()) == set(XAVIER.section("thermal")["zones"])
 
 
 def test_board_shows_the_simulated_board(twin: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,8 @@
 
 `jetdvfs board` looks at the running system; `board list`, `board show NAME` and `board matrix` at the descriptions, each of
 which says how much of it is verified. `board modes` lists the power modes, and `board mode NAME|ID` changes to one: that is
-root's to do, and a mode that needs a reboot is never agreed to. Nothing else changes anything.
+root's to do, and a mode that needs a reboot is never agreed to. `board unlock` ends a lock of the memory clock that a dead
+process left behind. Nothing else changes anything.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..hardware.timing import SystemClock
 from .board_matrix import markdown, matrix
 from .board_modes import list_modes, switch_mode
 
-_NAMELESS, _NAMED = ("list", "matrix", "modes"), ("show", "mode")
+_NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
 HELP = "show the board, its clocks, rails and limits"
 _UNITS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
@@ -31,7 +32,7 @@ _UNITS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=(*_NAMELESS, *_NAMED), help="descriptions instead of the running board")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show, or the power mode (or its ID)")
-    parser.add_argument("--dry-run", action="store_true", help="only say what changing to that power mode would do")
+    parser.add_argument("--dry-run", action="store_true", help="with mode and unlock: only say what would be done")
     parser.add_argument("--root", default="/", metavar="DIR", help="directory that stands for the board's / (a twin's mount)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(parser=parser)
@@ -40,8 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.what in _NAMED) != (args.name is not None):
         args.parser.error("board show and board mode take a NAME, the other forms take none")
-    if args.dry_run and args.what != "mode":
-        args.parser.error("--dry-run goes with board mode only")
+    if args.dry_run and args.what not in ("mode", "unlock"):
+        args.parser.error("--dry-run goes with board mode and board unlock only")
     if args.what == "list":
         boards = described_boards()
         shown: Any = [{"name": board.name, "title": board.title, **_sections(board)} for board in boards]
@@ -56,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
         shown, lines = list_modes(args.root)
     elif args.what == "mode":
         shown, lines = switch_mode(args.root, args.name, dry_run=args.dry_run)
+    elif args.what == "unlock":
+        writes = Hardware.probe(Files(args.root), SystemClock()).unlock_memory(dry_run=args.dry_run)
+        shown = [write._asdict() for write in writes]
+        lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
     else:
         shown = _observe(Hardware.probe(Files(args.root), SystemClock()))
         lines = list(_report(shown))
@@ -114,14 +119,14 @@ def _observe(hardware: Hardware) -> dict[str, Any]:
         "mode": None if (mode := hardware.mode()) is None else asdict(mode),
         "configurations": grid.size,
         "clocks": clocks,
-        "rails_mw": hardware.rails_mw(),
+        "rails_mw": hardware.sensors.rails_mw(),
         "energy_rails": list(hardware.description.energy_rails),
         "within": dict(hardware.description.within),
-        "temperatures_mc": hardware.temperatures_mc(),
-        "trips": [trip._asdict() for trip in hardware.trips()],
+        "temperatures_mc": hardware.sensors.temperatures_mc(),
+        "trips": [trip._asdict() for trip in hardware.sensors.trips],
         "throttled": list(hardware.throttled()),
-        "over_current": hardware.over_current(),
-        "fan": None if (fan := hardware.fan()) is None else fan._asdict(),
+        "over_current": hardware.sensors.over_current(),
+        "fan": None if (fan := hardware.sensors.fan()) is None else fan._asdict(),
         "transition_ms": hardware.transition_ms(),
         "notes": list(hardware.notes),
     }

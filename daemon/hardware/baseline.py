@@ -23,6 +23,10 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _VERSION = 1
 
 
+class BaselineDamaged(HardwareRefused):
+    """A baseline's file cannot be understood, so that nothing can be given back by it."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """What is ours in one file.
@@ -80,7 +84,7 @@ class Baseline:
         """The baseline that an earlier process of this boot left behind, or None; one of another boot is removed.
 
         Raises:
-            HardwareRefused: the file is damaged; the text says how to go on.
+            BaselineDamaged: the file cannot be understood; the text says how to go on.
         """
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -95,7 +99,7 @@ class Baseline:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise HardwareRefused(f"baseline {path}: damaged ({error}); set the clocks by hand, then remove it") from error
+            raise BaselineDamaged(f"baseline {path}: damaged ({error}); set the clocks by hand, then remove it") from error
         baseline._path = path
         if baseline._boot_id != files.read_text(BOOT_ID):
             baseline.discard()

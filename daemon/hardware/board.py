@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ..errors import DaemonError, HardwareBusy, HardwareRefused, InputError, UsageError
-from . import cpu, emc, gpu, nvpmodel, rails, thermal
-from .baseline import Baseline, RestoreReport
+from . import cpu, emc, gpu, nvpmodel
+from .baseline import Baseline, BaselineDamaged, RestoreReport
 from .domain import Driver, Reading, Write, write_each
-from .fan import Fan, read_fan
 from .files import Files
 from .identity import Identity, described_boards, match_board, read_identity
-from .throttling import read_over_current
+from .sensors import Sensors
 from .timing import Clock
 
 # A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
@@ -89,7 +88,7 @@ class Hardware:
     Attributes:
         description: the board's description.
         identity: what the running system says of itself.
-        rails: the power rails.
+        sensors: what it measures.
     """
 
     def __init__(
@@ -103,10 +102,10 @@ class Hardware:
     ) -> None:
         self.description = description
         self.identity = identity
-        self.rails = rails.probe(files, description)
-        self._trips = thermal.read_trips(files)
+        self.sensors = Sensors(files, description)
         self._modes: ModeSet | None = None
         self._modes_note = ""
+        self._damage: tuple[str, ...] = ()
         try:
             self._modes = nvpmodel.read_modes(files, description.cores)
         except InputError as error:
@@ -138,13 +137,14 @@ class Hardware:
             boards: the descriptions to choose from; by default all that there are.
             board: a description's name, instead of what the device tree says.
             baseline: the file that keeps the board as it was found. Without one, nothing can be set. What an earlier
-                process of this boot left there is taken over, to be given back by :meth:`restore`.
+                process of this boot left there is taken over, to be given back by :meth:`restore`. A damaged one is set
+                aside, a memory lock that it may have leaked is ended, and :attr:`notes` says so.
             leave: axes (``emc_hz``) that are not to be set, on the operator's wish.
 
         Raises:
             InputError: no description fits this machine.
             UsageError: there is no board of that name.
-            HardwareRefused: the baseline file is damaged.
+            HardwareRefused, HardwareBusy: the boot's id cannot be read, or a damaged baseline cannot be set aside.
         """
         choice = described_boards() if boards is None else tuple(boards)
         identity = read_identity(files)
@@ -157,7 +157,10 @@ class Hardware:
             description = named[board]
         hardware = cls(files, clock, description, identity, baseline, leave)
         if baseline is not None:
-            hardware._baseline = Baseline.load(files, baseline)
+            try:
+                hardware._baseline = Baseline.load(files, baseline)
+            except BaselineDamaged as error:
+                hardware._set_aside(baseline, error)
         return hardware
 
     @property
@@ -165,13 +168,11 @@ class Hardware:
         """What cannot be controlled or measured, and why."""
         notes = [f"{TITLES[name]} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
         notes += [note for driver in self._drivers.values() for note in driver.notes]
-        notes += self._firmware_notes()
+        notes += [*self._firmware_notes(), *self._damage]
         notes += [self._modes_note] if self._modes_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             notes.append("memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock")
-        missing = sorted(set(self.description.energy_rails) - {channel.label for channel in self.rails.channels})
-        if missing:
-            notes.append(f"power rails {', '.join(missing)} are not there: energy cannot be observed")
+        notes += self.sensors.notes
         return tuple(notes)
 
     @property
@@ -201,32 +202,19 @@ class Hardware:
 
     def rails_mw(self) -> dict[str, float]:
         """Power of every rail that can be read now, in mW."""
-        return self.rails.read_mw()
+        return self.sensors.rails_mw()
 
     def temperatures_mc(self) -> dict[str, int]:
         """Temperature of every zone that can be read now, in thousandths of a degree Celsius."""
-        return thermal.read_temperatures_mc(self._files)
+        return self.sensors.temperatures_mc()
+
+    def throttled(self) -> tuple[str, ...]:
+        """Why the board runs slower than its clocks say (see :meth:`Sensors.throttled`)."""
+        return self.sensors.throttled()
 
     def mode(self) -> PowerMode | None:
         """The power mode in force, or None where the system does not say; its caps bound the grid."""
         return None if self._modes is None else nvpmodel.active_mode(self._files, self._modes)
-
-    def trips(self) -> tuple[thermal.Trip, ...]:
-        """The temperatures at which the kernel does something, of every zone."""
-        return self._trips
-
-    def throttled(self) -> tuple[str, ...]:
-        """Why the board runs slower than its clocks say, as far as it can be seen; empty while nothing is known."""
-        hot = thermal.reached(self._trips, self.temperatures_mc())
-        return tuple(f"{trip.zone} is past its {trip.kind} trip at {trip.temperature_mc / 1000:g} C" for trip in hot)
-
-    def over_current(self) -> dict[str, int]:
-        """Over-current events since boot, by name; empty where nothing counts them."""
-        return read_over_current(self._files)
-
-    def fan(self) -> Fan | None:
-        """How hard the fan is driven and how fast it turns; None where there is none."""
-        return read_fan(self._files)
 
     def transition_ms(self) -> dict[str, float]:
         """What one change of each clock under control costs, by axis."""
@@ -285,6 +273,36 @@ class Hardware:
         if not report.failed:
             self._baseline = None
         return report
+
+    def unlock_memory(self, *, dry_run: bool = False) -> tuple[Write, ...]:
+        """End a lock of the memory clock, whoever took it: by hand, for one that a dead process left behind.
+
+        Returns:
+            The writes made; none where the clock is not locked.
+
+        Raises:
+            HardwareRefused, HardwareBusy: a file refused.
+        """
+        driver = self._drivers.get("emc_hz")
+        writes = driver.unlock() if isinstance(driver, emc.EmcClock) else ()
+        for write in () if dry_run else writes:
+            self._files.write_text(write.path, write.value)
+        return writes
+
+    def _set_aside(self, path: Path, error: BaselineDamaged) -> None:
+        aside = path.with_name(path.name + ".damaged")
+        try:
+            path.replace(aside)
+        except OSError as trouble:
+            raise HardwareRefused(f"{error}; it cannot be set aside ({trouble.strerror})") from error
+        self._damage = (f"{error} ({aside}): clocks that an earlier daemon set may still stand",)
+        # A lock starves whoever needs the memory; to end one that was not ours does less harm than to leave one that was.
+        try:
+            ended = self.unlock_memory()
+        except DaemonError as trouble:
+            self._damage += (f"the memory clock may still be locked: {trouble}",)
+        else:
+            self._damage += ("the lock of the memory clock that it left was ended",) if ended else ()
 
     def _readings(self, axis: str) -> tuple[Reading, ...]:
         return self._drivers[axis].read() if axis in self._drivers else ()

@@ -84,6 +84,14 @@ class EmcClock:
     def plan(self, level: int) -> tuple[Write, ...]:
         return self.domain.plan(self.files, level)
 
+    def unlock(self) -> tuple[Write, ...]:
+        """The writes that end a lock, whoever took it, and give the memory clock back to the firmware; none where none is."""
+        mode = self.domain.mode
+        if mode is None or self.files.find_text(mode.path) != mode.value:
+            return ()
+        halts = (one.path for one in self.domain.companions if one.path.endswith("bwmgr_halt"))
+        return (*(Write(path, "0") for path in halts), Write(mode.path, "0"))
+
 
 def probe(files: Files, description: BoardDescription) -> EmcClock:
     """Find the first way that works.
