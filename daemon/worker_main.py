@@ -87,8 +87,9 @@ def _sweeper() -> _Job:
     def job(request: dict[str, Any], payload: bytes, _: int | None, folders: list[Path]) -> bytes:
         bundle, cache, boards = folders
         network = Network.from_json(json.loads(payload))
+        cost = load_bundle(bundle, cache_dir=cache, boards=boards, one_by_one=True).cost
         buffer = io.BytesIO()
-        surface(network, load_bundle(bundle, cache_dir=cache, boards=boards).cost, method=request["method"]).save(buffer)
+        surface(network, cost, method=request["method"]).save(buffer)
         return buffer.getvalue()
 
     return job

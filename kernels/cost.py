@@ -216,15 +216,21 @@ def _predict(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost
     kernels = costs.kernels[run]
     features = feature_rows(model.kind, kernels)
     bound = np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
-    for start in range(0, len(kernels), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        gpu_ms, dynamic_mw = costs.gpu_ms[run][block], costs.dynamic_mw[run][block]
-        for regressor, out in ((model.time, gpu_ms), (model.power, dynamic_mw)):
-            logarithm = regressor.sweep(features[block], levels)
-            if not logarithm.max() < _LARGEST_LOG:
-                raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
-            np.exp(logarithm, out=out)
-        gpu_ms *= bound[block]
+    gpu_ms, dynamic_mw = costs.gpu_ms[run], costs.dynamic_mw[run]
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(kernels), _BLOCK)]
+
+    def sweep(regressor: Regressor, block: slice, out: NDArray[np.float32]) -> None:
+        logarithm = regressor.sweep(features[block], levels)
+        if not logarithm.max() < _LARGEST_LOG:
+            raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
+        np.exp(logarithm, out=out)
+
+    # One model after the other: a process that has to stay small keeps only one of them mapped.
+    for block in blocks:
+        sweep(model.time, block, gpu_ms[block])
+        gpu_ms[block] *= bound[block]
+    for block in blocks:
+        sweep(model.power, block, dynamic_mw[block])
 
 
 def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:

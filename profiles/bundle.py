@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.cost import BoardCost, KernelModel
+from ..kernels.ensemble import TreeEnsemble
 from ..kernels.errors import KernelsError
 from ..kernels.features import feature_names
 from ..kernels.grid import FrequencyGrid
@@ -31,7 +33,7 @@ from ..kernels.host import HostModel
 from .board import BOARDS_DIR, load_board
 from .errors import BundleError, ProfilesError
 from .manifest import Manifest, not_negative
-from .tables import TableCache, write_atomically
+from .tables import MappedModel, TableCache, write_atomically
 
 MANIFEST = "manifest.json"
 ARRAYS = "board.npz"
@@ -132,7 +134,9 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
     return manifest
 
 
-def load_bundle(name_or_dir: str | os.PathLike[str], *, cache_dir: Path | None = None, boards: Path = BOARDS_DIR) -> Bundle:
+def load_bundle(
+    name_or_dir: str | os.PathLike[str], *, cache_dir: Path | None = None, boards: Path = BOARDS_DIR, one_by_one: bool = False
+) -> Bundle:
     """Read and check a whole bundle.
 
     Args:
@@ -140,6 +144,9 @@ def load_bundle(name_or_dir: str | os.PathLike[str], *, cache_dir: Path | None =
         cache_dir: where converted node tables are kept (default :func:`default_cache_dir`); where it cannot be written, models
             are converted in memory.
         boards: the folder of board descriptions.
+        one_by_one: keep no more than one model mapped, the one that is being swept, and read a model's file only where the
+            cache has no table of it: for a process that predicts one network and has to stay small. What is wrong with a model
+            then shows when it is swept.
 
     Raises:
         BundleError: anything about it is missing, damaged, or made for another board.
@@ -151,21 +158,31 @@ def load_bundle(name_or_dir: str | os.PathLike[str], *, cache_dir: Path | None =
         expected = {ARRAYS, HOST, *(_model_file(kind, what) for kind in manifest.kinds for what in ("time", "power"))}
         if set(manifest.checksums) != expected:
             raise BundleError(f"checksums name {', '.join(sorted(set(manifest.checksums) ^ expected))} wrongly or not at all")
-        content = {name: _checked(directory / name, digest) for name, digest in manifest.checksums.items()}
         tables = TableCache(default_cache_dir() if cache_dir is None else cache_dir)
+
+        @lru_cache(maxsize=1 if one_by_one else None)
+        def model(kind: str, what: str) -> TreeEnsemble:
+            name = _model_file(kind, what)
+            digest = manifest.checksums[name]
+            return tables.ensemble(
+                name, digest, partial(_checked, directory / name, digest), len(manifest.kinds[kind].features)
+            )
+
         kernels = {}
         for kind, entry in manifest.kinds.items():
-            time, power = (
-                tables.ensemble(name, manifest.checksums[name], content[name], len(entry.features))
-                for name in (_model_file(kind, "time"), _model_file(kind, "power"))
-            )
+            time, power = (MappedModel(partial(model, kind, what)) for what in ("time", "power"))
             kernels[kind] = KernelModel(kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes)
-        idle_mw, host_active_mw = _board_arrays(content[ARRAYS], manifest.grid)
+        if not one_by_one:
+            for name, digest in manifest.checksums.items():
+                _checked(directory / name, digest)
+            for kind in manifest.kinds:
+                model(kind, "time"), model(kind, "power")
+        idle_mw, host_active_mw = _board_arrays(_checked(directory / ARRAYS, manifest.checksums[ARRAYS]), manifest.grid)
         cost = BoardCost(
             grid=manifest.grid,
             chip=board.chip,
             kernels=kernels,
-            host=_host_model(content[HOST]),
+            host=_host_model(_checked(directory / HOST, manifest.checksums[HOST])),
             idle_mw=idle_mw,
             host_active_mw=host_active_mw,
             sigma_latency=manifest.sigma_latency,

@@ -6,7 +6,12 @@ from __future__ import annotations
 import contextlib
 import lzma
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..kernels.ensemble import TreeEnsemble
 from ..kernels.errors import EnsembleError
@@ -21,12 +26,12 @@ class TableCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "tables"
 
-    def ensemble(self, name: str, digest: str, compressed: bytes, n_features: int) -> TreeEnsemble:
+    def ensemble(self, name: str, digest: str, compressed: Callable[[], bytes], n_features: int) -> TreeEnsemble:
         """The model ``name`` of a bundle.
 
         Args:
-            digest: SHA-256 of ``compressed``, the key of its table in the cache.
-            compressed: the xz-compressed treelite model.
+            digest: SHA-256 of the compressed model, the key of its table in the cache.
+            compressed: reads the xz-compressed treelite model; asked only where there is no table yet.
             n_features: how many features it must take.
 
         Raises:
@@ -36,7 +41,7 @@ class TableCache:
         try:
             ensemble = TreeEnsemble.load(table)  # tells a damaged table, or one of another release, by its checksum and version
         except (OSError, EnsembleError):
-            ensemble = self._convert(name, compressed, table)
+            ensemble = self._convert(name, compressed(), table)
         if ensemble.n_features != n_features:
             raise BundleError(f"{name}: its trees take {ensemble.n_features} features where the manifest names {n_features}")
         return ensemble
@@ -55,6 +60,23 @@ class TableCache:
                 ensemble.save(fresh)
                 fresh.replace(table)
         return ensemble
+
+
+@dataclass(frozen=True)
+class MappedModel:
+    """A model that is mapped when it is swept; whether it stays mapped is up to ``load``."""
+
+    load: Callable[[], TreeEnsemble]
+
+    def sweep(
+        self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """As :meth:`TreeEnsemble.sweep`.
+
+        Raises:
+            BundleError: the model is refused.
+        """
+        return self.load().sweep(features, levels)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

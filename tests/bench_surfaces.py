@@ -3,8 +3,8 @@
 
     python tests/bench_surfaces.py [--profile NAME|DIR] [--trees 1500 --depth 10] [--repeats 5]
 
-With --profile (by default, the first bundle installed or shipped), its models; with --trees and --depth, models of that size,
-trained on invented times of random kernels and kept in build/bench-surfaces. Decomposition and loading are not counted, as a
+With --profile (by default, the first bundle installed or shipped), its models; with --trees and --depth, also models of that
+size, trained on what the profile's say of random kernels and kept in build. Decomposition and loading are not counted, as a
 daemon does them once. Time is the processor's, so that others on the machine count little. Beside the milliseconds stand ratios
 of the same run: how much of the time the tree sweeps take, and how many times the work that cannot be avoided after them (an
 exponential of every figure swept) the rest takes.
@@ -23,18 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost import METHODS, BoardCost, HostModel, KernelModel, surface
+from jetdvfs.kernels import node_table
+from jetdvfs.kernels.cost import METHODS, BoardCost, surface
 from jetdvfs.kernels.ensemble import TreeEnsemble
-from jetdvfs.kernels.features import ELEMENTWISE, MODELLED_KINDS, feature_rows
+from jetdvfs.kernels.features import ELEMENTWISE, feature_rows
 from jetdvfs.kernels.network import Network
+from jetdvfs.kernels.treelite_reader import read_treelite
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle import find_bundles, load_bundle
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.sampling import Sampler
 
 KEPT = Path(__file__).parents[1] / "build" / "bench-surfaces"
-ROWS = {"conv2d": 40_000}
-ROWS_OTHERWISE = 10_000
+ROWS = 20_000
+TRAINED = 100
 
 
 class Timed:
@@ -53,8 +55,12 @@ class Timed:
         return swept
 
 
-def trained_kind(kind: str, networks: Sequence[Network], trees: int, depth: int) -> tuple[TreeEnsemble, TreeEnsemble]:
-    """Two models of that size for a kind, trained on invented figures of random kernels at random clocks."""
+def trained_kind(taught: Any, networks: Sequence[Network], trees: int, depth: int) -> tuple[TreeEnsemble, TreeEnsemble]:
+    """Two models of that size for a kind, trained on what a profile's models say of random kernels at random clocks, and noise.
+
+    At most ``TRAINED`` trees are trained; the others are copies of them, in memory of their own.
+    """
+    kind = taught.kind
     paths = [KEPT / f"{trees}-{depth}" / f"{kind}.{what}.trees" for what in ("time", "power")]
     if not all(path.exists() for path in paths):
         import treelite
@@ -62,38 +68,37 @@ def trained_kind(kind: str, networks: Sequence[Network], trees: int, depth: int)
 
         paths[0].parent.mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(0)
-        count = ROWS.get(kind, ROWS_OTHERWISE)
-        invocations = Sampler(networks).draw("add" if kind == ELEMENTWISE else kind, count // 16, real_share=0.1)
+        invocations = Sampler(networks).draw("add" if kind == ELEMENTWISE else kind, ROWS // 16, real_share=0.1)
         rows = np.repeat(feature_rows(kind, invocations), 16, axis=0)
         rows[:, -3:] = np.stack([rng.choice(axis, len(rows)) for axis in load_board("agx-xavier").grid.levels_mhz()], axis=1)
-        waves = np.sin(np.nan_to_num(rows) @ rng.normal(0, 0.02, (rows.shape[1], 8))).sum(axis=1)
-        dependences = (200 / rows[:, -2] + 100 / rows[:, -1], rows[:, -2] / 400 + rows[:, -1] / 900)
-        for path, dependence in zip(paths, dependences, strict=True):
-            label = 0.3 * waves + dependence + rng.normal(0, 0.2, len(rows))
+        for path, regressor in zip(paths, (taught.time, taught.power), strict=True):
+            label = regressor.load().predict(rows) + rng.normal(0, 0.05, len(rows))
             parameters = {"max_depth": depth, "learning_rate": 0.05, "min_child_weight": 2, "nthread": 1, "subsample": 0.8}
-            booster = xgboost.train(parameters, xgboost.DMatrix(rows, label, nthread=1), trees)
-            TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster)).save(path)
+            booster = xgboost.train(parameters, xgboost.DMatrix(rows, label, nthread=1), min(trees, TRAINED))
+            table = read_treelite(treelite.frontend.from_xgboost(booster))
+            node_table.write_table(_grown(table, trees), path)
     time_model, power_model = map(TreeEnsemble.load, paths)
     return time_model, power_model
 
 
-def trained_board(networks: Sequence[Network], trees: int, depth: int) -> BoardCost:
-    """AGX Xavier's grid and chip with models of that size; what the models do not give is plausible, no more."""
-    board = load_board("agx-xavier")
-    cpu, gpu, emc = np.meshgrid(*board.grid.levels_mhz(), indexing="ij")
+def _grown(table: node_table.NodeTable, trees: int) -> node_table.NodeTable:
+    """The ensemble with copies of its trees, up to that many; what they add up to stays about the same."""
+    copies = -(-trees // table.n_trees)
+    nodes = np.tile(table.nodes, copies)
+    leaves = (nodes["meta"] & node_table.KEY_MASK) >= 2 * table.n_features
+    nodes["bits"][leaves] = (nodes["bits"][leaves].view(np.float32) / np.float32(copies)).view(np.uint32)
+    starts = (table.roots[:-1][None] + len(table.nodes) * np.arange(copies)[:, None]).ravel()
+    roots = np.append(starts, len(nodes)).astype(np.uint32)[: trees + 1]
+    return replace(table, nodes=np.ascontiguousarray(nodes[: roots[-1]]), roots=roots)
+
+
+def trained_board(cost: BoardCost, networks: Sequence[Network], trees: int, depth: int) -> BoardCost:
+    """The board with models of that size in place of its own."""
     kernels = {}
-    for kind in (*MODELLED_KINDS, ELEMENTWISE):
-        kernels[kind] = KernelModel(kind, *trained_kind(kind, networks, trees, depth), 0.1, 0.1)
-    return BoardCost(
-        grid=board.grid,
-        chip=board.chip,
-        kernels=kernels,
-        host=HostModel({"inference": (50.0, 20_000.0, 0.0)}, (4.0, 12_000.0, 2_000.0)),
-        idle_mw=np.float32(2500 + cpu / 5 + gpu / 2 + emc / 3),
-        host_active_mw=np.float32(board.grid.levels_mhz()[0] / 2),
-        sigma_latency=0.05,
-        sigma_energy=0.05,
-    )
+    for kind, model in cost.kernels.items():
+        time_model, power_model = trained_kind(model, networks, trees, depth)
+        kernels[kind] = replace(model, time=time_model, power=power_model)
+    return replace(cost, kernels=kernels)
 
 
 def timed(cost: BoardCost) -> tuple[BoardCost, list[Timed]]:
@@ -155,12 +160,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     networks = [reference_network(name) for name in reference_names()]
-    profile = arguments.profile or next(iter(find_bundles()), None)
-    if profile and not (arguments.trees and not arguments.profile):
-        report(f"profile {profile}", networks, load_bundle(profile).cost, arguments.repeats)
+    profile = arguments.profile or next(iter(find_bundles()))
+    cost = load_bundle(profile).cost
+    report(f"profile {profile}", networks, cost, arguments.repeats)
     if arguments.trees:
-        cost = trained_board(networks, arguments.trees, arguments.depth)
-        report(f"{arguments.trees} trees of depth {arguments.depth} per model", networks, cost, arguments.repeats)
+        title = f"{arguments.trees} trees of depth {arguments.depth} per model"
+        report(title, networks, trained_board(cost, networks, arguments.trees, arguments.depth), arguments.repeats)
 
 
 if __name__ == "__main__":

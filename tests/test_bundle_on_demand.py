@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bundles whose models are mapped one by one: the same predictions, and no more than one model in memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_bundle import FEATURES, make_bundle
+
+from jetdvfs.kernels.cost import BoardCost
+from jetdvfs.kernels.ensemble import TreeEnsemble
+from jetdvfs.profiles.bundle import load_bundle
+from jetdvfs.profiles.errors import BundleError
+
+ROWS = np.full((1, len(FEATURES)), np.nan, np.float32)
+
+
+def sweeps(cost: BoardCost) -> list[np.ndarray]:
+    return [model.sweep(ROWS, cost.grid.levels_mhz()) for model in (cost.kernels["relu"].time, cost.kernels["relu"].power)]
+
+
+def test_they_predict_what_they_predict_when_all_are_mapped(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    whole = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost
+    one_by_one = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    np.testing.assert_array_equal(sweeps(one_by_one), sweeps(whole))
+
+
+def test_no_more_than_one_model_stays_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_bundle(tmp_path / "one")
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    loaded: weakref.WeakSet[TreeEnsemble] = weakref.WeakSet()
+    load = TreeEnsemble.load
+    monkeypatch.setattr(TreeEnsemble, "load", lambda path: loaded.add(made := load(path)) or made)
+    sweeps(cost)  # converts them
+    sweeps(cost)
+    gc.collect()
+    assert len(loaded) == 1
+
+
+def test_a_model_whose_table_is_there_is_not_looked_at(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    expected = sweeps(load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost)
+    for path in (tmp_path / "one").glob("*.xz"):
+        path.unlink()
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    np.testing.assert_array_equal(sweeps(cost), expected)
+
+
+def test_what_is_wrong_with_a_model_shows_when_it_is_swept(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    (tmp_path / "one" / "relu.power.treelite.xz").write_bytes(b"damaged")
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    with pytest.raises(BundleError, match=r"relu\.power.*damaged"):
+        sweeps(cost)
