@@ -8,7 +8,7 @@ some boards, and predicts exactly those networks on those boards.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -231,9 +231,9 @@ def manifest_of(
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty,
     command: str,
-    evaluation: Mapping[str, Any],
+    tools: Mapping[str, str],
 ) -> Manifest:
-    """The manifest of a bundle, without checksums."""
+    """The manifest of a bundle, without evaluation and checksums."""
     dtypes = tuple(sorted({kernel.dtype for kernel in measurements.invocations}))
     return Manifest(
         name=name,
@@ -245,13 +245,20 @@ def manifest_of(
         nodes=measurements.nodes,
         temperature_c=measurements.temperature_c,
         kinds={
-            kind: KindEntry(feature_names(kind), dtypes, uncertainty.time[kind], uncertainty.power[kind], models.time.samples)
+            kind: KindEntry(
+                feature_names(kind),
+                dtypes,
+                uncertainty.time[kind],
+                uncertainty.power[kind],
+                models.time.samples,
+                {"time": asdict(models.time.recipe), "power": asdict(models.power.recipe)},
+            )
             for kind, models in trained.items()
         },
         sigma_latency=uncertainty.latency,
         sigma_energy=uncertainty.energy,
         command=command,
-        evaluation=evaluation,
+        tools=tools,
     )
 
 

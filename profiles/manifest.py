@@ -29,6 +29,7 @@ class KindEntry:
         time_sigma, power_sigma: standard deviation of log(measured / predicted) for an invocation of a network and a board that
             the model was not trained on.
         samples: time measurements it was trained on.
+        recipes: the hyperparameters of its ``time`` and ``power`` model.
     """
 
     features: tuple[str, ...]
@@ -36,6 +37,7 @@ class KindEntry:
     time_sigma: float
     power_sigma: float
     samples: int
+    recipes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Manifest:
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
+        tools: the versions of the programs that made it; with others, models may differ in their last digits.
         checksums: SHA-256 of every other file of the bundle.
     """
 
@@ -66,6 +69,7 @@ class Manifest:
     sigma_latency: float
     sigma_energy: float
     command: str
+    tools: Mapping[str, str] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,6 +81,7 @@ class Manifest:
             "simulated": self.simulated,
             "silicon_version": self.silicon_version,
             "command": self.command,
+            "tools": dict(self.tools),
             "nodes": list(self.nodes),
             "temperature_c": self.temperature_c,
             "rails": list(self.rails),
@@ -90,6 +95,7 @@ class Manifest:
                     "time_sigma": entry.time_sigma,
                     "power_sigma": entry.power_sigma,
                     "samples": entry.samples,
+                    "recipes": {name: dict(recipe) for name, recipe in entry.recipes.items()},
                 }
                 for kind, entry in self.kinds.items()
             },
@@ -130,12 +136,17 @@ class Manifest:
                         time_sigma=not_negative(entry["time_sigma"]),
                         power_sigma=not_negative(entry["power_sigma"]),
                         samples=int(entry["samples"]),
+                        recipes={
+                            str(name): {str(key): finite(value) for key, value in recipe.items()}
+                            for name, recipe in entry["recipes"].items()
+                        },
                     )
                     for kind, entry in data["kinds"].items()
                 },
                 sigma_latency=not_negative(data["sigma_latency"]),
                 sigma_energy=not_negative(data["sigma_energy"]),
                 command=str(data["command"]),
+                tools={str(name): str(version) for name, version in data["tools"].items()},
                 evaluation=dict(data["evaluation"]),
                 checksums=dict(data["checksums"]),
             )

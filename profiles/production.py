@@ -6,10 +6,13 @@ Everything follows from the board's name, the silicon's version and a seed, so t
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..kernels.features import ELEMENTWISE, MODELLED_KINDS
 from ..kernels.network import Network
@@ -24,7 +27,7 @@ from .assembly import (
 )
 from .board import load_board
 from .bundle import Bundle, load_bundle, write_bundle, write_manifest
-from .campaign import Campaign, CampaignSize, plan_campaign, run_campaign
+from .campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
 from .evaluation import NetworkError, evaluate, measure_network, summary
 from .measurements import Measurements
 from .reference import reference_names, reference_network
@@ -44,9 +47,9 @@ UNSEEN_NETWORK = "unseen_board_and_network"
 
 FULL = CampaignSize(
     nodes=tuple(range(11)),
-    random_kernels={"conv2d": 6000, "matmul": 1200, ELEMENTWISE: 0},
-    random_kernels_default=800,
-    configurations=12,
+    random_kernels={"conv2d": 10000, "matmul": 1500, ELEMENTWISE: 0},
+    random_kernels_default=1000,
+    configurations=8,
     network_configurations=16,
     whole_network_configurations=40,
     host_configurations=64,
@@ -61,6 +64,8 @@ QUICK = CampaignSize(
     host_configurations=16,
 )
 """For trying the command out; too little for a bundle to rely on."""
+
+_CANDIDATES = 10  # drawn for each random kernel that is measured
 
 _RECIPES = {
     "conv2d": (Recipe(7, 0.1, 10.0), Recipe(9, 0.1, 10.0)),
@@ -100,7 +105,7 @@ def plan_simulated(
     campaign = plan_campaign(
         board,
         networks,
-        lambda kind, count: sampler.draw(kind, count) if count else [],
+        lambda kind, count: spread_over_sizes(sampler.draw(kind, _CANDIDATES * count), count) if count else [],
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
@@ -129,7 +134,7 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
     cost = board_cost(measurements, board, trained, uncertainty)
-    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, production.command, {})
+    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, production.command, _tools())
     written = write_bundle(directory, manifest, contents_of(trained, cost))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
@@ -163,6 +168,13 @@ def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) 
             "networks": [error.to_json() for error in uncertainty.errors],
         },
     }
+
+
+def _tools() -> dict[str, str]:
+    import treelite
+    import xgboost
+
+    return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in (np, treelite, xgboost)}}
 
 
 def twin_meter(board: str, node: int, seed: int) -> TwinMeter:

@@ -108,8 +108,22 @@ def test_a_link_out_of_the_bundle_is_refused(tmp_path: Path) -> None:
         ({"simulated": "yes"}, "simulated"),
         ({"sigma_latency": -1}, "not negative"),
         ({"name": "../up"}, "plain name"),
-        ({"kinds": {"relu": {"features": ["a"], "dtypes": [], "time_sigma": 0, "power_sigma": 0, "samples": 1}}}, "features"),
-        ({"kinds": {"no_kind": {"features": [], "dtypes": [], "time_sigma": 0, "power_sigma": 0, "samples": 1}}}, "no_kind"),
+        (
+            {
+                "kinds": {
+                    "relu": {"features": ["a"], "dtypes": [], "time_sigma": 0, "power_sigma": 0, "samples": 1, "recipes": {}}
+                }
+            },
+            "features",
+        ),
+        (
+            {
+                "kinds": {
+                    "no_kind": {"features": [], "dtypes": [], "time_sigma": 0, "power_sigma": 0, "samples": 1, "recipes": {}}
+                }
+            },
+            "no_kind",
+        ),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused_in_one_line(tmp_path: Path, changes: dict[str, object], said: str) -> None:

@@ -175,7 +175,7 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
     }
     assert 0.005 < uncertainty.latency < 0.3 and 0.005 < uncertainty.time["relu"] < 0.5
     cost = board_cost(measurements, BOARD, trained, uncertainty)
-    manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, "jetdvfs profile train", {})
+    manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, "jetdvfs profile train", {"tool": "1"})
     assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
     write_bundle(tmp_path / "test", manifest, contents_of(trained, cost))
     loaded = load_bundle(tmp_path / "test", cache_dir=tmp_path / "cache").cost

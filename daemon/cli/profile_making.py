@@ -67,6 +67,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"  energy rails  {', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C",
         f"  trained on    boards {', '.join(map(str, manifest.nodes))}",
         f"  reproduce     {manifest.command}",
+        f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
         f"  uncertainty   a whole network: {common}; a kernel:",
     ]
     for kind, entry in manifest.kinds.items():
