@@ -5,7 +5,7 @@ Policy. What deviates is named in ``status`` within a second. Limits that others
 to the nearest clocks they allow, and back up when they are raised again. A clock that somebody else set or took over is left
 to them for a while, then set again; each time that it is taken once more they are left it for twice as long, from two seconds
 up to five minutes, until it has stayed as set for a minute. A clock that is merely slow (throttled, or stuck) is only named:
-there is nothing to set.
+there is nothing to set, and limits that the kernel lowers against heat are not taken for somebody's.
 """
 
 from __future__ import annotations
@@ -59,15 +59,18 @@ def find_deviations(board: Observed, applied: Applied) -> tuple[Deviation, ...]:
         if moved is None and slow is None:
             continue
         levels: tuple[int, ...] = getattr(board.grid(), axis)
-        if held > levels[-1]:
+        hot = "; ".join(board.throttled())
+        if hot and (held > levels[-1] or moved is None):
+            found.append(Deviation(axis, "slow", f"{TITLES[axis]}: set to {held}, cut down: {hot}"))
+        elif held > levels[-1]:
             text = f"limited to {levels[-1]} by somebody else's limit or the power mode"
             found.append(Deviation(axis, "limited", f"{TITLES[axis]}: {text}; {held} was held"))
         elif moved is not None:
             by = f"taken over ({moved.mode})" if moved.accepted is None else f"set to {moved.accepted} by somebody else"
             found.append(Deviation(axis, "taken", f"{TITLES[axis]}: {by}; {held} was held"))
         elif slow is not None:
-            why = "; ".join(board.throttled()) or "throttled, or stuck"
-            found.append(Deviation(axis, "slow", f"{TITLES[axis]}: set to {held}, measured {slow.effective}: {why}"))
+            text = f"set to {held}, measured {slow.effective}: throttled, or stuck"
+            found.append(Deviation(axis, "slow", f"{TITLES[axis]}: {text}"))
     return tuple(found)
 
 
@@ -132,7 +135,9 @@ class Watch:
             wait = () if again else (f"what somebody else set is left to them for {max(1.0, self._backoff.wait_s):.0f} s more",)
             return texts + wait, again
         self._backoff.settle()
-        again = bool(deviations or applied.requested != wish) and bounded() != applied.requested
+        limited = any(one.cause == "limited" for one in deviations)
+        slow = any(one.cause == "slow" for one in deviations)
+        again = (limited or (applied.requested != wish and not slow)) and bounded() != applied.requested
         return texts + tuple(_short_of(applied.requested, wish)), again
 
 

@@ -12,7 +12,7 @@ import pytest
 from board_daemon import CPU as CPU_FILES
 from board_daemon import GPU as GPU_FILES
 from board_daemon import Daemon, served_board
-from hardware_kernel import CAP, CPU, EMC, GPU, FakeClock, Kernel
+from hardware_kernel import CAP, CPU, CPUFREQ, EMC, GPU, FakeClock, Kernel
 
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.controller import Controller
@@ -21,6 +21,7 @@ from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.nvpmodel import CONF, STATUS
 from jetdvfs.daemon.leases import Holder, Lease, Need
 from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin import fuse
 
 HELD = FrequencyConfiguration(1190400, 675750000, 1331200000)
@@ -37,11 +38,11 @@ GPU MAX_FREQ 520000000
 class Held:
     """A board in memory with one lease; ``tick`` lets half a second pass and the controller look."""
 
-    def __init__(self, kernel: Kernel, folder: Path) -> None:
+    def __init__(self, kernel: Kernel, folder: Path, configuration: FrequencyConfiguration = HELD) -> None:
         self.kernel, self.clock = kernel, FakeClock()
         self.hardware = Hardware.probe(kernel, self.clock, baseline=folder / "baseline.json")
         self.controller = Controller(self.hardware, Config(), self.clock.monotonic)
-        self.lease: Lease = self.controller.hold(Holder("somebody", 1, 0, "app"), Need(HELD), "test")[0]
+        self.lease: Lease = self.controller.hold(Holder("somebody", 1, 0, "app"), Need(configuration), "test")[0]
         kernel.written.clear()
 
     def tick(self, seconds: float = 0.5) -> tuple[str, ...]:
@@ -153,6 +154,35 @@ def test_a_clock_that_is_only_slow_is_named_and_nothing_is_written(held: Held) -
     assert held.kernel.written == []
     del held.kernel.measure[f"{CPU}/cpuinfo_cur_freq"]
     assert held.tick() == ()
+
+
+def test_limits_lowered_against_heat_are_not_taken_for_somebodys(tmp_path: Path) -> None:
+    kernel, zone = Kernel(), "/sys/class/thermal/thermal_zone0"
+    kernel.store |= {f"{zone}/trip_point_0_type": "passive", f"{zone}/trip_point_0_temp": "90000"}
+    held = Held(kernel, tmp_path)
+    kernel.store[f"{zone}/temp"] = "91000"
+    kernel.measure |= {f"{CPU}/scaling_max_freq": "806400", f"{CPU}/cpuinfo_cur_freq": "806400"}
+    hot = "CPU clock: set to 1190400, cut down: CPU-therm is past its passive trip at 90 C"
+    assert held.tick(30) == (hot,)
+    assert kernel.written == []
+    kernel.measure.clear()
+    kernel.store[f"{zone}/temp"] = "60000"
+    assert held.tick() == ()
+
+
+def test_a_cluster_that_goes_offline_and_comes_back_is_followed(tmp_path: Path) -> None:
+    kernel = Kernel(load_board("orin-nano-8gb"), emc=("bpmp",))
+    second = f"{CPUFREQ}/policy4"
+    held = Held(kernel, tmp_path, FrequencyConfiguration(1190400, 612000000, 2133000000))
+    gone = {path: kernel.store.pop(path) for path in list(kernel.store) if path.startswith(second)}
+    assert held.tick(5) == ()
+    assert len(held.hardware.read()["cpu_khz"]) == 1
+    kernel.store |= gone | {f"{second}/scaling_governor": "schedutil"}
+    assert "CPU clock: taken over (schedutil); 1190400 was held" in held.tick()
+    assert held.tick(FIRST_WAIT_S) == ()
+    assert kernel.store[f"{second}/scaling_governor"] == "userspace"
+    held.controller.release(held.lease)
+    assert kernel.store[f"{second}/scaling_governor"] == "schedutil"
 
 
 def test_a_board_that_cannot_be_read_is_named_until_it_can(held: Held) -> None:

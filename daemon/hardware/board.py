@@ -191,6 +191,7 @@ class Hardware:
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
         """What every clock under control says of itself, by axis; one reading per domain."""
+        self._look_again()
         return {name: driver.read() for name, driver in self._drivers.items()}
 
     def current(self) -> FrequencyConfiguration:
@@ -325,6 +326,7 @@ class Hardware:
             self._drivers[axis.name] = axis.probe(self._files, self.description)
             self._fixed.pop(axis.name, None)
         except (HardwareBusy, HardwareRefused) as error:
+            self._drivers.pop(axis.name, None)
             described: tuple[int, ...] = getattr(self.description.grid, axis.name)
             seen = axis.observe(self._files, self.description)
             level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
@@ -333,7 +335,8 @@ class Hardware:
 
     def _look_again(self) -> None:
         for axis in _AXES:
-            if axis.name in self._fixed and self._fixed[axis.name].may_appear:
+            driver, fixed = self._drivers.get(axis.name), self._fixed.get(axis.name)
+            if (fixed and fixed.may_appear) or (driver and driver.stale()):
                 self._find(axis)
 
     def _levels(self, axis: str) -> tuple[int, ...]:

@@ -27,6 +27,9 @@ class CpuClock:
     axis: str = "cpu_khz"
     notes: tuple[str, ...] = ()
 
+    def stale(self) -> bool:
+        return _online(self.files) != self.policies
+
     def table(self) -> tuple[int, ...]:
         """The frequencies in kHz that every policy lists, rising."""
         names = (f"{policy}/scaling_available_frequencies" for policy in self.policies)
@@ -65,7 +68,7 @@ def probe(files: Files, description: BoardDescription) -> CpuClock:
         HardwareBusy: there are none (yet).
         HardwareRefused: their limits cannot be read.
     """
-    policies = tuple(path for path in files.glob(POLICIES) if files.find_text(f"{path}/affected_cpus"))
+    policies = _online(files)
     if not policies:
         raise HardwareBusy(f"{POLICIES}: no cpufreq policy with a core online")
     domains = tuple(
@@ -82,6 +85,10 @@ def probe(files: Files, description: BoardDescription) -> CpuClock:
     )
     transition_ms = float(description.section("cpu")["transition_ms"]) * len(policies)
     return CpuClock(files, policies, domains, description.grid.cpu_khz, transition_ms)
+
+
+def _online(files: Files) -> tuple[str, ...]:
+    return tuple(path for path in files.glob(POLICIES) if files.find_text(f"{path}/affected_cpus"))
 
 
 def observe(files: Files, description: BoardDescription) -> int | None:

@@ -206,6 +206,10 @@ class Driver(Protocol):
         """What this way to the clock cannot do."""
         ...
 
+    def stale(self) -> bool:
+        """Whether its files are not those of the running system any more: a cluster went offline, or came back."""
+        ...
+
     def table(self) -> tuple[int, ...]:
         """Every frequency that the running system lists, rising, whatever the limits."""
         ...

@@ -56,6 +56,9 @@ class EmcClock:
     def notes(self) -> tuple[str, ...]:
         return ("memory clock can only be capped: it moves below what is asked for",) if self.way == "cap" else ()
 
+    def stale(self) -> bool:
+        return False
+
     def table(self) -> tuple[int, ...]:
         return self.trained_hz
 

@@ -28,6 +28,9 @@ class GpuClock:
     def domains(self) -> tuple[ClockDomain, ...]:
         return (self.domain,)
 
+    def stale(self) -> bool:
+        return not self.files.exists(self.path)
+
     def table(self) -> tuple[int, ...]:
         return tuple(sorted(listed_levels(self.files, f"{self.path}/available_frequencies", self.described_hz)))
 
