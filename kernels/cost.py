@@ -22,13 +22,14 @@ from .features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
 from .grid import FrequencyGrid
 from .host import HostModel
 from .network import KernelInvocation, Network
-from .roofline import Chip, bound_ms
+from .roofline import Chip, bound_ms, terms_ms
 from .surface import Surface, UnmodelledKind
+from .totals import BLOCK, NO_SHARES, Group, Shares, add_up, common_variance
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 1
+COST_VERSION = 2
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, give or take a factor of two (one standard
@@ -37,7 +38,6 @@ UNMODELLED_EFFICIENCY = 0.5
 UNMODELLED_SIGMA = 0.7
 UNMODELLED_CYCLES = 4000.0
 
-_BLOCK = 32  # kernels worked on together: their figures over the grid stay in the processor's second cache
 _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a float32
 
 
@@ -81,7 +81,9 @@ class BoardCost:
         host: the host's issue times.
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
         host_active_mw: what they draw above that while the host issues work, one per CPU level.
-        sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board.
+        sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board,
+            whatever its latency and energy are spent on.
+        latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -95,6 +97,8 @@ class BoardCost:
     host_active_mw: NDArray[np.float32]
     sigma_latency: float
     sigma_energy: float
+    latency_shares: Shares = NO_SHARES
+    energy_shares: Shares = NO_SHARES
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
@@ -195,8 +199,15 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         latency_ms = np.float64(np.einsum("k,kcge->cge", counts, costs.gpu_ms))
         critical = np.zeros(cost.grid.shape, np.int32)
         host_mj = np.zeros(cost.grid.shape)
-    dynamic_mj, latency_variance, energy_variance = _accumulate(costs, critical, idle_mw)
-    energy_mj = idle_mw * latency_ms / 1e3 + host_mj + dynamic_mj
+    totals = add_up(costs.gpu_ms, costs.dynamic_mw, _memory_share(costs, cost), _groups(costs), costs.order, critical, idle_mw)
+    energy_mj = idle_mw * latency_ms / 1e3 + host_mj + totals.dynamic_mj
+    waited_ms = np.maximum(latency_ms - totals.path_ms, 0)
+    latency_variance = totals.latency_variance + common_variance(
+        cost.latency_shares, waited_ms, totals.path_ms, totals.memory_ms
+    )
+    energy_variance = totals.energy_variance + common_variance(
+        cost.energy_shares, idle_mw * waited_ms / 1e3 + host_mj, totals.energy_mj, totals.memory_mj
+    )
     return Surface(
         grid=cost.grid,
         latency_ms=latency_ms,
@@ -217,7 +228,7 @@ def _predict(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost
     features = feature_rows(model.kind, kernels)
     bound = np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
     gpu_ms, dynamic_mw = costs.gpu_ms[run], costs.dynamic_mw[run]
-    blocks = [slice(start, start + _BLOCK) for start in range(0, len(kernels), _BLOCK)]
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(kernels), BLOCK)]
 
     def sweep(regressor: Regressor, block: slice, out: NDArray[np.float32]) -> None:
         logarithm = regressor.sweep(features[block], levels)
@@ -251,41 +262,18 @@ def _host_times_ms(network: Network, cost: BoardCost) -> tuple[NDArray[np.float6
     return elapsed_us / 1e3, cost.host.once_us(cpu_mhz, emc_mhz) / 1e3
 
 
-def _accumulate(
-    costs: KernelCosts, critical: NDArray[np.int32], idle_mw: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The energy of all kernels above idle in mJ; the variances of latency (ms^2) and energy (mJ^2) that their errors make.
+def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:
+    """The part of each kernel's roofline terms that is memory traffic, ``(kernels, 1, n_gpu, n_emc)``."""
+    _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
+    compute_ms, memory_ms = terms_ms(costs.kernels, gpu_mhz[None, None, :, None], emc_mhz[None, None, None, :], cost.chip)
+    return np.asarray(memory_ms / (compute_ms + memory_ms), np.float32)
 
-    To first order, a kernel that runs a share s longer delays the inference by s times the time it spends on the critical path,
-    and costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart.
-    """
-    kernels, size = len(costs.kernels), idle_mw.size
-    gpu_ms, dynamic_mw = costs.gpu_ms.reshape(kernels, size), costs.dynamic_mw.reshape(kernels, size)
-    launched = np.zeros((kernels, len(costs.order) + 1), np.float32)
-    launched[costs.order, np.arange(len(costs.order))] = 1
-    # How many of a kernel's launches are at or after each launch: those lie on the path where that launch is the critical one.
-    remaining = np.cumsum(launched[:, ::-1], axis=1)[:, ::-1]
-    first_on_path = critical.ravel()
-    dynamic_mj, latency_variance, energy_variance = np.zeros(size), np.zeros(size), np.zeros(size)
-    idle_w = idle_mw.ravel() / 1e3
-    for model, run in costs.models:
-        time_sigma = UNMODELLED_SIGMA if model is None else model.time_sigma
-        power_sigma = UNMODELLED_SIGMA if model is None else model.power_sigma
-        for start in range(run.start, run.stop, _BLOCK):
-            block = slice(start, min(start + _BLOCK, run.stop))
-            path_ms = remaining[block].take(first_on_path, axis=1)
-            path_ms *= gpu_ms[block]
-            own_mj = gpu_ms[block] * dynamic_mw[block]
-            own_mj *= remaining[block, :1] / np.float32(1e3)
-            dynamic_mj += own_mj.sum(axis=0)
-            # Sums over kernels of path x path, (idle x path + own)^2 and own x own, the square taken apart.
-            path = np.einsum("kc,kc->c", path_ms, path_ms)
-            own = np.einsum("kc,kc->c", own_mj, own_mj)
-            both = np.einsum("kc,kc->c", path_ms, own_mj)
-            latency_variance += time_sigma**2 * path
-            energy_variance += time_sigma**2 * idle_w * (idle_w * path + 2 * both) + (time_sigma**2 + power_sigma**2) * own
-    shape = idle_mw.shape
-    return dynamic_mj.reshape(shape), latency_variance.reshape(shape), energy_variance.reshape(shape)
+
+def _groups(costs: KernelCosts) -> tuple[Group, ...]:
+    return tuple(
+        Group(run, UNMODELLED_SIGMA, UNMODELLED_SIGMA) if model is None else Group(run, model.time_sigma, model.power_sigma)
+        for model, run in costs.models
+    )
 
 
 def _usual_dynamic_mw(gpu_ms: NDArray[np.float32], dynamic_mw: NDArray[np.float32], cost: BoardCost) -> NDArray[np.float32]:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from jetdvfs.kernels import timeline
 from jetdvfs.kernels.cost import UNMODELLED_SIGMA, BoardCost, HostModel, KernelModel, kernel_costs, surface
 from jetdvfs.kernels.errors import CostModelError
-from jetdvfs.kernels.network import Network
+from jetdvfs.kernels.network import Call, Network
 from jetdvfs.kernels.roofline import bound_at_ms, bound_ms
+from jetdvfs.kernels.totals import Shares
 
 TOP = (-1, -1, -1)
 
@@ -173,6 +174,23 @@ def test_the_common_part_adds_to_every_networks_uncertainty() -> None:
 def test_where_the_host_is_the_bottleneck_kernel_errors_do_not_delay_it() -> None:
     sigma = surface(network(*[relu(1 << 18)] * 30), board(sigma=0.3, host_us=(0, 2_000_000, 0))).latency_sigma
     assert sigma[0, -1, -1] < 0.01
+
+
+def test_errors_common_to_host_computation_and_memory_count_for_what_each_takes() -> None:
+    shares = Shares(host=0.3, compute=0.2, memory=0.1)
+    cost = replace(board(host_us=(0, 10, 0)), latency_shares=shares, energy_shares=shares)
+
+    def sigma(*calls: Call) -> tuple[float, float]:
+        predicted = surface(network(*calls), cost)
+        return float(predicted.latency_sigma[TOP]), float(predicted.energy_sigma[TOP])
+
+    computing, moving = replace(matmul(1000), bytes=1), replace(relu(1 << 22), flops=0)
+    assert sigma(computing) == pytest.approx((0.2, 0.2), rel=1e-3)
+    assert sigma(moving) == pytest.approx((0.1, 0.1), rel=1e-3)
+    assert sigma(*[view()] * 1_000_000, relu(1)) == pytest.approx((0.3, 0.3), rel=1e-3)
+    half = replace(computing, bytes=20 * 16 * 10**5)  # 2 ms of each: what it takes is divided evenly
+    assert sigma(half)[0] == pytest.approx(np.hypot(0.1, 0.05), rel=1e-3)
+    assert surface(network(computing), cost, "sum").latency_sigma[TOP] == pytest.approx(0.2, rel=1e-6)
 
 
 def test_quantile_surfaces_cover_what_they_promise_when_kernels_err_as_they_say() -> None:
