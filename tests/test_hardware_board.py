@@ -255,6 +255,16 @@ def test_the_zone_of_a_powered_off_part_has_no_temperature(kernel: Kernel, clock
     assert Hardware.probe(kernel, clock).sensors.temperatures_mc() == {"CPU-therm": 41500}
 
 
+def test_a_power_monitor_that_appears_late_is_found(kernel: Kernel, clock: FakeClock) -> None:
+    late = {path: kernel.store.pop(path) for path in list(kernel.store) if path.startswith(f"{INA}/1-0041")}
+    hardware = Hardware.probe(kernel, clock)
+    assert "VDDRQ" not in hardware.rails_mw()
+    assert any("power rails VDDRQ are not there" in note for note in hardware.notes)
+    kernel.store |= late
+    assert hardware.rails_mw()["VDDRQ"] == 1140
+    assert not [note for note in hardware.notes if "power rails" in note]
+
+
 def test_a_sensor_that_hangs_takes_nobody_with_it(kernel: Kernel, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = Hardware.probe(kernel, clock)
     awake, read = threading.Event(), kernel.read_text

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hardware_kernel import CPUFREQ, FakeClock, Kernel
+from hardware_kernel import CPUFREQ, FakeClock, Kernel, Killed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -214,15 +214,14 @@ def clocks(kernel: Kernel) -> dict[str, str]:
     return {path: value for path, value in kernel.store.items() if path.rpartition("/")[2] not in (*fleeting, *loose)}
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from(range(len(SYSTEMS))),
-    st.lists(
-        st.tuples(st.floats(0, 0.999), st.floats(0, 0.999), st.floats(0, 0.999), st.integers(0, 60)), min_size=1, max_size=4
-    ),
-)
+shares = st.tuples(st.floats(0, 0.999), st.floats(0, 0.999), st.floats(0, 0.999))
+troubles = st.one_of(st.none(), st.tuples(st.sampled_from(("refused", "killed")), st.integers(1, 60)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(range(len(SYSTEMS))), st.lists(st.tuples(shares, troubles), min_size=1, max_size=4))
 def test_whatever_is_asked_of_whichever_board_it_ends_as_asked_or_as_found(
-    system: int, requests: list[tuple[float, float, float, int]]
+    system: int, requests: list[tuple[tuple[float, float, float], tuple[str, int] | None]]
 ) -> None:
     name, template = SYSTEMS[system]
     kernel = Kernel(template.board, rules=template.rules, emc=template.ways, gpu_userspace="limits" not in name)
@@ -231,16 +230,19 @@ def test_whatever_is_asked_of_whichever_board_it_ends_as_asked_or_as_found(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "baseline.json"
         hardware = Hardware.probe(kernel, FakeClock(), boards=[kernel.board], baseline=place)
-        for *shares, refused_at in requests:
-            wanted = FrequencyConfiguration(
-                *(axis[int(share * len(axis))] for axis, share in zip(axes(hardware.grid()), shares, strict=True))
-            )
+        for parts, trouble in requests:
+            levels = axes(hardware.grid())
+            wanted = FrequencyConfiguration(*(axis[int(part * len(axis))] for axis, part in zip(levels, parts, strict=True)))
             before, count = clocks(kernel), 0
 
-            def refuse(path: str, value: str, refused_at: int = refused_at) -> int:
+            def refuse(path: str, value: str, trouble: tuple[str, int] | None = trouble) -> int:
                 nonlocal count
                 count += 1
-                return errno.EIO if count == refused_at else 0
+                if trouble is None or count != trouble[1]:
+                    return 0
+                if trouble[0] == "killed":
+                    raise Killed
+                return errno.EIO
 
             kernel.refuse = refuse
             try:
@@ -248,6 +250,11 @@ def test_whatever_is_asked_of_whichever_board_it_ends_as_asked_or_as_found(
                 assert hardware.current() == wanted
             except DaemonError:
                 assert clocks(kernel) == before
+            except Killed:
+                kernel.refuse = lambda path, value: 0
+                hardware = Hardware.probe(kernel, FakeClock(), boards=[kernel.board], baseline=place)
+                assert not hardware.restore().failed
+                assert clocks(kernel) == found
             kernel.refuse = lambda path, value: 0
         report = hardware.restore()
         assert not report.failed and not report.left

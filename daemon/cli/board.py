@@ -155,8 +155,6 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
         yield f"fan at {shown['fan']['drive']:.0%}{turning}"
     if shown["over_current"]:
         yield f"over-current events since boot: {', '.join(f'{name} {count}' for name, count in shown['over_current'].items())}"
-    for reason in shown["throttled"]:
-        yield f"throttled: {reason}"
     for note in shown["notes"]:
         yield f"note: {note}"
 

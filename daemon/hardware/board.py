@@ -172,7 +172,7 @@ class Hardware:
         notes += [self._modes_note] if self._modes_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             notes.append("memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock")
-        notes += self.sensors.notes
+        notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.throttled())]
         return tuple(notes)
 
     @property

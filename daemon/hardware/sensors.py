@@ -23,7 +23,8 @@ class Sensors:
         self.rails = rails.probe(files, description)
         self.trips = thermal.read_trips(files)
         self._files = files
-        self._read_rails: Bounded[dict[str, float]] = Bounded(self.rails.read_mw, {})
+        self._description = description
+        self._read_rails: Bounded[dict[str, float]] = Bounded(lambda: self.rails.read_mw(), {})
         self._read_temperatures: Bounded[dict[str, int]] = Bounded(lambda: thermal.read_temperatures_mc(files), {})
 
     @property
@@ -31,13 +32,14 @@ class Sensors:
         """What cannot be measured, and why."""
         hanging = {"power rails": self._read_rails.hangs, "temperatures": self._read_temperatures.hangs}
         notes = [f"{what} do not answer: a sensor hangs" for what, hangs in hanging.items() if hangs]
-        missing = sorted(set(self.rails.energy_rails) - {channel.label for channel in self.rails.channels})
-        if missing:
+        if missing := self._missing():
             notes.append(f"power rails {', '.join(missing)} are not there: energy cannot be observed")
         return tuple(notes)
 
     def rails_mw(self) -> dict[str, float]:
-        """Power of every rail that can be read now, in mW."""
+        """Power of every rail that can be read now, in mW; monitors whose drivers load late are looked for again."""
+        if self._missing():
+            self.rails = rails.probe(self._files, self._description)
         return self._read_rails()
 
     def temperatures_mc(self) -> dict[str, int]:
@@ -56,3 +58,6 @@ class Sensors:
     def fan(self) -> Fan | None:
         """How hard the fan is driven and how fast it turns; None where there is none."""
         return read_fan(self._files)
+
+    def _missing(self) -> list[str]:
+        return sorted(set(self.rails.energy_rails) - {channel.label for channel in self.rails.channels})
