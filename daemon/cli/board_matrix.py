@@ -14,6 +14,8 @@ What the product knows of each board, by JetPack. *verified*: the paths and rule
 in a dump of a real board; *derived*: inferred from those; *unknown*: neither, so that the driver tries and says what it finds.
 Whatever is described here, the running system's own tables and limits win.
 
+A board is one file in `profiles/boards`; to add one, add its file. `jetdvfs board show NAME` shows what it says, part by part.
+
 JetPack 4's stock Ubuntu 18.04 has a Python too old for this package; its kernels and boards are supported under newer
 userlands. The table is printed by `jetdvfs board matrix`.
 """
