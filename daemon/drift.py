@@ -60,7 +60,8 @@ def find_deviations(board: Observed, applied: Applied) -> tuple[Deviation, ...]:
             continue
         levels: tuple[int, ...] = getattr(board.grid(), axis)
         hot = "; ".join(board.throttled())
-        if hot and (held > levels[-1] or moved is None):
+        lowered = moved is None or held > levels[-1] or 0 < (moved.accepted or 0) < held
+        if hot and lowered:
             found.append(Deviation(axis, "slow", f"{TITLES[axis]}: set to {held}, cut down: {hot}"))
         elif held > levels[-1]:
             text = f"limited to {levels[-1]} by somebody else's limit or the power mode"

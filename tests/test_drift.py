@@ -170,6 +170,23 @@ def test_limits_lowered_against_heat_are_not_taken_for_somebodys(tmp_path: Path)
     assert held.tick() == ()
 
 
+def test_limits_of_ours_that_heat_lowers_are_given_back_whole(tmp_path: Path) -> None:
+    kernel, zone = Kernel(gpu_userspace=False), "/sys/class/thermal/thermal_zone0"
+    kernel.store |= {f"{zone}/trip_point_0_type": "passive", f"{zone}/trip_point_0_temp": "90000"}
+    held = Held(kernel, tmp_path)
+    kernel.store[f"{zone}/temp"] = "91000"
+    cut = {f"{GPU}/{name}": "318750000" for name in ("min_freq", "max_freq", "cur_freq")}
+    kernel.measure |= cut
+    hot = "GPU clock: set to 675750000, cut down: CPU-therm is past its passive trip at 90 C"
+    assert held.tick(10) == (hot,)
+    assert kernel.written == []
+    held.controller.hold(Holder("other", 2, 0, "app"), Need(HELD._replace(gpu_hz=828750000)), "while it is hot")
+    assert kernel.store[f"{GPU}/max_freq"] == "828750000"
+    held.controller.give_back()
+    kernel.measure.clear()
+    assert (kernel.store[f"{GPU}/min_freq"], kernel.store[f"{GPU}/max_freq"]) == ("114750000", "1377000000")
+
+
 def test_a_cluster_that_goes_offline_and_comes_back_is_followed(tmp_path: Path) -> None:
     kernel = Kernel(load_board("orin-nano-8gb"), emc=("bpmp",))
     second = f"{CPUFREQ}/policy4"

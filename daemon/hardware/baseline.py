@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import DaemonError, HardwareRefused
+from . import thermal
 from .domain import ClockDomain, Write, clamp, write_each
 from .files import Files
 
@@ -247,12 +248,24 @@ class Baseline:
             return False
         if current in entry.values:
             return True
+        if self._cut_by_heat(path, current, entry):
+            return True
         domain = next((d for d in self._domains if d.setpoint == path), None)
         if domain is None or not current.isdigit():
             return False
         # A limit that was moved since cuts what our setpoint reads back as, without the setpoint being anybody else's.
         bounds = domain.bounds(self._files)
         return int(current) in {clamp(int(value), bounds) for value in entry.values if value.isdigit()}
+
+    def _cut_by_heat(self, path: str, current: str, entry: Entry) -> bool:
+        """Whether a limit of ours reads lower than we wrote it because the kernel throttles, not because of anybody.
+
+        Thermal limits are apart from the one a file takes; taken for somebody's, they would outlast the heat.
+        """
+        if not current.isdigit() or not any(path in (domain.low, domain.high) for domain in self._domains):
+            return False
+        lowered = any(value.isdigit() and int(value) > int(current) for value in entry.values)
+        return lowered and bool(thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)))
 
     def _store(self) -> None:
         if self._path is None:
