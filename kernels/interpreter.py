@@ -16,7 +16,7 @@ from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from .operators import rule_of
 from .recorder import DataDependent, Recorder
 from .source import ClassSource, FunctionSource, FunctionSyntax, SourceTree, parse_source
-from .values import Record, ScriptObject, Tensor
+from .values import EnumValue, Record, ScriptObject, Tensor
 
 Frame = dict[str, Any]
 Expression = Callable[[Frame], Any]
@@ -169,7 +169,9 @@ class Interpreter:
             tree = parse_source(text).body
             if len(tree) != 1 or not isinstance(tree[0], ast.Expr):
                 raise ModelError(f"{reference.name}.{name} has no plain value")
-            self._class_values[key] = _Translator(self).expression(tree[0].value)({LINE: 1})
+            value = _Translator(self).expression(tree[0].value)({LINE: 1})
+            is_member = isinstance(target, ClassSource) and target.base == "Enum" and isinstance(value, (int, float, str))
+            self._class_values[key] = EnumValue(reference.name, value) if is_member else value
         return self._class_values[key]
 
     def attribute(self, target: Any, name: str) -> Any:
@@ -182,6 +184,8 @@ class Interpreter:
             return target[target.fields.index(name)]
         if isinstance(target, Reference):
             return self.class_value(target, name)
+        if isinstance(target, EnumValue) and name == "value":
+            return target.value
         rule = rule_of(f"prim::{name}")
         if rule is None:
             raise UnsupportedOperator(f"attribute {name!r:.80} of a value of type {type(target).__name__} has no rule")

@@ -19,7 +19,7 @@ from .errors import BudgetExceeded, ModelError
 
 _HEADS = re.compile(r"^(?:class (\w+)(?:\(([\w.]*)\))?:|( *)def (\w+)\()", re.MULTILINE)
 _SELF_TYPE = re.compile(r"\A( *def \w+\(\w+): [\w.]+")
-_ATTRIBUTE = re.compile(r"^  (\w+) : ?(.*?)(?: = (.*))?$", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"^  (\w+)(?: : ?(.*?))?(?: = (.*))?$", re.MULTILINE)
 _HEAD_END = re.compile(r":[ \t]*\n")
 #: Characters of a function that are parsed at a time.
 _PIECE = 1 << 13

@@ -15,7 +15,7 @@ from typing import Any
 from .budget import Budget
 from .errors import BudgetExceeded, ModelError
 from .network import DTYPE_BYTES
-from .values import Device, ScriptObject, Tensor
+from .values import Device, EnumValue, ScriptObject, Tensor
 
 #: Storage classes a tensor may refer to, and the element types they hold.
 STORAGES = {
@@ -163,6 +163,9 @@ class _Unpickler:
     def reduce(self) -> None:
         arguments = self.stack.pop()
         callee = self.stack.pop()
+        if isinstance(callee, _Name) and callee.name.startswith("__torch__.") and isinstance(arguments, (int, float, str)):
+            self.stack.append(EnumValue(callee.name, arguments))
+            return
         if not isinstance(callee, _Name) or callee.name not in _REDUCERS or not isinstance(arguments, tuple):
             raise ModelError(f"{self.where}: pickle calls something that is no tensor or list constructor")
         self.stack.append(_REDUCERS[callee.name](self, *arguments))

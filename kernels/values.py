@@ -153,6 +153,22 @@ class Record(tuple[Any, ...]):
         return record
 
 
+class EnumValue:
+    """A member of an enumeration of the model, by its value."""
+
+    __slots__ = ("type_name", "value")
+
+    def __init__(self, type_name: str, value: bool | int | float | str) -> None:
+        self.type_name = type_name
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EnumValue) and (other.type_name, other.value) == (self.type_name, self.value)
+
+    def __hash__(self) -> int:
+        return hash((self.type_name, self.value))
+
+
 class Device:
     """A device; the reader takes every tensor to live on the accelerator."""
 

@@ -333,3 +333,24 @@ def test_reading_a_model_loads_no_framework(reader):
 
 def test_reading_a_model_takes_less_than_40_mb(reader):
     assert int(reader[1]) < 40 * 1024
+
+
+def test_an_enumeration_of_the_model_steers_a_branch():
+    code = 'class E(Enum):\n  A = "a"\n  B = "b"\n' + handmade.forward(
+        "how = self.how", "if torch.eq(how, __torch__.E.B):", "  y = torch.relu(x)", "else:", "  y = torch.tanh(x)", "return y"
+    )
+    for member, kind in (("a", "tanh"), ("b", "relu")):
+        data = handmade.module({"how": b"c__torch__\nE\n" + handmade.text(member) + b"R"})
+        assert read(handmade.archive(code, data=data)).kinds == {kind: 1}
+
+
+def test_archives_of_older_pytorch_spell_out_defaults_and_are_read():
+    code = handmade.forward(
+        "y = torch.add(x, x, alpha=1)",
+        "z = torch.mean(torch.clone(y, memory_format=None), [1], False, dtype=None)",
+        "w = torch.zeros([2], dtype=6, layout=0, device=torch.device('cpu'), pin_memory=False)",
+        "return torch.contiguous(torch.softmax(torch.sub(z, w, alpha=1), 0, None), memory_format=0)",
+    )
+    entries = {"old/data.pkl": handmade.PLAIN_MODULE, "old/code/__torch__.py": code.encode(), "old/version": b"2\n"}
+    kinds = [launch.kind for launch in read(handmade.zipped(entries)).launches]
+    assert kinds == ["add", "clone", "mean", "zeros", "sub", "softmax"]

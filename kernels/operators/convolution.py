@@ -142,3 +142,11 @@ def convolution(
 ) -> Tensor:
     """What tracing writes for every convolution; the backend flags at its end change no shape."""
     return convolve(run, input, weight, bias, stride, padding, dilation, groups, transposed, output_padding)
+
+
+@operator("_convolution_mode")
+def convolution_mode(
+    run: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: str, dilation: Any, groups: int
+) -> Tensor:
+    """A convolution with its padding by name."""
+    return convolve(run, input, weight, bias, stride, padding, dilation, groups)

@@ -239,6 +239,15 @@ def im2col(run: Recorder, self: Tensor, kernel_size: Any, dilation: Any, padding
     return run.launch("im2col", [self], run.tensor(shape, self.dtype))
 
 
+@operator("col2im")
+def col2im(run: Recorder, self: Tensor, output_size: Any, kernel_size: Any, *_: Any) -> Tensor:
+    kernel, sizes = integers(kernel_size, 2), integers(output_size, 2)
+    if self.rank < 2 or min(kernel) < 1 or self.shape[-2] % numel(kernel):
+        raise ShapeError(f"fold of a tensor of shape {show(self.shape)} by kernel {show(kernel)}")
+    shape = (*self.shape[:-2], self.shape[-2] // numel(kernel), *sizes)
+    return run.launch("col2im", [self], run.tensor(shape, self.dtype))
+
+
 @operator("grid_sampler", "grid_sampler_2d")
 def grid_sampler(run: Recorder, input: Tensor, grid: Tensor, *_: Any) -> Tensor:
     return run.launch("grid_sampler_2d", [input, grid], run.tensor((*input.shape[:2], *grid.shape[1:-1]), input.dtype))

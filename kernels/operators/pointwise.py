@@ -58,6 +58,8 @@ def promoted(operands: Sequence[Any]) -> str:
                 result = _wider(result, dtype) if result else dtype
     for number in operands:
         dtype = number.dtype if isinstance(number, Tensor) else _of_number(number)
+        if dtype == "float64" and isinstance(number, Tensor) and _is_number(number):
+            dtype = "float32"  # a wrapped Python float takes the default type
         if (not isinstance(number, Tensor) or _is_number(number)) and (not result or _category(dtype) > _category(result)):
             result = dtype
     return result
