@@ -217,6 +217,9 @@ def _cat(kind: str, source: _Ranges) -> KernelInvocation:
     total = source.size("total", lambda call: call.output[1])
     scale = min(1.0, total / sum(channels))  # many tensors are thin ones
     channels = [max(1, round(count * scale)) for count in channels]
+    if parts > 2 and source.random.random() < 0.5:  # a tensor grown by earlier concatenations, and thin ones joined to it
+        grown = source.random.uniform(0.2, 0.9)
+        channels = [max(1, round(grown * total)), *(max(1, round(count * (1 - grown))) for count in channels[1:])]
     inputs = [(1, count, side, side) for count in channels]
     return _invocation(kind, inputs, (1, sum(channels), side, side), {"dim": 1})
 

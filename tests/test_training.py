@@ -23,7 +23,7 @@ from jetdvfs.profiles.assembly import (
     train_all,
 )
 from jetdvfs.profiles.bundle import load_bundle, write_bundle
-from jetdvfs.profiles.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
+from jetdvfs.profiles.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
 from jetdvfs.profiles.measurements import Measurements, Rows
@@ -157,6 +157,14 @@ def test_training_is_reproducible(measurements: Measurements) -> None:
     assert first["relu"].time.treelite == second["relu"].time.treelite
 
 
+def test_random_kernels_are_spread_over_sizes() -> None:
+    many = [pointwise("relu", 1_000_000 + index) for index in range(200)]
+    few = [pointwise("relu", 1000 + index) for index in range(10)]
+    chosen = spread_over_sizes(many + few, 40)
+    assert len(chosen) == 40 and len({kernel.signature for kernel in chosen}) == 40
+    assert sum(kernel.bytes < 100_000 for kernel in chosen) == 10
+
+
 def test_folds_leave_every_network_and_never_every_board_out() -> None:
     folds = make_folds(NETWORKS, SIZE.nodes, 3, seed=0)
     assert sorted(network.name for fold in folds for network in fold.networks) == ["large", "middle", "small"]
@@ -173,7 +181,7 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
         "middle",
         "large",
     }
-    assert 0.005 < uncertainty.latency < 0.3 and 0.005 < uncertainty.time["relu"] < 0.5
+    assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
     cost = board_cost(measurements, BOARD, trained, uncertainty)
     manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, "jetdvfs profile train", {"tool": "1"})
     assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
@@ -182,3 +190,4 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
     left, right = surface(NETWORKS[0], cost), surface(NETWORKS[0], loaded)
     assert np.allclose(left.latency_ms, right.latency_ms, rtol=1e-4) and np.allclose(left.energy_mj, right.energy_mj, rtol=1e-4)
     assert np.allclose(left.latency_sigma, right.latency_sigma, rtol=1e-3)
+    assert np.allclose(left.energy_sigma, right.energy_sigma, rtol=1e-3)
