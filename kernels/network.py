@@ -150,7 +150,10 @@ class Network:
     @property
     def digest(self) -> str:
         """A name for exactly this work: equal for networks whose calls cost the same, whatever their labels."""
-        work = [call.signature if isinstance(call, KernelInvocation) else call.name for call in self.calls]
+        work = [
+            (*call.signature, call.flops, call.bytes) if isinstance(call, KernelInvocation) else call.name
+            for call in self.calls
+        ]
         return hashlib.sha256(json.dumps(work, default=list).encode()).hexdigest()[:24]
 
     def to_json(self, *, host_calls: bool = False) -> dict[str, Any]:

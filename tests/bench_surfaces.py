@@ -3,11 +3,11 @@
 
     python tests/bench_surfaces.py [--profile NAME|DIR] [--trees 1500 --depth 10] [--repeats 5]
 
-With --profile (by default, the first bundle installed or shipped), its models; with --trees and --depth, also models of that
-size, trained on what the profile's say of random kernels and kept in build. Decomposition and loading are not counted, as a
-daemon does them once. Time is the processor's, so that others on the machine count little. Beside the milliseconds stand ratios
-of the same run: how much of the time the tree sweeps take, and how many times the work that cannot be avoided after them (an
-exponential of every figure swept) the rest takes.
+With the models of --profile (by default, the first bundle installed or shipped), and with models of --trees and --depth (by
+default, of MIRAGE's sizes), trained on what the profile's say of random kernels and kept in build. Decomposition and loading
+are not counted, as a daemon does them once. Time is the processor's, so that others on the machine count little. Beside the
+milliseconds stand ratios of the same run: how much of the time the tree sweeps take, and how many times the work that cannot be
+avoided after them (an exponential of every figure swept) the rest takes.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _line(name: str, seconds: NDArray[np.float64]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile")
-    parser.add_argument("--trees", type=int)
+    parser.add_argument("--trees", type=int, default=1500)
     parser.add_argument("--depth", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
@@ -163,9 +163,8 @@ def main() -> None:
     profile = arguments.profile or next(iter(find_bundles()))
     cost = load_bundle(profile).cost
     report(f"profile {profile}", networks, cost, arguments.repeats)
-    if arguments.trees:
-        title = f"{arguments.trees} trees of depth {arguments.depth} per model"
-        report(title, networks, trained_board(cost, networks, arguments.trees, arguments.depth), arguments.repeats)
+    title = f"{arguments.trees} trees of depth {arguments.depth} per model"
+    report(title, networks, trained_board(cost, networks, arguments.trees, arguments.depth), arguments.repeats)
 
 
 if __name__ == "__main__":

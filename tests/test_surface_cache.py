@@ -122,6 +122,13 @@ def test_a_folder_that_cannot_be_used_is_an_empty_one(tmp_path: Path) -> None:
     assert cache.get(KEY, GRID) is None
 
 
+def test_networks_of_the_same_shapes_but_other_work_have_digests_of_their_own() -> None:
+    one = network(matmul(), name="one")
+    assert network(matmul(), name="another").digest == one.digest
+    assert network(replace(matmul(), flops=1)).digest != one.digest
+    assert network(replace(matmul(), bytes=1)).digest != one.digest
+
+
 def test_the_key_follows_everything_that_determines_a_surface(tmp_path: Path) -> None:
     manifest = make_bundle(tmp_path / "bundle")
     files = dict(manifest.checksums)
