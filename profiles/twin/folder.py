@@ -8,16 +8,19 @@ Nor can it tell where a value ends that was written over a longer one without a 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import posixpath
 import select
 import shutil
+import signal
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import TwinError
@@ -26,6 +29,7 @@ from .tree import Tree
 _MARK = ".jetdvfs-twin"
 _REFRESH_S, _SETTLING_S = 0.1, 0.005
 _SETTLES_S = 0.05
+_VALUE_BYTES = 1 << 16
 _IN_MODIFY, _IN_CLOSE_WRITE = 0x2, 0x8
 _EVENT = struct.Struct("iIII")
 
@@ -120,22 +124,27 @@ class FolderMirror:
         if not content:
             # Truncated, and about to be written; or closed like that, which writes nothing.
             if closed:
-                self._put(path, shown)
+                self._put_back(path, content, shown)
             return False
         try:
             self._tree.write(path, content.split(b"\n", 1)[0])
         except OSError as error:
             self._report(f"refused: {path}: {content[:40]!r} ({error.strerror}); a plain folder could not say so to the writer")
-            self._put(path, shown)
+            self._put_back(path, content, shown)
             return False
         self._shown[path] = content
         return True
+
+    def _put_back(self, path: str, written: bytes, shown: bytes) -> None:
+        """Show the old value again in place of what was written."""
+        self._shown[path] = written
+        self._put(path, shown)
 
     def _refresh(self) -> None:
         """Let every file show what the board says."""
         contents = self._tree.contents(self._shown)
         for path, content in contents.items():
-            if content is not None and self._shown.get(path) != content and not self._is_touched(path):
+            if content is not None and self._shown.get(path) != content:
                 self._put(path, content)
         links = dict(self._tree.links())
         for gone in [*(self._shown.keys() - contents.keys()), *(self._links - links.keys())]:
@@ -147,29 +156,38 @@ class FolderMirror:
                 self._place(path).symlink_to(self._tree.link_text(path, link))
         self._links = set(links)
 
-    def _is_touched(self, path: str) -> bool:
-        """Whether somebody has written to a file and the board has not been told yet."""
-        try:
-            return path in self._shown and self._place(path).read_bytes() != self._shown[path]
-        except OSError:
-            return False
-
     def _put(self, path: str, content: bytes) -> None:
-        """Write a file in place, so that whoever has it open sees the new value, and never an empty file."""
-        new = path not in self._shown
-        if new:
-            self._make_folder(posixpath.dirname(path))
-        self._shown[path] = content
+        """Show a value, unless somebody has written to the file and the board has not been told yet."""
         place = self._place(path)
-        if not new and place.exists() and not os.access(place, os.W_OK):
+        if path not in self._shown:
+            self._create(path, place, content)
+            return
+        if place.exists() and not os.access(place, os.W_OK):
             place.chmod(0o600)
-        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(descriptor, content, 0)
-            os.ftruncate(descriptor, len(content))
-            os.fchmod(descriptor, self._tree.permissions(path))
+            descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._create(path, place, content)
+            return
+        try:
+            with _alone(descriptor):
+                if os.pread(descriptor, _VALUE_BYTES, 0) == self._shown[path]:
+                    # In place, so that whoever has it open sees the new value, and never an empty file.
+                    self._shown[path] = content
+                    os.pwrite(descriptor, content, 0)
+                    os.ftruncate(descriptor, len(content))
+                os.fchmod(descriptor, self._tree.permissions(path))
         finally:
             os.close(descriptor)
+
+    def _create(self, path: str, place: Path, content: bytes) -> None:
+        """Let a file appear with its value: somebody may be waiting to write to it."""
+        self._make_folder(posixpath.dirname(path))
+        fresh = place.with_name(f".{place.name}.new")
+        fresh.write_bytes(content)
+        fresh.chmod(self._tree.permissions(path))
+        self._shown[path] = content
+        fresh.replace(place)
 
     def _make_folder(self, path: str) -> None:
         place = self._place(path)
@@ -180,6 +198,21 @@ class FolderMirror:
         place.mkdir(exist_ok=True)
         place.chmod(self._tree.directory_mode(path))
         self._watcher.watch(place, path)
+
+
+@contextlib.contextmanager
+def _alone(descriptor: int) -> Iterator[None]:
+    """Keep others from opening a file meanwhile, by a lease; where somebody has it open already, go on without."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # tells of an opener who waits; ignored by default
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 class _Watcher:
