@@ -15,7 +15,7 @@ from typing import Any
 from .archive import Archive
 from .budget import Budget
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
-from .interpreter import apply_rule
+from .interpreter_rules import apply_rule
 from .operators.layout import show
 from .recorder import Recorder
 from .values import ACCELERATOR, SCALAR_CODES, Tensor

@@ -29,7 +29,6 @@ SMALLEST = (
     "convnext_tiny",
     "efficientnet_b0",
     "efficientnet_v2_s",
-    "maxvit_t",
     "mobilenet_v3_small",
     "regnet_y_400mf",
     "resnext50_32x4d",
