@@ -49,12 +49,15 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns its exit code. What keeps it from starting ends as one line on stderr."""
     args = _parser().parse_args(argv)
-    # Whoever wants us to end before we serve has to wait until we can do so in order.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    # Whoever wants us to end before we serve has to wait until we can do so in order. Blocking the signals would not do: the
+    # threads that numpy has started by now do not block them.
+    asked_to_end: list[int] = []
+    for number in _ENDING:
+        signal.signal(number, lambda number, _: asked_to_end.append(number))
     _log_to_stderr()
     try:
         with _Daemon(args) as daemon:
-            asyncio.run(daemon.serve())
+            asyncio.run(daemon.serve(asked_to_end))
     except (DaemonError, KernelsError, ProfilesError) as error:
         log.critical("jetdvfsd: %s", one_line(error))
         return error.exit_code
@@ -180,13 +183,14 @@ class _Daemon:
             path,
         )
 
-    async def serve(self) -> None:
-        """Answer until SIGTERM or SIGINT, then give the board back."""
+    async def serve(self, asked_to_end: Sequence[int] = ()) -> None:
+        """Answer until SIGTERM or SIGINT, then give the board back; at once where one of them came already."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in _ENDING:
             loop.add_signal_handler(number, stop.set)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        if asked_to_end:
+            stop.set()
         config = self._context.config
         server = Server(__version__, Limits(connections=config.connections))
         server.listen(self._public, Api(self._context))

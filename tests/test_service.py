@@ -212,7 +212,7 @@ def test_surfaces_outlast_a_restart_and_a_damaged_one_is_made_anew(board: Board,
         predicted = client.predict(client.load(MODEL, IMAGE))
     assert daemon.stop() == 0
     models = {path: path.read_bytes() for path in (tmp_path / "own").glob("*.xz")}
-    for path in models:
+    for path in (*models, *(daemon.state / "cache").rglob("*.nodes")):
         path.unlink()  # nothing can be swept any more
     daemon.start()
     with daemon.client() as client:
@@ -374,6 +374,13 @@ def test_stopping_gives_the_board_back(board: Board, found: dict[str, str], daem
     assert daemon.stop() == 0
     assert board.settings() == found
     assert not daemon.socket.exists() and not daemon.admin.exists()
+
+
+def test_asked_to_end_while_it_starts_it_ends_in_order(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    daemon = Daemon(board, tmp_path)
+    assert eventually((daemon.state / "lock").exists)
+    assert daemon.stop() == 0, daemon.log.read_text()
+    assert board.settings() == found
 
 
 def test_the_operator_s_limits_bind_plans_and_leases(board: Board, found: dict[str, str], tmp_path: Path, bundle: Path) -> None:
