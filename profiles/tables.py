@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import lzma
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,11 @@ class TableCache:
         import treelite
 
         try:
-            ensemble = TreeEnsemble.from_treelite(treelite.Model.deserialize_bytes(_decompress(compressed)))
+            with warnings.catch_warnings():
+                # A newer treelite's model is read like any other; what the table needs of it is checked.
+                warnings.filterwarnings("ignore", message=".*newer Treelite version")
+                model = treelite.Model.deserialize_bytes(_decompress(compressed))
+            ensemble = TreeEnsemble.from_treelite(model)
         except (EnsembleError, BundleError, treelite.TreeliteError, OSError, ValueError) as error:
             raise BundleError(f"{name}: {error}") from error
         with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
