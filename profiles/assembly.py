@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from ..kernels.cost import BoardCost, KernelModel, surface
 from ..kernels.features import feature_names
 from ..kernels.network import Network
+from ..kernels.totals import NO_SHARES, Shares
 from .board import BoardDescription
 from .bundle import BundleContents
+from .common_error import Observation, fit_shares, squared_parts
 from .errors import MeasurementError
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
@@ -37,14 +39,14 @@ class Uncertainty:
 
     Attributes:
         time, power: of one kernel, by kind.
-        latency, energy: what a whole network's error has beyond its kernels'.
+        latency, energy: what a whole network or board errs beyond its kernels, by what latency and energy are spent on.
         errors: the whole networks' errors, each predicted without it and without its board.
     """
 
     time: Mapping[str, float]
     power: Mapping[str, float]
-    latency: float
-    energy: float
+    latency: Shares
+    energy: Shares
     errors: tuple[NetworkError, ...]
 
 
@@ -108,8 +110,10 @@ def board_cost(
         host=fit_host_model(measurements, board.grid),
         idle_mw=fit_idle_mw(tables["idle_mw"], board.grid),
         host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid),
-        sigma_latency=uncertainty.latency if uncertainty else 0.0,
-        sigma_energy=uncertainty.energy if uncertainty else 0.0,
+        sigma_latency=_LEAST_SIGMA if uncertainty else 0.0,
+        sigma_energy=_LEAST_SIGMA if uncertainty else 0.0,
+        latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
+        energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
     )
 
 
@@ -166,35 +170,26 @@ def left_out_uncertainty(
         for target in ("time", "power")
     )
     compared = []
+    latency: list[Observation] = []
+    energy: list[Observation] = []
     for cost, network, item in predicted:
+        latency_parts, energy_parts = squared_parts(network, cost)
         kernels = {kind: replace(model, time_sigma=time[kind], power_sigma=power[kind]) for kind, model in cost.kernels.items()}
-        compared.append((surface(network, replace(cost, kernels=kernels)), item))
-    latency = _common([(item.latency_ms, seen.latency_ms, seen.latency_sigma, item.index) for seen, item in compared])
-    energy = _common([(item.energy_mj, seen.energy_mj, seen.energy_sigma, item.index) for seen, item in compared])
+        informed = replace(cost, kernels=kernels, sigma_latency=_LEAST_SIGMA, sigma_energy=_LEAST_SIGMA)
+        seen = surface(network, informed)
+        compared.append((informed, network, item))
+        for observed, measured, expected, sigma, parts in (
+            (latency, item.latency_ms, seen.latency_ms, seen.latency_sigma, latency_parts),
+            (energy, item.energy_mj, seen.energy_mj, seen.energy_sigma, energy_parts),
+        ):
+            error = np.log(measured / expected.ravel()[item.index])
+            observed.append(Observation(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
+    latency_shares, energy_shares = fit_shares(latency), fit_shares(energy)
     errors = [
-        compare(
-            replace(
-                seen,
-                latency_sigma=np.hypot(seen.latency_sigma, latency),
-                energy_sigma=np.hypot(seen.energy_sigma, energy),
-            ),
-            item,
-        )
-        for seen, item in compared
+        compare(surface(network, replace(cost, latency_shares=latency_shares, energy_shares=energy_shares)), item)
+        for cost, network, item in compared
     ]
-    return Uncertainty(time, power, latency, energy, tuple(errors))
-
-
-Residual: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
-
-
-def _common(parts: Sequence[Residual]) -> float:
-    """What (measured, predicted surface, its kernels' sigma, flat index) show of an error beyond the kernels' own."""
-    beyond = [
-        np.log(measured / predicted.ravel()[index]) ** 2 - sigma.ravel()[index] ** 2
-        for measured, predicted, sigma, index in parts
-    ]
-    return float(np.sqrt(max(float(np.mean(np.concatenate(beyond))), _LEAST_SIGMA**2)))
+    return Uncertainty(time, power, latency_shares, energy_shares, tuple(errors))
 
 
 def whole_network(
@@ -255,8 +250,10 @@ def manifest_of(
             )
             for kind, models in trained.items()
         },
-        sigma_latency=uncertainty.latency,
-        sigma_energy=uncertainty.energy,
+        sigma_latency=_LEAST_SIGMA,
+        sigma_energy=_LEAST_SIGMA,
+        latency_shares=uncertainty.latency,
+        energy_shares=uncertainty.energy,
         command=command,
         tools=tools,
     )

@@ -187,6 +187,8 @@ def load_bundle(
             host_active_mw=host_active_mw,
             sigma_latency=manifest.sigma_latency,
             sigma_energy=manifest.sigma_energy,
+            latency_shares=manifest.latency_shares,
+            energy_shares=manifest.energy_shares,
         )
     except (BundleError, KernelsError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error

@@ -41,6 +41,7 @@ class NetworkError:
         latency_percent, energy_percent: mean absolute percentage error.
         latency_bias_percent, energy_bias_percent: mean signed percentage error; positive where predictions are too high.
         latency_covered, energy_covered: share of measurements under the 95% surface.
+        latency_high, energy_high: how sharp that is: the median of the 95% surface over the prediction.
     """
 
     network: str
@@ -52,6 +53,8 @@ class NetworkError:
     energy_bias_percent: float
     latency_covered: float
     energy_covered: float
+    latency_high: float
+    energy_high: float
 
     def to_json(self) -> dict[str, Any]:
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
@@ -97,6 +100,8 @@ def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
         energy_bias_percent=float((energy - 1).mean() * 100),
         latency_covered=float((measured.latency_ms <= high.latency_ms.ravel()[measured.index]).mean()),
         energy_covered=float((measured.energy_mj <= high.energy_mj.ravel()[measured.index]).mean()),
+        latency_high=float(np.median((high.latency_ms / predicted.latency_ms).ravel()[measured.index])),
+        energy_high=float(np.median((high.energy_mj / predicted.energy_mj).ravel()[measured.index])),
     )
 
 
@@ -140,6 +145,24 @@ def table(errors: Sequence[NetworkError]) -> str:
         means = summary([error for error in errors if name in (error.network, "mean")])
         cells = (f"{means[m]['latency_percent']:>13.1f}%{means[m]['energy_percent']:>13.1f}%    " for m in methods)
         lines.append(f"{name:24}{''.join(cells)}".rstrip())
+    return "\n".join(lines)
+
+
+def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
+    """What becomes of the 95% surfaces' promise, in two lines for people: over all, for the worst network, and how sharp."""
+    own = [error for error in errors if error.method == method]
+    lines = []
+    for figure in ("latency", "energy"):
+        by_network: dict[str, list[float]] = {}
+        for error in own:
+            by_network.setdefault(error.network, []).append(getattr(error, f"{figure}_covered"))
+        worst = min(by_network, key=lambda name: float(np.mean(by_network[name])))
+        pooled = np.average([getattr(error, f"{figure}_covered") for error in own], weights=[e.configurations for e in own])
+        high = np.median([getattr(error, f"{figure}_high") for error in own])
+        lines.append(
+            f"95% {figure} surface ({method}): covers {pooled:.1%} of all, {np.mean(by_network[worst]):.1%} of {worst}, "
+            f"the least; {high:.2f} times the prediction in the median"
+        )
     return "\n".join(lines)
 
 

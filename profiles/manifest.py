@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..kernels.errors import KernelsError
 from ..kernels.grid import FrequencyGrid
+from ..kernels.totals import NO_SHARES, Shares
 from .errors import BundleError
 
 FORMAT_VERSION = 1
@@ -51,6 +52,7 @@ class Manifest:
         nodes: the boards (by number) it was trained on.
         temperature_c: the die temperature its idle power refers to.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
+        latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -70,6 +72,8 @@ class Manifest:
     sigma_energy: float
     command: str
     tools: Mapping[str, str] = field(default_factory=dict)
+    latency_shares: Shares = NO_SHARES
+    energy_shares: Shares = NO_SHARES
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
 
@@ -88,6 +92,8 @@ class Manifest:
             "grid": self.grid.to_json(),
             "sigma_latency": self.sigma_latency,
             "sigma_energy": self.sigma_energy,
+            "latency_shares": asdict(self.latency_shares),
+            "energy_shares": asdict(self.energy_shares),
             "kinds": {
                 kind: {
                     "features": list(entry.features),
@@ -145,6 +151,8 @@ class Manifest:
                 },
                 sigma_latency=not_negative(data["sigma_latency"]),
                 sigma_energy=not_negative(data["sigma_energy"]),
+                latency_shares=_shares(data.get("latency_shares", {})),
+                energy_shares=_shares(data.get("energy_shares", {})),
                 command=str(data["command"]),
                 tools={str(name): str(version) for name, version in data["tools"].items()},
                 evaluation=dict(data["evaluation"]),
@@ -152,6 +160,10 @@ class Manifest:
             )
         except (KeyError, TypeError, ValueError, AttributeError, KernelsError) as error:
             raise BundleError(f"manifest: {error!r}") from error
+
+
+def _shares(data: Mapping[str, Any]) -> Shares:
+    return Shares(**{str(name): not_negative(value) for name, value in data.items()})
 
 
 def finite(value: Any) -> float:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from synthetic_meter import BOARD, SyntheticMeter, network
@@ -10,7 +12,7 @@ from synthetic_meter import BOARD, SyntheticMeter, network
 from jetdvfs.kernels.features import MODELLED_KINDS
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.bundle import bundle_bytes, load_bundle
-from jetdvfs.profiles.evaluation import NetworkMeasurement, compare, measure_network, summary, table
+from jetdvfs.profiles.evaluation import NetworkMeasurement, compare, coverage, measure_network, summary, table
 from jetdvfs.profiles.production import EVALUATION_NODES, evaluate_simulated
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon import SILICON_VERSION
@@ -51,6 +53,13 @@ def test_a_perfect_prediction_has_no_error_and_covers_all() -> None:
     error = compare(perfect(), measured())
     assert error.latency_percent == pytest.approx(0, abs=1e-9) and error.energy_percent == pytest.approx(0, abs=1e-9)
     assert error.latency_covered == 1 and error.configurations == 120
+
+
+def test_coverage_names_the_network_that_is_covered_least_and_how_sharp_the_surface_is() -> None:
+    errors = [compare(perfect(sigma=0.1), measured()), replace(compare(perfect(0.8), measured()), network="poor")]
+    latency, energy = coverage(errors).splitlines()
+    assert "covers 50.0% of all, 0.0% of poor" in latency and "1.18 times" in latency  # exp(1.645 x 0.1)
+    assert "energy surface" in energy
 
 
 def test_a_prediction_too_low_is_reported_as_such() -> None:

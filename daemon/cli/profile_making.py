@@ -60,7 +60,13 @@ def describe(path: Path, manifest: Manifest) -> str:
     """What a profile says of itself, for people."""
     cpu, gpu, emc = manifest.grid.shape
     origin = f"simulated, silicon {manifest.silicon_version}" if manifest.simulated else "measured"
-    common = f"latency {manifest.sigma_latency:.1%}, energy {manifest.sigma_energy:.1%}"
+    common = "; ".join(
+        f"{figure} {sigma:.1%}, host {shares.host:.1%}, computation {shares.compute:.1%}, memory {shares.memory:.1%}"
+        for figure, sigma, shares in (
+            ("latency", manifest.sigma_latency, manifest.latency_shares),
+            ("energy", manifest.sigma_energy, manifest.energy_shares),
+        )
+    )
     lines = [
         f"{manifest.name}: board {manifest.board} ({origin}), {bundle_bytes(path, manifest) / 1e6:.2f} MB in {path}",
         f"  grid          {cpu} CPU x {gpu} GPU x {emc} EMC = {manifest.grid.size} configurations",
@@ -68,7 +74,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"  trained on    boards {', '.join(map(str, manifest.nodes))}",
         f"  reproduce     {manifest.command}",
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
-        f"  uncertainty   a whole network: {common}; a kernel:",
+        f"  uncertainty   a whole network or board: {common}; a kernel:",
     ]
     for kind, entry in manifest.kinds.items():
         lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}  power {entry.power_sigma:6.1%}  {entry.samples:8} samples")
@@ -140,6 +146,7 @@ def evaluate(args: argparse.Namespace) -> int:
     boards = ", ".join(map(str, nodes))
     print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {boards}{trained}")
     print(evaluation.table(errors))
+    print(evaluation.coverage(errors))
     return 0
 
 
@@ -158,6 +165,7 @@ def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
         return 0
     print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
     print(evaluation.table(errors))
+    print(evaluation.coverage(errors))
     return 0
 
 
