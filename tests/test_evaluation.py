@@ -11,8 +11,8 @@ from synthetic_meter import BOARD, SyntheticMeter, network
 
 from jetdvfs.kernels.features import MODELLED_KINDS
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.profiles.bundle import bundle_bytes, load_bundle
-from jetdvfs.profiles.evaluation import NetworkMeasurement, compare, coverage, measure_network, summary, table
+from jetdvfs.profiles.bundle import bundle_bytes, load_bundle, read_manifest, resolve_bundle
+from jetdvfs.profiles.evaluation import NetworkError, NetworkMeasurement, compare, coverage, measure_network, summary, table
 from jetdvfs.profiles.production import EVALUATION_NODES, evaluate_simulated
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon import SILICON_VERSION
@@ -95,3 +95,14 @@ def test_the_shipped_profile_is_marked_simulated_and_small() -> None:
     assert bundle_bytes(bundle.path, bundle.manifest) <= 5_000_000
     assert set(MODELLED_KINDS) <= set(bundle.manifest.kinds)
     assert "jetdvfs profile train" in bundle.manifest.command
+
+
+def test_the_shipped_profiles_95_percent_latency_surface_keeps_its_promise_where_nothing_was_seen_before() -> None:
+    """As recorded in training: networks and boards that the predicting models were trained without."""
+    recorded = read_manifest(resolve_bundle("agx-xavier-sim")).evaluation["unseen_board_and_network"]["networks"]
+    errors = [NetworkError.from_json(item) for item in recorded]
+    assert {error.network for error in errors} == set(reference_names())
+    by_network = {name: [error for error in errors if error.network == name] for name in reference_names()}
+    assert 0.93 <= np.mean([error.latency_covered for error in errors]) <= 0.97 + 1e-9
+    assert all(np.mean([error.latency_covered for error in own]) >= 0.8 for own in by_network.values())
+    assert np.median([error.latency_high for error in errors]) <= 1.25
