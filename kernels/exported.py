@@ -111,7 +111,9 @@ class ExportedProgram:
         sizes, strides = ([part["as_int"] for part in meta[key]] for key in ("sizes", "strides"))
         if not all(type(step) is int and step >= 0 for step in strides) or len(strides) != len(sizes):
             raise ModelError(f"{GRAPH_ENTRY}: tensor {name!r:.80} has no proper strides")
-        return recorder.tensor(sizes, _TYPES[meta["dtype"]], strides, parameter=parameter)
+        return recorder.tensor(
+            sizes, _TYPES[meta["dtype"]], strides, parameter=parameter, requires_grad=meta.get("requires_grad") is True
+        )
 
     def _call(self, recorder: Recorder, node: Mapping[str, Any], names: dict[str, Any]) -> None:
         target = str(node["target"])

@@ -37,6 +37,7 @@ class Recorder:
         strides: Sequence[int] | None = None,
         *,
         parameter: bool = False,
+        requires_grad: bool = False,
         value: HostValue | None = None,
         load: Callable[[], list[Number]] | None = None,
     ) -> Tensor:
@@ -61,7 +62,7 @@ class Recorder:
         if elements > budget.elements:
             raise BudgetExceeded(f"a tensor of {elements} elements; at most {budget.elements} are followed")
         steps = None if strides is None else tuple(strides)
-        return Tensor(tuple(shape), dtype, steps, parameter=parameter, value=value, load=load)
+        return Tensor(tuple(shape), dtype, steps, parameter=parameter, requires_grad=requires_grad, value=value, load=load)
 
     def launch(
         self,

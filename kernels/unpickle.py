@@ -194,7 +194,7 @@ class _Unpickler:
         dtype = STORAGES[storage.name.removeprefix("torch.")]
         self.stack.append(_Storage(dtype, key, int(length)))
 
-    def tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tensor:
+    def tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, *_: Any) -> Tensor:
         if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
             raise TypeError("a tensor needs a storage, a shape and strides")
         sizes = _sizes(shape, self._budget)
@@ -206,7 +206,7 @@ class _Unpickler:
             count *= size
         key, dtype = storage.key, storage.dtype
         load = (lambda: self._load(key, dtype, offset, count)) if count <= 64 else None
-        return Tensor(sizes, dtype, steps, parameter=True, load=load)
+        return Tensor(sizes, dtype, steps, parameter=True, requires_grad=requires_grad is True, load=load)
 
     def quantized_tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tensor:
         return self.tensor(storage, offset, shape, strides)

@@ -53,10 +53,11 @@ class Tensor:
         shape: its sizes.
         dtype: its element type by PyTorch's name.
         parameter: it is a weight or a constant of the model, or a view of one.
+        requires_grad: it was saved as trainable, or is a view of such a one; ATen folds products by that, inferring too.
         value: where the host knows its contents (shape arithmetic), the number in it or, with one dimension, its numbers.
     """
 
-    __slots__ = ("_strides", "dtype", "load", "parameter", "shape", "value")
+    __slots__ = ("_strides", "dtype", "load", "parameter", "requires_grad", "shape", "value")
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Tensor:
         strides: Shape | None = None,
         *,
         parameter: bool = False,
+        requires_grad: bool = False,
         value: HostValue | None = None,
         load: Callable[[], list[Number]] | None = None,
     ) -> None:
@@ -72,6 +74,7 @@ class Tensor:
         self.dtype = dtype
         self._strides = strides
         self.parameter = parameter
+        self.requires_grad = requires_grad
         self.value = value
         self.load = load
 

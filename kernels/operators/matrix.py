@@ -87,9 +87,7 @@ def _foldable(left: Tensor, right: Tensor) -> bool:
     large, small = (left, right) if left.rank >= right.rank else (right, left)
     if not (large.rank >= 3 and small.rank <= 2):
         return False
-    if large.numel == 0:
-        return True
-    if small.rank == 1:
+    if large.numel == 0 or small.rank == 1 or small.requires_grad:
         return True
     shape, strides = large.shape, large.strides
     return all(strides[place] == shape[place + 1] * strides[place + 1] for place in range(large.rank - 2))

@@ -196,7 +196,7 @@ def _pieces(run: Recorder, x: Tensor, place: int, sizes: Sequence[int], name: st
     pieces = []
     for size in sizes:
         shape = (*x.shape[:place], size, *x.shape[place + 1 :])
-        pieces.append(run.tensor(shape, x.dtype, x.strides, parameter=x.parameter))
+        pieces.append(run.tensor(shape, x.dtype, x.strides, parameter=x.parameter, requires_grad=x.requires_grad))
     return pieces
 
 
@@ -243,7 +243,9 @@ def unbind(run: Recorder, self: Tensor, dim: int = 0) -> list[Tensor]:
     count = run.meter.items(self.shape[place])
     run.host("unbind")
     shape, strides = self.shape[:place] + self.shape[place + 1 :], self.strides[:place] + self.strides[place + 1 :]
-    return [run.tensor(shape, self.dtype, strides, parameter=self.parameter) for _ in range(count)]
+    return [
+        run.tensor(shape, self.dtype, strides, parameter=self.parameter, requires_grad=self.requires_grad) for _ in range(count)
+    ]
 
 
 @operator("detach", "alias", "requires_grad_", "detach_")
