@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -121,7 +122,7 @@ def best_of(repeats: int, work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def report(title: str, networks: Iterable[Network], cost: BoardCost, repeats: int) -> None:
+def report(title: str, networks: Sequence[Network], cost: BoardCost, repeats: int) -> None:
     print(f"{title}; milliseconds of one processor, the best of {repeats}")
     print(f"{'network':20} launches  kernels   sweeps  timeline      sum   sweeps/all   rest/exponentials")
     total = np.zeros(4)
@@ -131,7 +132,16 @@ def report(title: str, networks: Iterable[Network], cost: BoardCost, repeats: in
         total += seconds
         kernels = len({launch.signature for launch in network.launches})
         print(_line(f"{network.name:20} {len(network.launches):8} {kernels:8}", seconds))
-    print(_line(f"{'all':38}", total), end="\n\n")
+    print(_line(f"{'all':38}", total))
+    for threads in (1, 2):
+        walls = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(partial(surface, cost=cost), sorted(networks, key=lambda one: -len(one.launches))))
+            walls.append(time.perf_counter() - started)
+        print(f"all, one network after the other on {threads} thread(s): {1e3 * min(walls):.0f} ms by the clock on the wall")
+    print()
 
 
 def _seconds(network: Network, cost: BoardCost, repeats: int) -> tuple[float, float, float, float]:
