@@ -115,7 +115,8 @@ class TreeEnsemble:
         """Predictions at every configuration of a grid.
 
         Args:
-            features: (n, n_features) float32; NaN is missing; the last three columns may hold anything.
+            features: (n, n_features) float32; NaN is missing; the last three columns, the frequencies, may hold anything or be
+                left out.
             levels: the CPU, GPU and EMC frequencies, each a rising float32 array, in the unit the model was trained with.
 
         Returns:
@@ -125,7 +126,11 @@ class TreeEnsemble:
             EnsembleError: a shape does not fit, a feature is infinite, or an axis is empty, not rising or not finite.
         """
         table = self._table
-        rows = self._rows(features, table.n_features - len(FREQUENCIES))
+        own = table.n_features - len(FREQUENCIES)
+        given = np.asarray(features, np.float32)
+        if given.ndim == 2 and given.shape[1] == own:
+            given = np.pad(given, ((0, 0), (0, len(FREQUENCIES))))
+        rows = self._rows(given, own)
         axes = _axes(levels)
         # Level l lies at or past edge i if it is not below the edge's threshold: the comparison of the splits.
         cuts = [

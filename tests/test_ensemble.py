@@ -152,6 +152,12 @@ def test_frequency_columns_of_the_rows_are_ignored(compiled: bool) -> None:
     np.testing.assert_array_equal(ensemble.sweep(rows[:4], XAVIER), ensemble.sweep(blank, XAVIER))
 
 
+def test_frequency_columns_may_be_left_out(compiled: bool) -> None:
+    rows, target = kernel_samples(300, seed=21)
+    ensemble = convert(train(rows, target, 20))
+    assert np.array_equal(ensemble.sweep(rows[:5, :-3], XAVIER), ensemble.sweep(rows[:5], XAVIER))
+
+
 def test_dart_sweeps_with_the_weights_of_its_trees() -> None:
     rows, target = kernel_samples(1000, seed=6)
     booster = train(rows, target, 20, booster="dart", rate_drop=0.4, max_depth=5)
