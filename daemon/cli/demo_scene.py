@@ -19,7 +19,7 @@ from ..client import Client, Lease
 CONFIDENCE = 0.95
 """With which latency targets are asked for."""
 
-_PACED_S = 2.0
+_PACED_S = 1.5
 _FRAMES = 60
 
 
