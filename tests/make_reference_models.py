@@ -31,10 +31,10 @@ NETWORKS = (
 def build(name: str) -> bytes:
     """The TorchScript archive of one torchvision network, weights zero."""
     import torch
-    import torchvision
+    from oracle import torchvision
 
     options = {"init_weights": False} if name in {"googlenet", "inception_v3"} else {}
-    network = getattr(torchvision.models, name)(weights=None, **options).eval()
+    network = getattr(torchvision().models, name)(weights=None, **options).eval()
     with torch.no_grad():
         for tensor in [*network.parameters(), *network.buffers()]:
             tensor.zero_()
@@ -56,10 +56,6 @@ def compress(archive: bytes) -> bytes:
 
 
 def main(folder: str) -> None:
-    try:
-        import torch_vision_shim  # noqa: F401
-    except ImportError:
-        print("no shim for a torchvision built for CUDA beside this file; importing torchvision as it is", file=sys.stderr)
     for name in NETWORKS:
         path = Path(folder, f"{name}.pt")
         path.write_bytes(compress(build(name)))
