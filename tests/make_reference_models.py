@@ -44,7 +44,7 @@ def build(name: str) -> bytes:
 
 
 def compress(archive: bytes) -> bytes:
-    """The same archive with its entries compressed and its debug entries left out, byte for byte reproducible."""
+    """The same archive with its entries compressed and its debug entries left out."""
     packed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(packed, "w") as target:
         for entry in source.infolist():
