@@ -27,6 +27,8 @@ from .twin.meter import TwinMeter
 from .twin.silicon import SILICON_VERSION, Silicon
 
 TOLERANCE = 6.0
+MISSED = 4
+"""Exit code where the silicon is easier or harder to predict than that: the command line's "not attainable"."""
 TRAINING_NODES = tuple(range(11))
 TEST_NODES = (11, 12)
 KINDS = ("conv2d", "batch_norm", "matmul")
@@ -154,7 +156,7 @@ def _train_and_test(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The gate as a command; returns 0 when every model lands where the paper's did, 1 otherwise."""
+    """The gate as a command; returns 0 when every model lands where the paper's did, :data:`MISSED` otherwise."""
     parser = argparse.ArgumentParser(prog="gate", description="difficulty gate of the simulated silicon")
     parser.add_argument("--conv2d", type=int, default=200_000, help="convolution measurements, all boards (paper: 1,400,000)")
     parser.add_argument("--batch-norm", type=int, default=100_000, help="batch norm measurements, all boards")
@@ -189,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     passed = all(row.passed for row in rows)
     print("gate passed" if passed else "gate not passed")
-    return 0 if passed else 1
+    return 0 if passed else MISSED
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from .twin.silicon import SILICON_VERSION, Silicon
 from .twin.silicon_chip import Clocks
 
 TOLERANCE = 0.15
+MISSED = 4
+"""Exit code where a time is further off: the command line's "not attainable"."""
 NODES = 13
 KINDS = ("conv2d", "batch_norm", "matmul", "relu", "cat", "max_pool2d", "add", "adaptive_avg_pool2d")
 
@@ -97,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             + "".join(f"{f'{ours:.1f}/{theirs:.1f}' if ours or theirs else '-':>11}" for ours, theirs in shares)
         )
     print(f"largest error {worst:.1%}; allowed {TOLERANCE:.0%}")
-    return 0 if worst <= TOLERANCE else 1
+    return 0 if worst <= TOLERANCE else MISSED
 
 
 if __name__ == "__main__":
