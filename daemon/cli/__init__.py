@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: one module per verb.
 
-A verb is a module of this package with three names: ``HELP`` (one line), ``configure(parser)`` (its arguments) and
+A verb is a line of ``VERBS`` and a module of this package with two names: ``configure(parser)`` (its arguments) and
 ``run(args) -> int`` (its exit code). Only the verb that was asked for is imported. A verb with ``TAKES_COMMAND = True`` finds
 what follows ``--`` in ``args.command``.
 """

@@ -25,7 +25,6 @@ from .board_matrix import markdown, matrix
 from .board_modes import list_modes, switch_mode
 
 _NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
-HELP = "show the board, its clocks, rails and limits"
 _UNITS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
 

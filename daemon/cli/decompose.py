@@ -19,8 +19,6 @@ import sys
 from ...kernels.network import KernelInvocation, Network
 from . import common, output
 
-HELP = "list the kernel invocations of a model"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)

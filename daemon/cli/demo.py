@@ -30,8 +30,6 @@ from .demo_scene import CONFIDENCE, Run, Scene, ask_text
 from .demo_stage import Stage
 from .output import print_json, table
 
-HELP = "run the whole product on a simulated board"
-
 NETWORKS = ("resnet18", "mobilenet_v2")
 
 

@@ -22,8 +22,6 @@ from ...kernels.network import Network
 from ...kernels.surface import Prediction
 from . import common, output
 
-HELP = "show where an inference's time and energy go at one configuration"
-
 _ROWS = 12
 _CLOCKS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 

@@ -15,7 +15,6 @@ from typing import Any
 from ..client import Client, Lease
 from ..errors import UsageError
 
-HELP = "ask the daemon to keep a target or a configuration while a command runs"
 TAKES_COMMAND = True
 
 

@@ -25,8 +25,6 @@ import argparse
 from ..planner import Option, Plan, parse_target, plan
 from . import common, output
 
-HELP = "choose the frequency configuration that meets a target best"
-
 _FRONT_ROWS = 12
 
 

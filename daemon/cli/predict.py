@@ -29,8 +29,6 @@ from ...kernels.network import Network
 from ...kernels.surface import Prediction, Surface
 from . import common, output
 
-HELP = "predict latency, power and energy at every frequency configuration"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)

@@ -21,8 +21,6 @@ from ...profiles.bundle import (
 from ...profiles.errors import ProfilesError
 from . import profile_making
 
-HELP = "measure, train, evaluate and inspect profiles"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="profile_verb", metavar="ACTION", required=True)

@@ -9,8 +9,6 @@ from pathlib import Path
 from ..client import Client
 from .output import print_json
 
-HELP = "give up a lease"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lease", metavar="ID", help="as shown by jetdvfs status")

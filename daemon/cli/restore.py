@@ -19,8 +19,6 @@ from ..protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..service import BASELINE_NAME, default_state_dir, locked_state
 from .output import print_json
 
-HELP = "put every clock back to its baseline by hand"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where the board's /sys and /proc are")

@@ -11,8 +11,6 @@ from typing import Any
 
 from ..client import Client
 
-HELP = "show what the daemon does and why"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the Status of the interface io.jetdvfs")

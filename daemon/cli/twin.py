@@ -12,8 +12,6 @@ import json
 import signal
 from pathlib import Path
 
-HELP = "serve a simulated board"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
