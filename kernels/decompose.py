@@ -94,7 +94,7 @@ def _replay(archive: Archive, meter: Meter, inputs: Sequence[TensorSpec], name: 
         boundary = f"decomposed up to {program.position}: {error}"
     except ModelError as error:
         raise type(error)(_located(error, program.position, recorder.scope)) from error
-    return Network(name, tuple(inputs), tuple(recorder.calls), boundary)
+    return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -182,7 +182,7 @@ class _Model:
             boundary = f"decomposed up to {interpreter.failed_at}: {error}"
         except ModelError as error:
             raise type(error)(_located(error, interpreter.failed_at, recorder.scope)) from error
-        return Network(name, tuple(inputs), tuple(recorder.calls), boundary)
+        return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
 
 
 def _input(recorder: Recorder, spec: TensorSpec) -> Tensor:

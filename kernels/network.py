@@ -131,12 +131,15 @@ class Network:
         inputs: the tensors it was decomposed for.
         calls: kernel invocations and host-only calls, in execution order.
         boundary: where decomposition ended early and why ("decomposed up to ..."), or an empty string.
+        reads: for each launch, which launch wrote each of its inputs, directly or by way of views; -1 where none did (the
+            network's inputs, weights). Empty where nobody wrote it down.
     """
 
     name: str
     inputs: tuple[TensorSpec, ...]
     calls: tuple[Call, ...]
     boundary: str = ""
+    reads: tuple[tuple[int, ...], ...] = ()
 
     @property
     def launches(self) -> tuple[KernelInvocation, ...]:
@@ -166,6 +169,8 @@ class Network:
         }
         if self.boundary:
             data["boundary"] = self.boundary
+        if self.reads:
+            data["reads"] = [list(writers) for writers in self.reads]
         if host_calls:
             before = 0
             data["host_calls"] = []
@@ -198,6 +203,7 @@ class Network:
                 inputs=tuple(TensorSpec(_shape(i["shape"]), _dtype(i.get("dtype", "float32"))) for i in data.get("inputs", ())),
                 calls=tuple(calls),
                 boundary=_text(data.get("boundary", "")),
+                reads=_reads(data.get("reads", ()), launches),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error
@@ -209,6 +215,16 @@ def numel(shape: Sequence[int]) -> int:
     for size in shape:
         product *= size
     return product
+
+
+def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
+    reads = tuple(tuple(_signed(writer) for writer in writers) for writers in value)
+    if reads and len(reads) != len(launches):
+        raise ValueError(f"reads has {len(reads)} members for {len(launches)} launches")
+    for number, (writers, launch) in enumerate(zip(reads, launches, strict=False)):
+        if len(writers) != len(launch.inputs) or not all(-1 <= writer < number for writer in writers):
+            raise ValueError(f"reads of launch {number}: expected an earlier launch, or -1, for each of its inputs")
+    return reads
 
 
 def _text(value: Any) -> str:

@@ -22,12 +22,14 @@ class Recorder:
 
     Attributes:
         calls: kernel invocations and host-only calls so far.
+        reads: for each launch so far, which launch wrote each of its inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
         scope: the module path of the code that is running.
     """
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.calls: list[Call] = []
+        self.reads: list[tuple[int, ...]] = []
         self.scope = ""
 
     def tensor(
@@ -40,8 +42,9 @@ class Recorder:
         requires_grad: bool = False,
         value: HostValue | None = None,
         load: Callable[[], list[Number]] | None = None,
+        written_by: int = -1,
     ) -> Tensor:
-        """A tensor, if its shape is one that can exist.
+        """A tensor, if its shape is one that can exist; of a view, ``written_by`` is its source's.
 
         Raises:
             ShapeError: a size is negative or no integer.
@@ -62,7 +65,9 @@ class Recorder:
         if elements > budget.elements:
             raise BudgetExceeded(f"a tensor of {elements} elements; at most {budget.elements} are followed")
         steps = None if strides is None else tuple(strides)
-        return Tensor(tuple(shape), dtype, steps, parameter=parameter, requires_grad=requires_grad, value=value, load=load)
+        tensor = Tensor(tuple(shape), dtype, steps, parameter=parameter, requires_grad=requires_grad, value=value, load=load)
+        tensor.written_by = written_by
+        return tensor
 
     def launch(
         self,
@@ -83,6 +88,8 @@ class Recorder:
                 moved += weight.nbytes
         flops = cost.flops(kind, shapes, output.shape, params)
         self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, flops, moved))
+        self.reads.append(tuple([tensor.written_by for tensor in inputs]))
+        output.written_by = len(self.reads) - 1
         return output
 
     @contextmanager

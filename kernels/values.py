@@ -55,9 +55,10 @@ class Tensor:
         parameter: it is a weight or a constant of the model, or a view of one.
         requires_grad: it was saved as trainable, or is a view of such a one; ATen folds products by that, inferring too.
         value: where the host knows its contents (shape arithmetic), the number in it or, with one dimension, its numbers.
+        written_by: which launch wrote the memory it looks at, by its number; -1 where none did.
     """
 
-    __slots__ = ("_strides", "dtype", "load", "parameter", "requires_grad", "shape", "value")
+    __slots__ = ("_strides", "dtype", "load", "parameter", "requires_grad", "shape", "value", "written_by")
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Tensor:
         self.requires_grad = requires_grad
         self.value = value
         self.load = load
+        self.written_by = -1
 
     @property
     def strides(self) -> Shape:

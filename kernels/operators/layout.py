@@ -178,7 +178,10 @@ def view_of(run: Recorder, source: Tensor, shape: Sequence[int], strides: Sequen
     """Another look at a tensor's memory, written down as a host-only call."""
     run.host(name)
     value = source.value if tuple(shape) == source.shape else None
-    return run.tensor(shape, source.dtype, strides, parameter=source.parameter, requires_grad=source.requires_grad, value=value)
+    trainable, writer = source.requires_grad, source.written_by
+    return run.tensor(
+        shape, source.dtype, strides, parameter=source.parameter, requires_grad=trainable, value=value, written_by=writer
+    )
 
 
 def reshape(run: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:

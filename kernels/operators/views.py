@@ -196,7 +196,9 @@ def _pieces(run: Recorder, x: Tensor, place: int, sizes: Sequence[int], name: st
     pieces = []
     for size in sizes:
         shape = (*x.shape[:place], size, *x.shape[place + 1 :])
-        pieces.append(run.tensor(shape, x.dtype, x.strides, parameter=x.parameter, requires_grad=x.requires_grad))
+        pieces.append(
+            run.tensor(shape, x.dtype, x.strides, parameter=x.parameter, requires_grad=x.requires_grad, written_by=x.written_by)
+        )
     return pieces
 
 
@@ -243,8 +245,10 @@ def unbind(run: Recorder, self: Tensor, dim: int = 0) -> list[Tensor]:
     count = run.meter.items(self.shape[place])
     run.host("unbind")
     shape, strides = self.shape[:place] + self.shape[place + 1 :], self.strides[:place] + self.strides[place + 1 :]
+    trainable, writer = self.requires_grad, self.written_by
     return [
-        run.tensor(shape, self.dtype, strides, parameter=self.parameter, requires_grad=self.requires_grad) for _ in range(count)
+        run.tensor(shape, self.dtype, strides, parameter=self.parameter, requires_grad=trainable, written_by=writer)
+        for _ in range(count)
     ]
 
 
