@@ -179,10 +179,15 @@ def load_board(name: str, folder: Path = BOARDS_DIR) -> BoardDescription:
 def _read(path: Path, _: int) -> BoardDescription:
     # libyaml's loader is ten times as fast, and not everywhere.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return _parse(yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
+    return parse_board(yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
 
 
-def _parse(raw: Any) -> BoardDescription:
+def parse_board(raw: Any) -> BoardDescription:
+    """Check what a board file holds.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError, GridError: it is malformed.
+    """
     axes, chip, rails = raw["axes"], raw["chip"], raw["rails"]
     marks = collect_marks(raw)
     unmarked = [name for name in SECTIONS if not any(mark.partition(".")[0] == name for mark in marks)]
