@@ -24,7 +24,7 @@ from .board import BoardDescription, load_board
 from .reference import reference_names, reference_network
 from .sampling import Sampler, random_configurations
 from .twin.meter import TwinMeter
-from .twin.silicon import SILICON_VERSION, Silicon
+from .twin.silicon import Silicon
 
 TOLERANCE = 6.0
 MISSED = 4
@@ -117,7 +117,7 @@ def _measure(kind: str, networks: Sequence[Network], board: BoardDescription, no
     sampler = Sampler(networks, seed=1000 * seed + node)
     calls = sampler.draw(kind, count, real_share=0.5 if kind == "conv2d" else 0.0)
     configurations = random_configurations(board.grid, count, np.random.default_rng([seed, node, 7]))
-    meter = TwinMeter(Silicon(node), seed)
+    meter = TwinMeter(Silicon(node, board), seed)
     runtime = meter.kernel_times_ms(calls, configurations)
     rails = meter.kernel_powers(calls, configurations).rails_mw
     power = np.sum([rails[rail] for rail in board.energy_rails], axis=0)
@@ -167,8 +167,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--board", default="agx-xavier")
     options = parser.parse_args(argv)
     samples = dict(zip(KINDS, (options.conv2d, options.batch_norm, options.matmul), strict=True))
+    board = load_board(options.board)
     networks = [reference_network(name) for name in reference_names()]
-    print(f"difficulty gate of simulated silicon {SILICON_VERSION}: plain MIRAGE recipe, {options.rounds} rounds")
+    print(f"difficulty gate of simulated silicon {Silicon(board=board).version}: plain MIRAGE recipe, {options.rounds} rounds")
     print("within 10 % must land within " + f"{TOLERANCE:g} points of the paper's Tables 4 and 5")
     print(f"{'kernel':<12}{'target':<9}{'train':>9}{'test':>8}{'5%':>8}{'10%':>8}{'paper':>8}{'15%':>8}{'20%':>8}")
 
@@ -182,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     rows = run_gate(
         networks,
-        load_board(options.board),
+        board,
         {k: n for k, n in samples.items() if n},
         options.rounds,
         options.threads,

@@ -34,7 +34,7 @@ from .reference import reference_names, reference_network
 from .sampling import Sampler
 from .training import Recipe, TrainingOptions
 from .twin.meter import TwinMeter
-from .twin.silicon import SILICON_VERSION, Silicon
+from .twin.silicon import Silicon
 from .twin.silicon_chip import AMBIENT_DIE_C
 
 KINDS: tuple[str, ...] = (*MODELLED_KINDS, ELEMENTWISE)
@@ -109,7 +109,7 @@ def plan_simulated(
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
-        silicon_version=SILICON_VERSION,
+        silicon_version=Silicon(board=board).version,
         seed=seed,
     )
     options = TrainingOptions(

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...kernels.network import KernelInvocation, Network
-from .silicon import DYNAMIC_RAILS, Silicon
-from .silicon_chip import AMBIENT_DIE_C, RAILS, Array, Clocks
+from .silicon import Silicon
+from .silicon_chip import AMBIENT_DIE_C, Array, Clocks
 
 LAUNCH_QUEUE = 1024
-_SUBMIT_S = 1.1e-6  # from the doorbell to the GPU's front end
-_RETURN_S = 2.5e-6  # from the last kernel's end to the waiting thread
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,12 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
             kernels.append(launch)
     activity = silicon.kernels(kernels, clocks, cold=True)
     issue = silicon.issue_s(network.calls, clocks)
-    gap = silicon.gap_s(clocks)
+    gap, start = silicon.gap_s(clocks), silicon.chip.start
 
     host = np.zeros(len(clocks))
     gpu = np.zeros(len(clocks))
     gpu_busy = np.zeros(len(clocks))
-    energy = {rail: np.zeros(len(clocks)) for rail in DYNAMIC_RAILS}
+    energy = {rail: np.zeros(len(clocks)) for rail in silicon.busy_rails}
     queued: deque[Array] = deque(maxlen=LAUNCH_QUEUE)
     for call, cost in zip(network.calls, issue, strict=True):
         if not isinstance(call, KernelInvocation):
@@ -62,15 +60,16 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
         host = host + cost
         row = unique[call.signature]
         busy = activity.seconds[row]
-        gpu = np.maximum(host + _SUBMIT_S, gpu + gap) + busy
+        gpu = np.maximum(host + start.submit_s, gpu + gap) + busy
         gpu_busy = gpu_busy + busy
         queued.append(gpu)
-        for rail in DYNAMIC_RAILS:
+        for rail in silicon.busy_rails:
             energy[rail] = energy[rail] + activity.energy_j[rail][row]
-    latency = np.maximum(gpu + _RETURN_S, host)
+    latency = np.maximum(gpu + start.return_s, host)
     host_busy = issue.sum(axis=0)
     rails = {rail: power * latency for rail, power in silicon.idle_rails_w(clocks, temperature_c).items()}
-    for rail in DYNAMIC_RAILS:
+    for rail in silicon.busy_rails:
         rails[rail] = rails[rail] + energy[rail]
-    rails["CPU"] = rails["CPU"] + silicon.issue_w(clocks) * host_busy
-    return Execution(latency, {rail: rails[rail] for rail in RAILS}, host_busy, gpu_busy)
+    for rail, power in silicon.issue_rails_w(clocks).items():
+        rails[rail] = rails[rail] + power * host_busy
+    return Execution(latency, rails, host_busy, gpu_busy)

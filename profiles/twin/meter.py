@@ -12,7 +12,7 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Call, KernelInvocation, Network
 from ..meters import POWER_READINGS, TIMINGS, KernelPower
 from .execution import execute
-from .silicon import DYNAMIC_RAILS, Activity, Silicon
+from .silicon import Activity, Silicon
 from .silicon_chip import Array, Clocks
 
 SENSOR_STEP_MW = 152.0  # 8 mA at 19 V
@@ -99,9 +99,10 @@ class TwinMeter:
     def _power(self, activity: Activity, issue_s: Array, clocks: Clocks) -> KernelPower:
         period = np.maximum(issue_s, activity.seconds + self.silicon.gap_s(clocks))
         rails = self.silicon.idle_rails_w(clocks)
-        for rail in DYNAMIC_RAILS:
+        for rail in self.silicon.busy_rails:
             rails[rail] = rails[rail] + activity.energy_j[rail] / period
-        rails["CPU"] = rails["CPU"] + self.silicon.issue_w(clocks) * issue_s / period
+        for rail, power in self.silicon.issue_rails_w(clocks).items():
+            rails[rail] = rails[rail] + power * issue_s / period
         return KernelPower(self._read_rails(rails), 1e3 * period, self._gpu_ms(activity.seconds), 1e3 * issue_s)
 
     def _read_rails(self, rails_w: dict[str, Array]) -> dict[str, Array]:

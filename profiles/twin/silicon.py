@@ -1,31 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated AGX Xavier's silicon: time and power of kernel invocations and of the host, as a function of the clocks.
+"""A simulated board's silicon: time and power of kernel invocations and of the host, as a function of the clocks.
 
 Written from how such chips work and from published measurements, not from any predictor: it counts its own work from shapes,
 takes nothing from the cost models, and knows things that no model is told (algorithm choice, tile and block quantisation, cache
-reuse, voltage steps, leakage). It is frozen: whoever trains on it relies on :data:`SILICON_VERSION` meaning one behaviour.
+reuse, voltage steps, leakage). What one chip is, is data (``chips/*.yaml``). It is frozen: whoever trains on it relies on
+:attr:`Silicon.version` meaning one behaviour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.network import Call, KernelInvocation
+from ..board import BoardDescription, load_board
 from ..errors import TwinError
-from .silicon_chip import AMBIENT_DIE_C, RAILS, Array, Clocks, Variation
+from .silicon_chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
 from .silicon_conv import convolution
 from .silicon_host import clock_factor, issue_us
 from .silicon_kernels import passes
 from .silicon_passes import Pass, gap_seconds, launches, seconds
-from .silicon_power import idle_rails_w, issue_power_w, pass_energy_j
-
-SILICON_VERSION = "agx-xavier-1"
-DYNAMIC_RAILS = ("GPU", "SOC", "VDDRQ")
-_BOARDS = ("agx-xavier",)
+from .silicon_power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j
+from .silicon_voltage import Variation
 
 
 @dataclass(frozen=True)
@@ -38,24 +37,38 @@ class Activity:
 
 
 class Silicon:
-    """One simulated chip.
+    """One simulated chip on its board.
 
     Args:
-        node: which chip; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's Figure 2.
-        board: the board it sits on.
+        node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
+            Figure 2. None is the nominal chip, which calibrations are of.
+        board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
+
+    Attributes:
+        rails: the rails that the board's monitors measure; some lie within others, as on the board.
+        busy_rails: those that show a kernel's work.
 
     Raises:
-        TwinError: there is no silicon for that board, or the node is negative.
+        BoardDescriptionError: there is no board of that name.
+        TwinError: there is no silicon for the board, its monitors measure something the chip does not have, or the node is
+            negative.
     """
 
-    def __init__(self, node: int = 0, board: str = "agx-xavier") -> None:
-        if board not in _BOARDS:
-            raise TwinError(f"no simulated silicon for board {board!r}; valid: {', '.join(_BOARDS)}")
-        if node < 0:
+    def __init__(self, node: int | None = 0, board: str | BoardDescription = "agx-xavier", *, chip: Chip | None = None) -> None:
+        description = load_board(board) if isinstance(board, str) else board
+        if node is not None and node < 0:
             raise TwinError(f"node {node}: expected a non-negative number")
-        self.node = node
-        self.board = board
-        self.variation = Variation.of(node)
+        self.board = description.name
+        self.chip = chip or load_chip(str(description.raw.get("twin", {}).get("silicon", description.name)))
+        self.node = 0 if node is None else node
+        self.variation = Variation.none(self.chip) if node is None else Variation.of(node, self.chip)
+        self.rails = _measured(description, self.chip)
+        self.busy_rails = tuple(rail for rail in self.rails if set(self.chip.rails[rail]) & set(BUSY_DOMAINS))
+
+    @property
+    def version(self) -> str:
+        """Of the chip's behaviour; manifests record it."""
+        return self.chip.version
 
     def kernels(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
         """Every invocation at every configuration: arrays of shape ``(len(invocations), len(clocks))``.
@@ -76,8 +89,8 @@ class Silicon:
         return self._run(invocations, np.arange(len(invocations)), clocks, cold)
 
     def _run(self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool) -> Activity:
-        gap = gap_seconds(clocks, self.variation)
-        total = Activity(np.zeros(len(rows)), {rail: np.zeros(len(rows)) for rail in DYNAMIC_RAILS}, np.zeros(len(rows)))
+        gap = gap_seconds(clocks, self.chip, self.variation)
+        total = Activity(np.zeros(len(rows)), {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}, np.zeros(len(rows)))
         kinds = np.array([invocation.kind for invocation in invocations])
         for kind in dict.fromkeys(kinds.tolist()):
             members = np.flatnonzero(kinds == kind)
@@ -89,40 +102,73 @@ class Silicon:
                 if not len(running):
                     continue
                 part, at = work.rows(local[rows[running]]), clocks.take(running)
-                busy = seconds(part, at, self.variation, cold=cold)
-                for rail, energy in pass_energy_j(part, busy, at, self.variation, cold=cold).items():
-                    total.energy_j[rail][running] += energy
+                busy = seconds(part, at, self.chip, self.variation, cold=cold)
+                for domain, energy in pass_energy_j(part, busy, at, self.chip, self.variation, cold=cold).items():
+                    total.energy_j[domain][running] += energy
                 total.seconds[running] += busy + np.where(total.launches[running] > 0, gap[running], 0.0)
                 total.launches[running] += 1.0
-        return total
+        return replace(total, energy_j=self._on_rails(total.energy_j, self.busy_rails))
 
-    @staticmethod
-    def _passes(kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
-        return convolution(invocations) if kind == "conv2d" else passes(kind, invocations)
+    def run(self, work: Pass, clocks: Clocks) -> Activity:
+        """One launch of given work, without the framework that would issue it: arrays of shape ``(n, len(clocks))``."""
+        column = Pass(*(getattr(work, name)[:, None] for name in Pass.__dataclass_fields__))
+        busy = seconds(column, clocks, self.chip, self.variation, cold=False)
+        energy = pass_energy_j(column, busy, clocks, self.chip, self.variation, cold=False)
+        whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}
+        return Activity(busy, self._on_rails(whole, self.busy_rails), np.ones(busy.shape))
+
+    def _passes(self, kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
+        return convolution(self.chip, invocations) if kind == "conv2d" else passes(self.chip, kind, invocations)
+
+    def _on_rails(self, domains: Mapping[str, Array], rails: Sequence[str]) -> dict[str, Array]:
+        """What each rail carries of the domains' power or energy; a rail may measure several, with their losses."""
+        result = {}
+        for rail in rails:
+            parts = [share * domains[domain] for domain, share in self.chip.rails[rail].items() if domain in domains]
+            result[rail] = parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
+        return result
 
     def gap_s(self, clocks: Clocks) -> Array:
         """The pause between two queued launches."""
-        return gap_seconds(clocks, self.variation)
+        return gap_seconds(clocks, self.chip, self.variation)
 
     def issue_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
         """Host time of issuing each call at each configuration, shape ``(len(calls), len(clocks))``."""
-        return issue_us(calls, self._launches(calls))[:, None] * (1e-6 * clock_factor(clocks, self.variation))[None, :]
+        factor = clock_factor(clocks, self.chip, self.variation)
+        return issue_us(calls, self._launches(calls))[:, None] * (1e-6 * factor)[None, :]
 
     def issue_pairs_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
         """Host time of issuing each call at the configuration of the same position, shape ``(len(calls),)``."""
-        return np.asarray(issue_us(calls, self._launches(calls)) * 1e-6 * clock_factor(clocks, self.variation))
+        factor = clock_factor(clocks, self.chip, self.variation)
+        return np.asarray(issue_us(calls, self._launches(calls)) * 1e-6 * factor)
 
-    def issue_w(self, clocks: Clocks) -> Array:
-        """Power of the CPU rail above idle while the host issues work."""
-        return issue_power_w(clocks, self.variation)
+    def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]:
+        """Power above idle while the host issues work, on the rails that show it."""
+        rails = [rail for rail in self.rails if "cpu" in self.chip.rails[rail]]
+        return self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
 
-    def idle_rails_w(self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C) -> dict[str, Array]:
-        """Power of every rail while nothing runs."""
-        return idle_rails_w(clocks, self.variation, temperature_c)
+    def idle_rails_w(
+        self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
+    ) -> dict[str, Array]:
+        """Power of every rail while nothing runs.
+
+        Args:
+            cluster_hz: a clock for each cpufreq policy of the board where they differ; ``clocks.cpu_hz`` for all otherwise.
+
+        Raises:
+            TwinError: another number of clocks than the chip has clusters.
+        """
+        domains = idle_w(self.chip, clocks, self.variation, temperature_c)
+        if cluster_hz is not None:
+            if len(cluster_hz) != len(self.chip.clusters):
+                raise TwinError(f"{len(cluster_hz)} CPU clocks for {len(self.chip.clusters)} clusters")
+            domains["cpu"] = cpu_idle_w(self.chip, cluster_hz, self.variation, temperature_c)
+        return self._on_rails(domains, self.rails)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
         """What this board's shunts make of true rail figures (power or energy)."""
-        return {rail: value * self.variation.gain[RAILS.index(rail)] for rail, value in rails.items()}
+        gain = dict(zip(self.chip.rails, self.variation.gain, strict=True))
+        return {rail: value * gain[rail] for rail, value in rails.items()}
 
     def _launches(self, calls: Sequence[Call]) -> list[float]:
         """Device launches of each call."""
@@ -138,3 +184,11 @@ class Silicon:
             for position, count in zip(where, launched, strict=True):
                 counts[position] = float(count)
         return counts
+
+
+def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:
+    channels = {rail for monitor in description.monitors for rail in monitor.channels if rail != "NC"}
+    unknown = sorted(channels - set(chip.rails))
+    if unknown:
+        raise TwinError(f"simulated silicon {chip.name!r} has no rail {', '.join(unknown)}; valid: {', '.join(chip.rails)}")
+    return tuple(rail for rail in chip.rails if rail in channels)

@@ -1,31 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one chip of the simulated board is: its units, its voltages, and how it differs from its nominal twins.
+"""What one simulated chip is, as data: its units, memory, voltages, energies, host and rails (``chips/*.yaml``), and the clocks
+it runs at.
 
-The chip is a GV11B (Volta) with 8 SMs and 512 CUDA cores behind a 512 KB L2 and 256 bits of LPDDR4x. Public figures are used
-where there are any; voltages are not public for this chip, so their shape follows the GPU-rail measurements of its predecessor
-(flat to about 700 MHz, then rising by about 27 %).
+A file may be ``like`` another and then says only what differs. Adding a chip is adding one file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ..errors import TwinError
 
 Array: TypeAlias = NDArray[np.float64]
 
-SM_COUNT = 8
-FP32_LANES = 64  # per SM
-L2_BYTES = 512 * 1024
-L2_BYTES_PER_CYCLE = 224.0
-RAILS = ("GPU", "CPU", "SOC", "VDDRQ", "CV", "SYS5V")
+CHIPS_DIR = Path(__file__).with_name("chips")
 AMBIENT_DIE_C = 45.0
-_TRIM_HZ = 60e6
+RAILS = ("GPU", "CPU", "SOC", "VDDRQ", "CV", "SYS5V")
+DOMAINS = ("gpu", "cpu", "soc", "dram", "cv", "other")
+"""The physical supplies; ``other`` is what the module and its carrier draw whatever the clocks are."""
 
 
 @dataclass(frozen=True)
@@ -57,60 +58,231 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Variation:
-    """How one node differs from the nominal chip: factors around 1, after the thirteen boards of MIRAGE, Figure 2."""
+class Memory:
+    """DRAM behind a fabric that the GPU clock paces.
 
-    issue: float  # host work
-    launch: float  # start-up of a GPU kernel
-    dram: float  # sustained DRAM bandwidth
-    pipeline: float  # GPU cycles lost to arbitration
-    gpu_volts: float
-    cpu_volts: float
-    soc_volts: float
-    leakage: float
-    soc_static: float
-    switching: float  # energy per operation
-    dram_energy: float
-    gain: tuple[float, ...]  # shunt and sensor tolerance, by rail
-    trim: tuple[float, ...]  # GPU voltage calibration along the clock's range, _TRIM_HZ apart
+    Attributes:
+        dram_bytes_per_cycle: at the memory clock, before efficiency.
+        fabric_bytes_per_cycle: at the GPU clock.
+        corner: exponent of the corner between the two limits.
+        emc_hz, efficiency: share of the DRAM rate that a plain stream sustains, at these memory clocks.
+        latency_s, latency_gpu_cycles, latency_emc_cycles: an SM's load that misses everywhere, in its three parts.
+    """
 
-    @classmethod
-    def of(cls, node: int) -> Variation:
-        """The variation of a node; the same number is always the same chip."""
-        random = np.random.default_rng([0x17000000, node])
-        spread = random.standard_normal(11)
-        gain = np.exp(0.010 * random.standard_normal(len(RAILS)))
-        factor = np.exp(
-            np.clip(spread, -2.2, 2.2) * np.array([0.030, 0.040, 0.009, 0.007, 0.021, 0.014, 0.014, 0.22, 0.085, 0.055, 0.09])
-        )
-        trim = np.exp(0.014 * random.standard_normal(25))
-        issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy = factor.tolist()
-        return cls(
-            *(issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy),
-            gain=tuple(gain.tolist()),
-            trim=tuple(trim.tolist()),
-        )
+    dram_bytes_per_cycle: float
+    fabric_bytes_per_cycle: float
+    corner: float
+    emc_hz: tuple[float, ...]
+    efficiency: tuple[float, ...]
+    latency_s: float
+    latency_gpu_cycles: float
+    latency_emc_cycles: float
 
 
-def _steps(volts: Array, millivolts: float) -> Array:
-    """A regulator gives voltages in steps, never less than asked for."""
-    step = millivolts / 1e3
-    return np.asarray(np.ceil(volts / step - 1e-9) * step)
+@dataclass(frozen=True)
+class Start:
+    """Starting a kernel (``start``), the pause between two queued ones (``gap``), and the way there and back."""
+
+    start_s: float
+    start_cycles: float
+    gap_s: float
+    gap_cycles: float
+    submit_s: float  # from the doorbell to the GPU's front end
+    return_s: float  # from the last kernel's end to the waiting thread
 
 
-def gpu_volts(gpu_hz: Array, chip: Variation) -> Array:
-    """The GPU's rail: calibrated for each chip and, clock by clock, not quite evenly."""
-    above = np.maximum(gpu_hz - 700e6, 0.0) / 677e6
-    factor = chip.gpu_volts * np.interp(gpu_hz, _TRIM_HZ * np.arange(len(chip.trim)), chip.trim)
-    return _steps(factor * (0.670 + 0.150 * above + 0.060 * above**2), 6.25)
+@dataclass(frozen=True)
+class Curve:
+    """A rail's voltage: flat up to a knee, then rising with the clock; given in the regulator's steps."""
+
+    volts: float
+    knee_hz: float
+    span_hz: float
+    linear: float
+    square: float
+    step_mv: float
 
 
-def cpu_volts(cpu_hz: Array, chip: Variation) -> Array:
-    above = np.maximum(cpu_hz - 1.05e9, 0.0) / 1.2156e9
-    return _steps(chip.cpu_volts * (0.640 + 0.190 * above + 0.170 * above**2), 6.25)
+@dataclass(frozen=True)
+class Levels:
+    """A rail with a few levels, tied to the memory clock."""
+
+    emc_hz: tuple[float, ...]
+    volts: tuple[float, ...]
+    step_mv: float
 
 
-def soc_volts(emc_hz: Array, chip: Variation) -> Array:
-    """The memory controller's rail: a few coarse levels, tied to the memory clock."""
-    level = np.interp(emc_hz, [204e6, 800e6, 1331.2e6, 1600e6, 2133e6], [0.640, 0.640, 0.675, 0.710, 0.790])
-    return _steps(chip.soc_volts * level, 12.5)
+@dataclass(frozen=True)
+class Voltages:
+    gpu: Curve
+    cpu: Curve
+    soc: Levels
+
+
+@dataclass(frozen=True)
+class Energies:
+    """Energy of work above idle; of the GPU, the CPU and the memory controller at 1 V."""
+
+    operation_j: float
+    l2_byte_j: float
+    fabric_byte_j: float
+    soc_byte_j: float  # at the square of 0.5 V
+    soc_active_w: float  # while a kernel runs
+    dram_byte_j: float
+    active_gpu_j: float  # per GPU cycle while a kernel runs
+    active_core_j: float  # per CPU cycle of the thread that issues work
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Power while nothing runs: leakage at 1 V and 45 degrees, constant parts, and energy per cycle of what keeps toggling."""
+
+    gpu_leakage_w: float
+    gpu_cycle_j: float
+    cpu_leakage_w: float
+    cpu_w: float
+    cpu_cycle_j: float  # all clusters together
+    soc_leakage_w: float
+    soc_w: float
+    soc_cycle_j: float  # per memory clock
+    dram_w: float
+    dram_cycle_j: float
+    cv_w: float
+    other_w: float
+
+
+@dataclass(frozen=True)
+class Host:
+    """The CPU that issues work, against the one whose costs per call are listed (see :mod:`.silicon_host`).
+
+    Attributes:
+        scale: how much longer a call takes at this chip's reference clocks.
+        cycles, misses, fixed: which shares of that go with the CPU clock, with memory, and with neither.
+    """
+
+    scale: float
+    reference_cpu_hz: float
+    reference_emc_hz: float
+    cycles: float
+    misses: float
+    fixed: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Multiply-adds of an element type per lane and cycle: in plain code, and in matrix products."""
+
+    vector: float
+    matrix: float
+
+
+_SINGLE = Rate(1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One simulated chip on its module.
+
+    Attributes:
+        name: of its file.
+        version: of its behaviour; models trained on it record this.
+        calibrated_on: which measurements it was fitted to.
+        seed: from which its individuals are drawn.
+        sm_lanes: single-precision lanes of an SM.
+        rates: by element type; others count as single precision.
+        narrow_convolutions: whether convolutions run in the element type given, or as single precision whatever it is.
+        clusters: CPU cores of each cpufreq policy, in the board's order.
+        rails: what each rail of the board measures: a share (with losses) of each physical domain.
+    """
+
+    name: str
+    version: str
+    calibrated_on: str
+    seed: int
+    sm_count: int
+    sm_lanes: int
+    sm_threads: float
+    rates: Mapping[str, Rate]
+    narrow_convolutions: bool
+    l2_bytes: int
+    l2_bytes_per_cycle: float
+    memory: Memory
+    start: Start
+    voltages: Voltages
+    energies: Energies
+    idle: Idle
+    host: Host
+    clusters: tuple[int, ...]
+    rails: Mapping[str, Mapping[str, float]]
+
+    @property
+    def lanes(self) -> int:
+        return self.sm_count * self.sm_lanes
+
+    def rate(self, dtype: str) -> Rate:
+        return self.rates.get(dtype, _SINGLE)
+
+    def missing(self, footprint: Array) -> Array:
+        """The share of repeated accesses to ``footprint`` bytes that leave the L2."""
+        ratio = footprint / self.l2_bytes
+        return np.asarray(np.clip((ratio - 0.55) / 1.1, 0.0, 1.0))
+
+
+def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
+    """The names of the chips that are described."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+
+
+@lru_cache(maxsize=32)
+def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
+    """Read one chip.
+
+    Raises:
+        TwinError: there is no such chip (the text lists those there are), or its file is malformed.
+    """
+    if name not in list_chips(folder):
+        raise TwinError(f"no simulated silicon {name!r}; valid: {', '.join(list_chips(folder))}")
+    try:
+        chip = _value(Chip, {"name": name, **_raw(name, folder)}, name)
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TwinError(f"chip file {folder / name}.yaml: {error}") from error
+    assert isinstance(chip, Chip)
+    for rail, shares in chip.rails.items():
+        if not set(shares) <= set(DOMAINS):
+            raise TwinError(f"chip file {folder / name}.yaml: rail {rail}: valid domains: {', '.join(DOMAINS)}")
+    return chip
+
+
+def _raw(name: str, folder: Path) -> dict[str, Any]:
+    raw: dict[str, Any] = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    like = raw.pop("like", None)
+    if like is None:
+        return raw
+    merged = _merged(_raw(str(like), folder), raw)
+    if "rails" in raw:  # another module's rails replace these, one by one would leave some behind
+        merged["rails"] = raw["rails"]
+    return merged
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        merged[key] = _merged(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
+    return merged
+
+
+def _value(kind: Any, raw: Any, where: str) -> Any:
+    """``raw`` as a value of the annotated type ``kind``."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        names = {field.name for field in fields(kind)}
+        if names != set(raw):
+            wrong = ", ".join(sorted(names ^ set(raw)))
+            raise ValueError(f"{where}: missing or unknown: {wrong}")
+        return kind(**{name: _value(hints[name], raw[name], f"{where}.{name}") for name in names})  # type: ignore[operator]
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return tuple(_value(inner[0], item, where) for item in raw)
+    if origin is Mapping or (origin is not None and issubclass(origin, Mapping)):
+        return {str(key): _value(inner[1], item, f"{where}.{key}") for key, item in raw.items()}
+    return kind(raw)

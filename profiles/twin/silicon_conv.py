@@ -14,13 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...kernels.network import KernelInvocation
-from .silicon_chip import FP32_LANES, SM_COUNT, Array
+from .silicon_chip import Array, Chip
 from .silicon_gemm import Gemm, again, gemm
-from .silicon_memory import missing
 from .silicon_passes import Pass
 
 DEPTHWISE, GROUPED, PLAIN, PRECOMPUTED, IMPLICIT, WINOGRAD, WINOGRAD_STAGED, FFT = range(8)
-_LANES = SM_COUNT * FP32_LANES
 _WORKSPACE_BYTES = 256e6  # the heuristics take no algorithm that needs more
 # Share of a plain product's main-loop rate that each algorithm's indexing leaves, and the energy of its operations.
 _RATE = np.array([1.0, 0.50, 0.585, 0.70, 0.96, 0.46, 0.54, 0.60])
@@ -73,28 +71,34 @@ def _int(call: KernelInvocation, name: str) -> int:
     return value
 
 
-def convolution(invocations: Sequence[KernelInvocation]) -> list[Pass]:
+def convolution(chip: Chip, invocations: Sequence[KernelInvocation]) -> list[Pass]:
     """The passes of two-dimensional convolutions."""
     shape = _Shape.of(invocations)
     way = _choose(shape)
     staged = way == WINOGRAD_STAGED
     fft = way == FFT
     direct = way == DEPTHWISE
-    product, columns = _library_product(shape, way)
-    main = _product(shape, way, product, columns).merged(direct, _depthwise(shape))
+    product, columns = _library_product(chip, shape, way)
+    main = _product(chip, shape, way, product, columns).merged(direct, _depthwise(chip, shape))
     outputs = shape.batch * shape.filters * shape.out_h * shape.out_w
     count = len(invocations)
     bias = Pass.of(
         count,
         runs=(shape.bias > 0) & ~direct,
-        cycles=outputs * 5.0 / _LANES,
+        cycles=outputs * 5.0 / chip.lanes,
         l2_bytes=8.0 * outputs,
-        dram_bytes=8.0 * outputs * missing(8.0 * outputs),
+        dram_bytes=8.0 * outputs * chip.missing(8.0 * outputs),
         pattern=np.where(shape.out_h * shape.out_w % 4 == 0, 0.80, 0.64),
         operations=3.0 * outputs,
         toggling=0.5,
     )
-    return [_prepare(shape, way), _transform(shape, way, staged | fft), main, _finish(shape, way, product, columns), bias]
+    return [
+        _prepare(chip, shape, way),
+        _transform(chip, shape, way, staged | fft),
+        main,
+        _finish(chip, shape, way, product, columns),
+        bias,
+    ]
 
 
 def _choose(s: _Shape) -> Array:
@@ -147,19 +151,19 @@ def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
     return s.filters / s.groups, columns, k, batch
 
 
-def _library_product(s: _Shape, way: Array) -> tuple[Gemm, Array]:
+def _library_product(chip: Chip, s: _Shape, way: Array) -> tuple[Gemm, Array]:
     """The main pass's product, and its columns."""
     m, n, k, batch = _dimensions(s, way)
     aligned = np.where((s.channels / s.groups) % 4 == 0, 1.0, 0.88) * np.where(s.filters % 4 == 0, 1.0, 0.91)
     aligned *= np.where((way == PLAIN) & (n % 4 != 0), 0.90, 1.0)
     splits = (way == PLAIN) | (way == PRECOMPUTED)
-    whole = gemm(m, n, k, batch, aligned * _RATE[way], may_split=False)
-    parts = gemm(m, n, k, batch, aligned * _RATE[way], may_split=True)
+    whole = gemm(chip, m, n, k, batch, aligned * _RATE[way], may_split=False)
+    parts = gemm(chip, m, n, k, batch, aligned * _RATE[way], may_split=True)
     chosen = {name: np.where(splits, getattr(parts, name), getattr(whole, name)) for name in Gemm.__dataclass_fields__}
     return Gemm(**chosen), n
 
 
-def _product(s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
+def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     m = s.filters / s.groups
     batch = np.where(way == FFT, 544.0, 36.0)
     taps = s.kernel_h * s.kernel_w
@@ -172,10 +176,10 @@ def _product(s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     b_size = np.where(spectral, tall * n * s.channels, np.minimum(image, 4.0 * n * s.channels * taps))
     c_size = np.where(spectral, tall * m * n, outputs * product.split)
     footprint = a_size + b_size + c_size
-    read = a_size * again(product.across, a_size) + b_size * again(product.down, b_size)
-    warm = (read + c_size) * missing(footprint) + 0.03 * footprint
+    read = a_size * again(chip, product.across, a_size) + b_size * again(chip, product.down, b_size)
+    warm = (read + c_size) * chip.missing(footprint) + 0.03 * footprint
     # Filters that are not in the L2 when the kernel starts: in a network, other layers ran since.
-    cold = np.where(spectral, 0.0, weights) * (1.0 - missing(footprint))
+    cold = np.where(spectral, 0.0, weights) * (1.0 - chip.missing(footprint))
     strided = np.where((s.stride > 1) & (taps == 1), 0.62, np.where(s.stride > 1, 0.80, 1.0))
     rows = np.where(s.out_w % 8 == 0, 1.0, 0.90)
     pattern = np.where(way == PLAIN, 0.84, np.where(spectral, 0.78, 0.74)) * strided * rows
@@ -195,7 +199,7 @@ def _product(s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     )
 
 
-def _depthwise(s: _Shape) -> Pass:
+def _depthwise(chip: Chip, s: _Shape) -> Pass:
     """One thread per output, filters in registers where the kernel size is one of the templates."""
     taps = s.kernel_h * s.kernel_w
     outputs = s.batch * s.filters * s.out_h * s.out_w
@@ -203,17 +207,17 @@ def _depthwise(s: _Shape) -> Pass:
     work = outputs * (12.0 + taps * np.where(template, 2.4, 4.4))
     blocks = np.ceil(outputs / 256.0)
     resident = 6.0
-    rounds = np.ceil(np.ceil(blocks / SM_COUNT) / resident)
-    busy = np.minimum(1.0, np.ceil(blocks / SM_COUNT) / resident)
+    rounds = np.ceil(np.ceil(blocks / chip.sm_count) / resident)
+    busy = np.minimum(1.0, np.ceil(blocks / chip.sm_count) / resident)
     image = 4.0 * s.batch * s.channels * s.height * s.width
     footprint = image + 4.0 * outputs
     return Pass.of(
         len(taps),
-        cycles=work / _LANES * np.ceil(blocks / SM_COUNT) * SM_COUNT / blocks / (0.35 + 0.55 * busy),
+        cycles=work / chip.lanes * np.ceil(blocks / chip.sm_count) * chip.sm_count / blocks / (0.35 + 0.55 * busy),
         serial_cycles=300.0 + 80.0 * np.minimum(rounds, 8.0) + 22.0 * taps,
         round_trips=2.0,
         l2_bytes=4.0 * outputs * (1.0 + 0.45 * taps),
-        dram_bytes=footprint * missing(footprint) + 0.05 * footprint,
+        dram_bytes=footprint * chip.missing(footprint) + 0.05 * footprint,
         cold_bytes=4.0 * s.filters * taps,
         pattern=np.where(s.stride > 1, 0.58, 0.74) * np.where(s.width % 8 == 0, 1.0, 0.88),
         overlap=2.4,
@@ -222,7 +226,7 @@ def _depthwise(s: _Shape) -> Pass:
     )
 
 
-def _prepare(s: _Shape, way: Array) -> Pass:
+def _prepare(chip: Chip, s: _Shape, way: Array) -> Pass:
     """What runs before the product: offset tables, or the transform of the filters, done on every call."""
     filters = s.channels * s.filters
     offsets, staged, fft = way == PRECOMPUTED, way == WINOGRAD_STAGED, way == FFT
@@ -234,11 +238,11 @@ def _prepare(s: _Shape, way: Array) -> Pass:
     return Pass.of(
         len(filters),
         runs=offsets | staged | fft | fused,
-        cycles=operations / _LANES / 0.55,
+        cycles=operations / chip.lanes / 0.55,
         serial_cycles=np.where(offsets, 500.0, 350.0),
         l2_bytes=moved,
-        dram_bytes=moved * missing(moved),
-        cold_bytes=read * (1.0 - missing(moved)) * (1.0 - offsets),
+        dram_bytes=moved * chip.missing(moved),
+        cold_bytes=read * (1.0 - chip.missing(moved)) * (1.0 - offsets),
         pattern=np.where(fft, 0.55, 0.66),
         overlap=2.6,
         operations=operations,
@@ -246,7 +250,7 @@ def _prepare(s: _Shape, way: Array) -> Pass:
     )
 
 
-def _transform(s: _Shape, way: Array, runs: Array) -> Pass:
+def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
     """The input's transform (staged Winograd and FFT)."""
     fft = way == FFT
     tiles = np.where(fft, _fft_tiles(s), s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)) * s.channels
@@ -256,10 +260,10 @@ def _transform(s: _Shape, way: Array, runs: Array) -> Pass:
     return Pass.of(
         len(read),
         runs=runs > 0,
-        cycles=operations / _LANES / 0.50,
+        cycles=operations / chip.lanes / 0.50,
         serial_cycles=400.0,
         l2_bytes=moved,
-        dram_bytes=moved * missing(moved),
+        dram_bytes=moved * chip.missing(moved),
         pattern=np.where(fft, 0.60, 0.70),
         overlap=2.6,
         operations=operations,
@@ -267,7 +271,7 @@ def _transform(s: _Shape, way: Array, runs: Array) -> Pass:
     )
 
 
-def _finish(s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
+def _finish(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     """What runs after the product: the inverse transform, or the sum over the parts of a split depth."""
     m = s.filters
     fft, staged = way == FFT, way == WINOGRAD_STAGED
@@ -280,10 +284,10 @@ def _finish(s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     return Pass.of(
         len(m),
         runs=(spectral | (product.split > 1)) & ~direct,
-        cycles=operations / _LANES / 0.50,
+        cycles=operations / chip.lanes / 0.50,
         serial_cycles=350.0,
         l2_bytes=moved,
-        dram_bytes=moved * missing(moved),
+        dram_bytes=moved * chip.missing(moved),
         pattern=np.where(fft, 0.60, 0.72),
         overlap=2.6,
         operations=operations,

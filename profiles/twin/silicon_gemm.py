@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .silicon_chip import FP32_LANES, SM_COUNT, Array
-from .silicon_memory import missing
+from .silicon_chip import Array, Chip
 
 # rows, columns, share of peak in the main loop, resident blocks per SM, share of that with one block resident
 _TILES = np.array(
@@ -42,7 +41,7 @@ class Gemm:
     tile: Array
 
 
-def gemm(m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_split: bool) -> Gemm:
+def gemm(chip: Chip, m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_split: bool) -> Gemm:
     """Pick a tile and a split for each product and count what the launch costs.
 
     Args:
@@ -55,10 +54,10 @@ def gemm(m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_spli
     for index, (rows, columns, peak, resident, _) in enumerate(_TILES):
         blocks = np.ceil(m / rows) * np.ceil(n / columns) * batch
         for parts in _SPLITS if may_split else (1,):
-            waves = np.ceil(blocks * parts / (SM_COUNT * resident))
+            waves = np.ceil(blocks * parts / (chip.sm_count * resident))
             score = waves * resident * rows * columns * (k / parts + 96.0) / peak
             if parts > 1:  # the reduction's traffic, as the library guesses it
-                score = np.where(k >= 288 * parts, score + 40.0 * m * n * batch * parts / SM_COUNT + 2.5e5, np.inf)
+                score = np.where(k >= 288 * parts, score + 40.0 * m * n * batch * parts / chip.sm_count + 2.5e5, np.inf)
             better = score < best
             best = np.where(better, score, best)
             tile = np.where(better, index, tile)
@@ -68,11 +67,11 @@ def gemm(m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_spli
     down, across = np.ceil(m / rows), np.ceil(n / columns)
     blocks = down * across * batch * split
     deep = np.ceil(k / split / 8.0) * 8.0
-    per_sm = np.ceil(blocks / SM_COUNT)
+    per_sm = np.ceil(blocks / chip.sm_count)
     # Full rounds of resident blocks hide latency; what is left over in the last round does so less well.
     full, rest = np.divmod(per_sm, resident)
     hidden = alone + (1.0 - alone) * (np.maximum(rest, 1.0) - 1.0) / np.maximum(resident - 1.0, 1.0)
-    block_cycles = rows * columns * deep / (FP32_LANES * peak * aligned)
+    block_cycles = rows * columns * deep / (chip.sm_lanes * peak * aligned)
     cycles = block_cycles * (full * resident + rest / hidden)
     rounds = full + (rest > 0)
     padded = down * rows * across * columns * deep * split * batch
@@ -89,6 +88,6 @@ def gemm(m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_spli
     )
 
 
-def again(times: Array, footprint: Array, concurrent: float = 0.55) -> Array:
+def again(chip: Chip, times: Array, footprint: Array, concurrent: float = 0.55) -> Array:
     """How often an operand comes from DRAM when ``times`` block rows read it; blocks that run together share most reads."""
-    return np.asarray(1.0 + (times - 1.0) * concurrent * missing(footprint))
+    return np.asarray(1.0 + (times - 1.0) * concurrent * chip.missing(footprint))

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...kernels.network import Call, KernelInvocation
-from .silicon_chip import Array, Clocks, Variation
+from .silicon_chip import Array, Chip, Clocks
+from .silicon_voltage import Variation
 
-# Microseconds at 2265.6 MHz and 2133 MHz memory, everything included.
+# Microseconds on an AGX Xavier at 2265.6 MHz and 2133 MHz memory, everything included; other hosts are so many times slower.
 _CALL_US = {
     "conv2d": 41.0,
     "conv_transpose2d": 47.0,
@@ -50,8 +51,6 @@ _HOST_ONLY_US = 8.0
 _DEPTHWISE_US = 27.0  # not a library call
 _EXTRA_LAUNCH_US = 5.0  # driver work of each launch after the first
 _TENSOR_US = 5.0  # each tensor gathered by a concatenation
-_CYCLES, _MISSES, _FIXED = 0.74, 0.20, 0.06  # shares of those microseconds
-_REFERENCE_CPU_HZ, _REFERENCE_EMC_HZ = 2.2656e9, 2.133e9
 
 
 def call_us(call: Call, launches: float) -> float:
@@ -69,12 +68,14 @@ def call_us(call: Call, launches: float) -> float:
     return base + _EXTRA_LAUNCH_US * max(launches - 1.0, 0.0)
 
 
-def clock_factor(clocks: Clocks, chip: Variation) -> Array:
-    """How much longer issue work takes than at the reference clocks."""
-    memory = 0.45 + 0.55 * _REFERENCE_EMC_HZ / clocks.emc_hz  # half of a miss is analogue and fabric time
+def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
+    """How much longer issue work takes than the listed costs."""
+    host = chip.host
+    memory = 0.45 + 0.55 * host.reference_emc_hz / clocks.emc_hz  # half of a miss is analogue and fabric time
     # Slow cores hide part of a miss behind their own cycles.
-    hidden = np.minimum(1.0, 0.55 + 0.45 * clocks.cpu_hz / _REFERENCE_CPU_HZ)
-    return np.asarray(chip.issue * (_CYCLES * _REFERENCE_CPU_HZ / clocks.cpu_hz + _MISSES * memory * hidden + _FIXED))
+    hidden = np.minimum(1.0, 0.55 + 0.45 * clocks.cpu_hz / host.reference_cpu_hz)
+    cycles = host.cycles * host.reference_cpu_hz / clocks.cpu_hz
+    return np.asarray(node.issue * host.scale * (cycles + host.misses * memory * hidden + host.fixed))
 
 
 def issue_us(calls: Sequence[Call], launches: Sequence[float]) -> Array:

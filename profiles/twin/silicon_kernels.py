@@ -9,13 +9,9 @@ from math import prod
 import numpy as np
 
 from ...kernels.network import DTYPE_BYTES, KernelInvocation
-from .silicon_chip import FP32_LANES, SM_COUNT, Array
+from .silicon_chip import Array, Chip
 from .silicon_gemm import again, gemm
-from .silicon_memory import missing
 from .silicon_passes import Pass
-
-_LANES = SM_COUNT * FP32_LANES
-_RESIDENT_THREADS = SM_COUNT * 1536.0
 
 # Instructions per element of pointwise arithmetic beyond a load and a store.
 _POINTWISE = {"relu": 1.0, "hardtanh": 2.0, "add": 2.0, "mul": 1.0, "sub": 2.0, "sigmoid": 14.0, "silu": 16.0, "gelu": 22.0}
@@ -23,12 +19,12 @@ _POINTWISE |= {"hardswish": 6.0, "hardsigmoid": 4.0, "tanh": 20.0, "div": 8.0, "
 _ROWWISE = {"softmax": (3.0, 24.0), "log_softmax": (3.0, 26.0), "layer_norm": (2.0, 12.0), "group_norm": (2.0, 12.0)}
 
 
-def passes(kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
+def passes(chip: Chip, kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
     """The passes of invocations of one kind."""
     family = _FAMILIES.get(kind)
     if family is None:
         family = _rowwise if kind in _ROWWISE else _pointwise
-    return family(invocations)
+    return family(chip, invocations)
 
 
 def _column(invocations: Sequence[KernelInvocation], value: Callable[[KernelInvocation], float]) -> Array:
@@ -44,24 +40,30 @@ def _element(call: KernelInvocation) -> int:
     return DTYPE_BYTES[call.dtype]
 
 
+def _rates(chip: Chip, calls: Sequence[KernelInvocation]) -> Array:
+    """Multiply-adds per lane and cycle in plain code and in products, shape ``(2, len(calls))``."""
+    rates = [chip.rate(call.dtype) for call in calls]
+    return np.array([[rate.vector for rate in rates], [rate.matrix for rate in rates]], np.float64)
+
+
 def _read_elements(call: KernelInvocation) -> float:
     """Elements read, a broadcast operand once."""
     return float(sum(prod(shape) for shape in call.inputs))
 
 
-def _utilisation(threads: Array) -> Array:
+def _utilisation(chip: Chip, threads: Array) -> Array:
     """How much of the bandwidth so many threads can ask for: few threads cannot cover the latency."""
-    return np.asarray(np.minimum(1.0, 0.06 + 1.06 * threads / (threads + 0.10 * _RESIDENT_THREADS)))
+    return np.asarray(np.minimum(1.0, 0.06 + 1.06 * threads / (threads + 0.10 * (chip.sm_count * chip.sm_threads))))
 
 
-def _tail(blocks: Array, resident: float) -> Array:
+def _tail(chip: Chip, blocks: Array, resident: float) -> Array:
     """Blocks run in rounds; the last round may leave SMs idle."""
-    slots = SM_COUNT * resident
+    slots = chip.sm_count * resident
     rounds = np.ceil(blocks / slots)
     return np.asarray(np.where(rounds > 12, 1.0, rounds * slots / np.maximum(blocks, 1.0)).clip(1.0, 1.9))
 
 
-def _pointwise(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _pointwise(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Elementwise arithmetic: four elements per thread where everything is aligned and nothing is broadcast."""
     elements = _column(calls, lambda call: prod(call.output))
     size = _column(calls, _element)
@@ -76,11 +78,13 @@ def _pointwise(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / _LANES / 0.55 * _tail(blocks, 8.0),
+            cycles=instructions / chip.lanes / 0.55 * _tail(chip, blocks, 8.0),
             serial_cycles=250.0,
             l2_bytes=moved,
-            dram_bytes=moved * missing(moved) + 0.02 * moved,
-            pattern=np.where(vectors, 0.95, 0.74) * (1.0 - 0.04 * np.maximum(streams - 1.0, 0.0)) * _utilisation(elements / 4),
+            dram_bytes=moved * chip.missing(moved) + 0.02 * moved,
+            pattern=np.where(vectors, 0.95, 0.74)
+            * (1.0 - 0.04 * np.maximum(streams - 1.0, 0.0))
+            * _utilisation(chip, elements / 4),
             overlap=3.6,
             operations=instructions,
             toggling=0.62,
@@ -88,7 +92,7 @@ def _pointwise(calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _batch_norm(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Inference batch norm: a block walks one channel's plane of one image, so small or odd planes leave threads idle."""
     channels = _column(calls, lambda call: call.output[0] * (call.output[1] if len(call.output) > 1 else 1))
     plane = _column(calls, lambda call: prod(call.output[2:]))
@@ -104,13 +108,13 @@ def _batch_norm(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / _LANES / 0.50 * _tail(blocks, 4.0) + channels / SM_COUNT * 26.0,
+            cycles=instructions / chip.lanes / 0.50 * _tail(chip, blocks, 4.0) + channels / chip.sm_count * 26.0,
             serial_cycles=2200.0 + 12.0 * np.minimum(turns, 30.0),
             round_trips=1.0,
             l2_bytes=moved + 128.0 * channels,
-            dram_bytes=moved * missing(moved) + 0.02 * moved,
+            dram_bytes=moved * chip.missing(moved) + 0.02 * moved,
             cold_bytes=16.0 * channels,
-            pattern=np.where(vectors, 0.60, 0.48) * _utilisation(channels * np.minimum(plane, threads)),
+            pattern=np.where(vectors, 0.60, 0.48) * _utilisation(chip, channels * np.minimum(plane, threads)),
             overlap=3.0,
             operations=instructions,
             toggling=0.78,
@@ -118,13 +122,13 @@ def _batch_norm(calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _matmul(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Products: a row vector streams the matrix once; anything taller is tiled."""
     m, k = _column(calls, lambda call: _number(call, "m", 1)), _column(calls, lambda call: _number(call, "k", 1))
     n, batch = _column(calls, lambda call: _number(call, "n", 1)), _column(calls, lambda call: _number(call, "batch", 1))
     size = _column(calls, _element)
     bias = _column(calls, lambda call: bool(call.params.get("bias", False)))
-    half = np.where(size == 2, 0.5, 1.0)
+    narrow = 1.0 / _rates(chip, calls)[1]
     matrix, vectors, outputs = k * n * batch * size, m * k * batch * size, m * n * batch * size
     footprint = matrix + vectors + outputs
     # One warp per output and eight outputs per block: the last round of blocks is partly empty.
@@ -133,39 +137,39 @@ def _matmul(calls: Sequence[KernelInvocation]) -> list[Pass]:
     aligned = k % 4 == 0
     row = Pass.of(
         len(calls),
-        cycles=operations / _LANES * np.where(aligned, 1.9, 2.2) * _tail(blocks, 8.0),
+        cycles=operations / chip.lanes * np.where(aligned, 1.9, 2.2) * _tail(chip, blocks, 8.0),
         serial_cycles=650.0,
         round_trips=1.0,
         l2_bytes=footprint + np.minimum(vectors * n / 8.0, matrix),
-        dram_bytes=footprint * missing(footprint) + 0.01 * footprint,
-        cold_bytes=matrix * (1.0 - missing(footprint)),
-        pattern=np.where(aligned, 0.84, 0.82) * _utilisation(n * batch * np.minimum(k / 4.0, 32.0) * 1.5),
+        dram_bytes=footprint * chip.missing(footprint) + 0.01 * footprint,
+        cold_bytes=matrix * (1.0 - chip.missing(footprint)),
+        pattern=np.where(aligned, 0.84, 0.82) * _utilisation(chip, n * batch * np.minimum(k / 4.0, 32.0) * 1.5),
         overlap=4.0,
         operations=2.2 * operations,
         toggling=0.66,
     )
-    product = gemm(m, n, k, batch, np.where(aligned & (n % 4 == 0), 1.0, 0.86), may_split=True)
-    read = matrix * again(product.down, matrix) + vectors * again(product.across, vectors)
+    product = gemm(chip, m, n, k, batch, np.where(aligned & (n % 4 == 0), 1.0, 0.86), may_split=True)
+    read = matrix * again(chip, product.down, matrix) + vectors * again(chip, product.across, vectors)
     tiled = Pass.of(
         len(calls),
-        cycles=product.cycles * half,
+        cycles=product.cycles * narrow,
         serial_cycles=product.serial_cycles,
         round_trips=1.0,
         l2_bytes=product.l2_bytes * size / 4.0,
-        dram_bytes=(read + outputs * product.split) * missing(footprint) + 0.02 * footprint,
-        cold_bytes=matrix * (1.0 - missing(footprint)),
+        dram_bytes=(read + outputs * product.split) * chip.missing(footprint) + 0.02 * footprint,
+        cold_bytes=matrix * (1.0 - chip.missing(footprint)),
         pattern=0.82,
         overlap=3.2,
-        operations=product.operations * half,
+        operations=product.operations * narrow,
         toggling=1.05 - 0.035 * product.tile,
     )
     parts = outputs * (product.split + 1.0)
     reduction = Pass.of(
         len(calls),
         runs=(m > 1) & (product.split > 1),
-        cycles=outputs * 6.0 / _LANES,
+        cycles=outputs * 6.0 / chip.lanes,
         l2_bytes=parts,
-        dram_bytes=parts * missing(parts),
+        dram_bytes=parts * chip.missing(parts),
         operations=outputs * 2.0,
         toggling=0.6,
     )
@@ -173,16 +177,16 @@ def _matmul(calls: Sequence[KernelInvocation]) -> list[Pass]:
     start = Pass.of(
         len(calls),
         runs=bias > 0,
-        cycles=m * n * 4.0 / _LANES,
+        cycles=m * n * 4.0 / chip.lanes,
         l2_bytes=2.0 * outputs,
-        dram_bytes=2.0 * outputs * missing(2.0 * outputs),
+        dram_bytes=2.0 * outputs * chip.missing(2.0 * outputs),
         operations=m * n,
         toggling=0.5,
     )
     return [start, tiled.merged(m == 1, row), reduction]
 
 
-def _cat(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Concatenation: one launch copies up to four tensors at a time, in grids shaped for the largest of them."""
     size = _column(calls, _element)
     elements = _column(calls, lambda call: prod(call.output))
@@ -199,12 +203,12 @@ def _cat(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / _LANES / 0.55,
+            cycles=instructions / chip.lanes / 0.55,
             serial_cycles=5000.0 * batches + 400.0 * inputs,
             round_trips=2.0 * batches,
             l2_bytes=moved,
-            dram_bytes=moved * missing(moved) + 0.02 * moved,
-            pattern=np.where(whole, 0.98, 0.80) / (1.0 + 0.05 * (idle - 1.0)) * _utilisation(elements / 4),
+            dram_bytes=moved * chip.missing(moved) + 0.02 * moved,
+            pattern=np.where(whole, 0.98, 0.80) / (1.0 + 0.05 * (idle - 1.0)) * _utilisation(chip, elements / 4),
             overlap=2.8,
             operations=instructions,
             toggling=0.60,
@@ -212,7 +216,7 @@ def _cat(calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _pool(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Window pooling: one thread per output, overlapping windows served by the caches."""
     windows = _column(calls, _window)
     outputs = _column(calls, lambda call: prod(call.output))
@@ -226,12 +230,12 @@ def _pool(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / _LANES / 0.50 * _tail(np.ceil(outputs / 256.0), 8.0) * (0.85 + 0.15 * warps),
+            cycles=instructions / chip.lanes / 0.50 * _tail(chip, np.ceil(outputs / 256.0), 8.0) * (0.85 + 0.15 * warps),
             serial_cycles=350.0 + 30.0 * np.minimum(windows, 49.0),
             round_trips=1.0,
             l2_bytes=(outputs * (1.0 + 0.5 * windows)) * size + indices,
-            dram_bytes=(moved + indices) * missing(moved + indices) + 0.03 * moved,
-            pattern=np.where(width % 4 == 0, 0.96, 0.84) * _utilisation(outputs),
+            dram_bytes=(moved + indices) * chip.missing(moved + indices) + 0.03 * moved,
+            pattern=np.where(width % 4 == 0, 0.96, 0.84) * _utilisation(chip, outputs),
             overlap=2.6,
             operations=instructions,
             toggling=0.66,
@@ -246,7 +250,7 @@ def _window(call: KernelInvocation) -> float:
     return float(kernel) ** 2 if isinstance(kernel, (int, float)) else 1.0
 
 
-def _adaptive_pool(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Adaptive pooling: a block per plane, its threads over the outputs, windows walked serially."""
     planes = _column(calls, lambda call: prod(call.output[:-2]))
     spots = _column(calls, lambda call: prod(call.output[-2:]))
@@ -258,12 +262,12 @@ def _adaptive_pool(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / _LANES / 0.30 * _tail(planes, 8.0),
+            cycles=instructions / chip.lanes / 0.30 * _tail(chip, planes, 8.0),
             serial_cycles=700.0 + 40.0 * np.minimum(window, 200.0),
             round_trips=2.0,
             l2_bytes=moved * 1.4,
-            dram_bytes=moved * missing(moved) + 0.03 * moved,
-            pattern=0.50 * _utilisation(planes * np.minimum(spots, 32.0)),
+            dram_bytes=moved * chip.missing(moved) + 0.03 * moved,
+            pattern=0.50 * _utilisation(chip, planes * np.minimum(spots, 32.0)),
             overlap=2.3,
             operations=instructions * 0.6,
             toggling=0.6,
@@ -271,7 +275,7 @@ def _adaptive_pool(calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _reduce(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Reductions: a warp or a block per output, a tree at the end."""
     outputs = _column(calls, lambda call: max(prod(call.output), 1))
     image = _column(calls, _read_elements)
@@ -283,12 +287,12 @@ def _reduce(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / _LANES / 0.45 * _tail(np.ceil(outputs / 4.0), 8.0),
+            cycles=instructions / chip.lanes / 0.45 * _tail(chip, np.ceil(outputs / 4.0), 8.0),
             serial_cycles=600.0 + 60.0 * steps,
             round_trips=1.0 + np.minimum(length / 4096.0, 8.0),
             l2_bytes=moved,
-            dram_bytes=moved * missing(moved) + 0.03 * moved,
-            pattern=0.70 * _utilisation(image / 4.0),
+            dram_bytes=moved * chip.missing(moved) + 0.03 * moved,
+            pattern=0.70 * _utilisation(chip, image / 4.0),
             overlap=2.8,
             operations=instructions,
             toggling=0.6,
@@ -296,7 +300,7 @@ def _reduce(calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _rowwise(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _rowwise(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Softmax and the norms: a block per row that reads it more than once."""
     elements = _column(calls, lambda call: prod(call.output))
     length = _column(calls, lambda call: call.output[-1] if call.output else 1)
@@ -305,16 +309,16 @@ def _rowwise(calls: Sequence[KernelInvocation]) -> list[Pass]:
     work = _column(calls, lambda call: _ROWWISE[call.kind][1])
     rows = elements / np.maximum(length, 1.0)
     moved = 2.0 * elements * size
-    row_bytes = length * size * SM_COUNT * 4.0
+    row_bytes = length * size * chip.sm_count * 4.0
     return [
         Pass.of(
             len(calls),
-            cycles=elements * work / _LANES / 0.45 * _tail(rows, 8.0),
+            cycles=elements * work / chip.lanes / 0.45 * _tail(chip, rows, 8.0),
             serial_cycles=900.0 + 50.0 * np.log2(length + 1.0),
             round_trips=2.0,
             l2_bytes=moved * (1.0 + readings) / 2.0,
-            dram_bytes=moved * missing(moved) + (readings - 1.0) * elements * size * missing(row_bytes),
-            pattern=0.66 * _utilisation(elements / 4.0),
+            dram_bytes=moved * chip.missing(moved) + (readings - 1.0) * elements * size * chip.missing(row_bytes),
+            pattern=0.66 * _utilisation(chip, elements / 4.0),
             overlap=2.8,
             operations=elements * work,
             toggling=0.7,
@@ -322,7 +326,7 @@ def _rowwise(calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _copy(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """A copy that changes the order of dimensions: one side of it is strided."""
     elements = _column(calls, lambda call: prod(call.output))
     size = _column(calls, _element)
@@ -331,12 +335,12 @@ def _copy(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [
         Pass.of(
             len(calls),
-            cycles=elements * 30.0 / _LANES / 0.55,
+            cycles=elements * 30.0 / chip.lanes / 0.55,
             serial_cycles=400.0,
             round_trips=1.0,
             l2_bytes=moved * np.where(run >= 8, 1.2, 2.5),
-            dram_bytes=moved * missing(moved) + 0.03 * moved,
-            pattern=np.where(run >= 32, 0.70, np.where(run >= 8, 0.55, 0.32)) * _utilisation(elements),
+            dram_bytes=moved * chip.missing(moved) + 0.03 * moved,
+            pattern=np.where(run >= 32, 0.70, np.where(run >= 8, 0.55, 0.32)) * _utilisation(chip, elements),
             overlap=2.6,
             operations=elements * 30.0,
             toggling=0.55,
@@ -344,7 +348,7 @@ def _copy(calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _attention(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Scaled dot-product attention, unfused: scores, softmax, weighted sum."""
     query = [call.inputs[0] for call in calls]
     keys = np.array([call.inputs[1][-2] if len(call.inputs) > 1 else call.inputs[0][-2] for call in calls], np.float64)
@@ -355,8 +359,12 @@ def _attention(calls: Sequence[KernelInvocation]) -> list[Pass]:
     aligned = np.where(width % 4 == 0, 1.0, 0.86)
     result = []
     for product, inside, outside in (
-        (gemm(length, keys, width, heads, aligned, may_split=False), heads * (length + keys) * width, scores),
-        (gemm(length, width, keys, heads, aligned, may_split=False), scores + heads * keys * width, heads * length * width),
+        (gemm(chip, length, keys, width, heads, aligned, may_split=False), heads * (length + keys) * width, scores),
+        (
+            gemm(chip, length, width, keys, heads, aligned, may_split=False),
+            scores + heads * keys * width,
+            heads * length * width,
+        ),
     ):
         moved = 4.0 * (inside + outside)
         result.append(
@@ -366,18 +374,18 @@ def _attention(calls: Sequence[KernelInvocation]) -> list[Pass]:
                 serial_cycles=product.serial_cycles,
                 round_trips=1.0,
                 l2_bytes=product.l2_bytes,
-                dram_bytes=moved * missing(moved),
+                dram_bytes=moved * chip.missing(moved),
                 pattern=0.75,
                 operations=product.operations,
             )
         )
     middle = Pass.of(
         len(calls),
-        cycles=scores * 24.0 / _LANES / 0.45,
+        cycles=scores * 24.0 / chip.lanes / 0.45,
         serial_cycles=900.0,
         round_trips=2.0,
         l2_bytes=16.0 * scores,
-        dram_bytes=8.0 * scores * missing(8.0 * scores),
+        dram_bytes=8.0 * scores * chip.missing(8.0 * scores),
         pattern=0.66,
         operations=scores * 24.0,
         toggling=0.7,
@@ -385,7 +393,7 @@ def _attention(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [result[0], middle, result[1]]
 
 
-def _transposed(calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Transposed convolution: a product into columns, then a scatter of them into the image."""
 
     def dimensions(call: KernelInvocation) -> tuple[float, float, float, float]:
@@ -396,7 +404,7 @@ def _transposed(calls: Sequence[KernelInvocation]) -> list[Pass]:
 
     m, n, k, groups = np.array([dimensions(call) for call in calls], np.float64).T
     outputs = _column(calls, lambda call: prod(call.output))
-    product = gemm(m, n, k, groups, np.where(k % 4 == 0, 0.9, 0.8), may_split=False)
+    product = gemm(chip, m, n, k, groups, np.where(k % 4 == 0, 0.9, 0.8), may_split=False)
     columns = 4.0 * m * n * groups
     moved = columns + 4.0 * k * (m + n) * groups
     main = Pass.of(
@@ -405,17 +413,17 @@ def _transposed(calls: Sequence[KernelInvocation]) -> list[Pass]:
         serial_cycles=product.serial_cycles,
         round_trips=1.0,
         l2_bytes=product.l2_bytes,
-        dram_bytes=moved * missing(moved),
+        dram_bytes=moved * chip.missing(moved),
         pattern=0.74,
         operations=product.operations,
     )
     scatter = Pass.of(
         len(calls),
-        cycles=(m * n * groups * 6.0 + outputs * 30.0) / _LANES / 0.5,
+        cycles=(m * n * groups * 6.0 + outputs * 30.0) / chip.lanes / 0.5,
         serial_cycles=400.0,
         round_trips=1.0,
         l2_bytes=2.0 * columns,
-        dram_bytes=(columns + 4.0 * outputs) * missing(columns),
+        dram_bytes=(columns + 4.0 * outputs) * chip.missing(columns),
         pattern=0.6,
         operations=m * n * groups * 6.0,
         toggling=0.6,
@@ -423,7 +431,7 @@ def _transposed(calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [main, scatter]
 
 
-_FAMILIES: dict[str, Callable[[Sequence[KernelInvocation]], list[Pass]]] = {
+_FAMILIES: dict[str, Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]] = {
     "batch_norm": _batch_norm,
     "matmul": _matmul,
     "cat": _cat,

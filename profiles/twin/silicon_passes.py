@@ -13,13 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .silicon_chip import L2_BYTES_PER_CYCLE, Array, Clocks, Variation
+from .silicon_chip import Array, Chip, Clocks
 from .silicon_memory import bandwidth, round_trip
-
-_START_S = 1.5e-6
-_START_CYCLES = 2200.0
-_GAP_S = 0.35e-6
-_GAP_CYCLES = 900.0
+from .silicon_voltage import Variation
 
 
 @dataclass(frozen=True)
@@ -86,23 +82,24 @@ class Pass:
         return Pass(*(np.where(where, getattr(other, name), getattr(self, name)) for name in Pass.__dataclass_fields__))
 
 
-def seconds(work: Pass, clocks: Clocks, chip: Variation, *, cold: bool) -> Array:
+def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool) -> Array:
     """How long a pass keeps the GPU; the pass's columns must broadcast against the clocks."""
     gpu, emc = clocks.gpu_hz, clocks.emc_hz
     moved = work.dram_bytes + work.cold_bytes if cold else work.dram_bytes
-    execute = chip.pipeline * work.cycles / gpu
-    cache = work.l2_bytes / (L2_BYTES_PER_CYCLE * gpu)
-    dram = moved / (chip.dram * bandwidth(gpu, emc, work.pattern))
+    execute = node.pipeline * work.cycles / gpu
+    cache = work.l2_bytes / (chip.l2_bytes_per_cycle * gpu)
+    dram = moved / (node.dram * bandwidth(chip.memory, gpu, emc, work.pattern))
     longest = np.maximum(np.maximum(execute, cache), np.maximum(dram, 1e-12))
     k = work.overlap
     together = longest * ((execute / longest) ** k + (cache / longest) ** k + (dram / longest) ** k) ** (1.0 / k)
-    start = chip.launch * (_START_S + _START_CYCLES / gpu)
-    return np.asarray(together + start + work.serial_cycles / gpu + (2.0 + work.round_trips) * round_trip(gpu, emc))
+    start = node.launch * (chip.start.start_s + chip.start.start_cycles / gpu)
+    trips = (2.0 + work.round_trips) * round_trip(chip.memory, gpu, emc)
+    return np.asarray(together + start + work.serial_cycles / gpu + trips)
 
 
-def gap_seconds(clocks: Clocks, chip: Variation) -> Array:
+def gap_seconds(clocks: Clocks, chip: Chip, node: Variation) -> Array:
     """The GPU front end's pause between two launches that are both queued."""
-    return np.asarray(chip.launch * (_GAP_S + _GAP_CYCLES / clocks.gpu_hz))
+    return np.asarray(node.launch * (chip.start.gap_s + chip.start.gap_cycles / clocks.gpu_hz))
 
 
 def launches(passes: Sequence[Pass]) -> Array:

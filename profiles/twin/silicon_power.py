@@ -1,60 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the simulated board's power goes: idle power of each rail, and the energy of work above it.
+"""Where a simulated chip's power goes: idle power of each physical domain, and the energy of work above it.
 
-Switching energy goes with the square of the rail's voltage, leakage with its cube and exponentially with temperature. Absolute
-levels: an idle AGX Xavier at top clocks (GPU 1.16, CPU 0.39, SOC 2.5, VDDRQ 0.19 plus the memory clock's part, SYS5V 2.7 W).
+Switching energy goes with the square of the domain's voltage, leakage with its cube and exponentially with temperature.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from .silicon_chip import Array, Clocks, Variation, cpu_volts, gpu_volts, soc_volts
+from .silicon_chip import Array, Chip, Clocks
 from .silicon_passes import Pass
+from .silicon_voltage import Variation, cpu_volts, gpu_volts, soc_volts
 
-_OPERATION_J = 23e-12  # at 1 V
-_L2_BYTE_J = 15e-12
-_FABRIC_BYTE_J = 14e-12
-_SOC_BYTE_J = 17e-12
-_DRAM_BYTE_J = 21e-12
-_ACTIVE_GPU_J = 2.3e-9  # per GPU cycle while a kernel runs, at 1 V
-_IDLE_GPU_J = 0.46e-9
-_ACTIVE_CORE_J = 0.76e-9  # per CPU cycle of the thread that issues work, at 1 V
+BUSY_DOMAINS = ("gpu", "soc", "dram")
+"""The domains that a kernel's work loads."""
 
 
 def _leakage(watts: float, volts: Array, temperature_c: float, factor: float) -> Array:
     return np.asarray(factor * watts * volts**3 * np.exp((temperature_c - 45.0) / 38.0))
 
 
-def idle_rails_w(clocks: Clocks, chip: Variation, temperature_c: float) -> dict[str, Array]:
-    """Power of each rail while nothing runs, at these clocks."""
-    gpu, cpu = gpu_volts(clocks.gpu_hz, chip), cpu_volts(clocks.cpu_hz, chip)
-    soc = soc_volts(clocks.emc_hz, chip)
+def idle_w(chip: Chip, clocks: Clocks, node: Variation, temperature_c: float) -> dict[str, Array]:
+    """Power of each domain while nothing runs, at these clocks, every CPU cluster at the same one."""
+    idle = chip.idle
+    gpu, soc = gpu_volts(chip, clocks.gpu_hz, node), soc_volts(chip, clocks.emc_hz, node)
+    shape = clocks.gpu_hz.shape
     return {
-        "GPU": _leakage(0.90, gpu, temperature_c, chip.leakage) + chip.switching * _IDLE_GPU_J * gpu**2 * clocks.gpu_hz,
-        "CPU": _leakage(0.20, cpu, temperature_c, chip.leakage) + 0.02 + 0.060e-9 * cpu**2 * clocks.cpu_hz,
-        "SOC": chip.soc_static
-        * (_leakage(1.1, soc, temperature_c, chip.leakage**0.5) + 0.62 + 0.98e-9 * soc**2 * clocks.emc_hz),
-        "VDDRQ": chip.dram_energy * (0.06 + 0.16e-9 * clocks.emc_hz),
-        "CV": np.full(clocks.gpu_hz.shape, 0.15 * chip.leakage),
-        "SYS5V": np.full(clocks.gpu_hz.shape, 2.70),
+        "gpu": _leakage(idle.gpu_leakage_w, gpu, temperature_c, node.leakage)
+        + node.switching * idle.gpu_cycle_j * gpu**2 * clocks.gpu_hz,
+        "cpu": cpu_idle_w(chip, [clocks.cpu_hz], node, temperature_c),
+        "soc": node.soc_static
+        * (
+            _leakage(idle.soc_leakage_w, soc, temperature_c, node.leakage**0.5)
+            + idle.soc_w
+            + idle.soc_cycle_j * soc**2 * clocks.emc_hz
+        ),
+        "dram": node.dram_energy * (idle.dram_w + idle.dram_cycle_j * clocks.emc_hz),
+        "cv": np.full(shape, idle.cv_w * node.leakage),
+        "other": np.full(shape, idle.other_w),
     }
 
 
-def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Variation, *, cold: bool) -> dict[str, Array]:
-    """Energy above idle of a pass that keeps the GPU for ``busy_s``, on the rails that it loads."""
-    gpu = gpu_volts(clocks.gpu_hz, chip) ** 2
-    soc = soc_volts(clocks.emc_hz, chip) ** 2
+def cpu_idle_w(chip: Chip, cluster_hz: Sequence[Array], node: Variation, temperature_c: float) -> Array:
+    """Power of the CPU domain while nothing runs; one clock for all clusters, or one for each.
+
+    The clusters share a supply, so the fastest of them sets the voltage of all.
+    """
+    shares = np.array(chip.clusters, np.float64) / sum(chip.clusters) if len(cluster_hz) > 1 else np.ones(1)
+    volts = cpu_volts(chip, np.maximum.reduce(list(cluster_hz)), node)
+    toggling = np.sum([share * hz for share, hz in zip(shares, cluster_hz, strict=True)], axis=0)
+    leakage = _leakage(chip.idle.cpu_leakage_w, volts, temperature_c, node.leakage)
+    return np.asarray(leakage + chip.idle.cpu_w + chip.idle.cpu_cycle_j * volts**2 * toggling)
+
+
+def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool) -> dict[str, Array]:
+    """Energy above idle of a pass that keeps the GPU for ``busy_s``, in the domains that it loads."""
+    costs = chip.energies
+    gpu = gpu_volts(chip, clocks.gpu_hz, node) ** 2
+    soc = soc_volts(chip, clocks.emc_hz, node) ** 2
     moved = work.dram_bytes + work.cold_bytes if cold else work.dram_bytes
-    operations = _OPERATION_J * work.operations * work.toggling
-    active = _ACTIVE_GPU_J * clocks.gpu_hz * busy_s
+    operations = costs.operation_j * work.operations * work.toggling
+    active = costs.active_gpu_j * clocks.gpu_hz * busy_s
     return {
-        "GPU": chip.switching * gpu * (operations + _L2_BYTE_J * work.l2_bytes + _FABRIC_BYTE_J * moved + active),
-        "SOC": soc * (_SOC_BYTE_J * moved / 0.5 + 0.10 * busy_s),
-        "VDDRQ": chip.dram_energy * _DRAM_BYTE_J * moved,
+        "gpu": node.switching * gpu * (operations + costs.l2_byte_j * work.l2_bytes + costs.fabric_byte_j * moved + active),
+        "soc": soc * (costs.soc_byte_j * moved / 0.5 + costs.soc_active_w * busy_s),
+        "dram": node.dram_energy * costs.dram_byte_j * moved,
     }
 
 
-def issue_power_w(clocks: Clocks, chip: Variation) -> Array:
-    """Power above idle of the CPU rail while one thread issues work."""
-    return np.asarray(_ACTIVE_CORE_J * cpu_volts(clocks.cpu_hz, chip) ** 2 * clocks.cpu_hz)
+def issue_power_w(chip: Chip, clocks: Clocks, node: Variation) -> Array:
+    """Power above idle of the CPU domain while one thread issues work."""
+    return np.asarray(chip.energies.active_core_j * cpu_volts(chip, clocks.cpu_hz, node) ** 2 * clocks.cpu_hz)
