@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C core of ensemble.py: partial evaluation of trees over a frequency grid. node_table.py describes the data, and
+// The C core of ensemble.py: partial evaluation of trees over a frequency grid of one to six axes. node_table.py describes the data, and
 // reference_sweep.py is the same algorithm in NumPy. Everything is checked in Python before it gets here; nothing below
 // leaves its buffers for any table that first_fault() accepts.
 //
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BITS = 10, KEY_MASK = (1 << KEY_BITS) - 1, FREQUENCIES = 3, SHAPES = 1 << FREQUENCIES };
+enum { KEY_BITS = 10, KEY_MASK = (1 << KEY_BITS) - 1, MOST_AXES = 6, MOST_CORNERS = 1 << MOST_AXES };
 
 /* Found by trial: more rows gain little and their lists leave the cache; a frontier that starts with fewer steps runs dry. */
 enum { ROWS_PER_CHUNK = 32, STEPS_PER_BLOCK = 128, LEAVES_AHEAD = 12 };
@@ -41,9 +41,7 @@ typedef struct {
     uint32_t meta; /* low KEY_BITS: key; above: distance to the right child, or a leaf's box */
 } Node;
 
-typedef struct {
-    uint16_t edge[2 * FREQUENCIES]; /* first and end edge on each axis */
-} Box;
+typedef uint16_t Edge; /* a box is its first and end edge on each axis */
 
 /* What a key's feature may be: a split is passed on the left if low < threshold, on the right unless high < threshold. */
 typedef struct {
@@ -53,8 +51,14 @@ typedef struct {
 typedef struct {
     const Node *nodes;
     const uint32_t *roots; /* n_trees + 1 */
-    size_t n_trees, n_features;
+    size_t n_trees, n_features, n_axes; /* the last n_axes features are frequencies */
 } Forest;
+
+typedef struct {
+    size_t n_axes, length[MOST_AXES];
+    Range ends[MOST_AXES];            /* the first and the last level */
+    const int32_t *offset[MOST_AXES]; /* where in a row's sums each edge lies */
+} Grid;
 
 /* A node to look at, for the row whose ranges start there. */
 typedef struct {
@@ -84,7 +88,9 @@ static float as_float(uint32_t bits) {
     return value;
 }
 
-static size_t key_count(const Forest *forest) { return 2 * forest->n_features + SHAPES; }
+static size_t shape_count(const Forest *forest) { return (size_t)1 << forest->n_axes; }
+
+static size_t key_count(const Forest *forest) { return 2 * forest->n_features + shape_count(forest); }
 
 static size_t block_end(const Forest *forest, const Frontier *frontier, size_t first) {
     const size_t end = first + frontier->trees;
@@ -184,16 +190,43 @@ static void end_ranges(const Forest *forest, Range *ranges) {
 
 /* Adds each leaf to the corners of its box. Bit a of shape: the box is open on axis a, which has no end corners then.
  * Unsigned, so that a passing overflow is defined, and cancels. */
-static inline void add_corners(uint64_t *sums, const List *list, const Box *boxes, const int32_t *const offset[FREQUENCIES],
-                               double scale, const int shape) {
+static void add_corners(uint64_t *sums, const List *list, const Edge *boxes, const Grid *grid, double scale, size_t shape) {
+    size_t closed[MOST_AXES], n_closed = 0;
+    for (size_t a = 0; a < grid->n_axes; a++)
+        if (!(shape >> a & 1)) closed[n_closed++] = a;
     for (size_t i = 0; i < list->count; i++) {
-        if (i + LEAVES_AHEAD < list->count) PREFETCH(boxes + (list->leaves[i + LEAVES_AHEAD].meta >> KEY_BITS));
-        const Box *box = &boxes[list->leaves[i].meta >> KEY_BITS];
+        if (i + LEAVES_AHEAD < list->count) PREFETCH(boxes + 2 * grid->n_axes * (list->leaves[i + LEAVES_AHEAD].meta >> KEY_BITS));
+        const Edge *box = boxes + 2 * grid->n_axes * (list->leaves[i].meta >> KEY_BITS);
         const uint64_t value = (uint64_t)(int64_t)(as_float(list->leaves[i].bits) * scale);
-        const int32_t low = offset[0][box->edge[0]] + offset[1][box->edge[2]] + offset[2][box->edge[4]];
-        const int32_t c = shape & 1 ? 0 : offset[0][box->edge[1]] - offset[0][box->edge[0]];
-        const int32_t g = shape & 2 ? 0 : offset[1][box->edge[3]] - offset[1][box->edge[2]];
-        const int32_t e = shape & 4 ? 0 : offset[2][box->edge[5]] - offset[2][box->edge[4]];
+        int32_t corner[MOST_CORNERS];
+        uint64_t part[MOST_CORNERS];
+        size_t corners = 1;
+        corner[0] = 0;
+        part[0] = value;
+        for (size_t a = 0; a < grid->n_axes; a++) corner[0] += grid->offset[a][box[2 * a]];
+        for (size_t j = 0; j < n_closed; j++, corners *= 2) {
+            const size_t a = closed[j];
+            const int32_t across = grid->offset[a][box[2 * a + 1]] - grid->offset[a][box[2 * a]];
+            for (size_t c = 0; c < corners; c++) {
+                corner[corners + c] = corner[c] + across;
+                part[corners + c] = -part[c];
+            }
+        }
+        for (size_t c = 0; c < corners; c++) sums[corner[c]] += part[c];
+    }
+}
+
+/* The same for three axes, the usual case, unrolled for each shape: a third fewer instructions in the whole sweep. */
+static inline void add_corners_of_3(uint64_t *sums, const List *list, const Edge *boxes, const int32_t *const offset[3],
+                                    double scale, const int shape) {
+    for (size_t i = 0; i < list->count; i++) {
+        if (i + LEAVES_AHEAD < list->count) PREFETCH(boxes + 6 * (size_t)(list->leaves[i + LEAVES_AHEAD].meta >> KEY_BITS));
+        const Edge *box = boxes + 6 * (size_t)(list->leaves[i].meta >> KEY_BITS);
+        const uint64_t value = (uint64_t)(int64_t)(as_float(list->leaves[i].bits) * scale);
+        const int32_t low = offset[0][box[0]] + offset[1][box[2]] + offset[2][box[4]];
+        const int32_t c = shape & 1 ? 0 : offset[0][box[1]] - offset[0][box[0]];
+        const int32_t g = shape & 2 ? 0 : offset[1][box[3]] - offset[1][box[2]];
+        const int32_t e = shape & 4 ? 0 : offset[2][box[5]] - offset[2][box[4]];
         uint64_t *at = sums + low;
         at[0] += value;
         if (!(shape & 4)) at[e] -= value;
@@ -206,55 +239,111 @@ static inline void add_corners(uint64_t *sums, const List *list, const Box *boxe
     }
 }
 
-static void add_lists(uint64_t *sums, List *lists, const Box *boxes, const int32_t *const offset[FREQUENCIES], double scale) {
-    add_corners(sums, &lists[0], boxes, offset, scale, 0);
-    add_corners(sums, &lists[1], boxes, offset, scale, 1);
-    add_corners(sums, &lists[2], boxes, offset, scale, 2);
-    add_corners(sums, &lists[3], boxes, offset, scale, 3);
-    add_corners(sums, &lists[4], boxes, offset, scale, 4);
-    add_corners(sums, &lists[5], boxes, offset, scale, 5);
-    add_corners(sums, &lists[6], boxes, offset, scale, 6);
-    add_corners(sums, &lists[7], boxes, offset, scale, 7);
-    for (size_t shape = 0; shape < SHAPES; shape++) lists[shape].count = 0;
+/* Adds one row's leaves, a list for each shape, and empties the lists. */
+static void add_lists(uint64_t *sums, List *lists, const Edge *boxes, const Grid *grid, double scale) {
+    if (grid->n_axes == 3) {
+        add_corners_of_3(sums, &lists[0], boxes, grid->offset, scale, 0);
+        add_corners_of_3(sums, &lists[1], boxes, grid->offset, scale, 1);
+        add_corners_of_3(sums, &lists[2], boxes, grid->offset, scale, 2);
+        add_corners_of_3(sums, &lists[3], boxes, grid->offset, scale, 3);
+        add_corners_of_3(sums, &lists[4], boxes, grid->offset, scale, 4);
+        add_corners_of_3(sums, &lists[5], boxes, grid->offset, scale, 5);
+        add_corners_of_3(sums, &lists[6], boxes, grid->offset, scale, 6);
+        add_corners_of_3(sums, &lists[7], boxes, grid->offset, scale, 7);
+    } else {
+        for (size_t shape = 0; shape >> grid->n_axes == 0; shape++) add_corners(sums, &lists[shape], boxes, grid, scale, shape);
+    }
+    for (size_t shape = 0; shape >> grid->n_axes == 0; shape++) lists[shape].count = 0;
 }
 
-/* Prefix sums over the three axes at once, written as float32; leaves sums zeroed for the next row. */
-static void integrate(uint64_t *sums, const size_t n[FREQUENCIES], uint64_t *plane, uint64_t *line, double unit, double base,
-                      float *out) {
-    memset(plane, 0, n[1] * n[2] * sizeof *plane);
-    for (size_t c = 0; c < n[0]; c++) {
-        memset(line, 0, n[2] * sizeof *line);
-        for (size_t g = 0; g < n[1]; g++) {
-            const uint64_t *in = sums + (c * (n[1] + 1) + g) * (n[2] + 1);
-            uint64_t *above = plane + g * n[2];
-            uint64_t run = 0;
-            for (size_t e = 0; e < n[2]; e++) {
-                run += in[e];
-                line[e] += run;
-                above[e] += line[e];
-                *out++ = (float)((double)(int64_t)above[e] * unit + base);
+/* Running sums: over the levels so far of each axis before the last three, for each place on the axes after it (upto); of
+ * the first of the last three (plane) and of the second (line); and a line's own. */
+typedef struct {
+    uint64_t *upto[MOST_AXES], *plane, *line, *own;
+} Running;
+
+/* Prefix sums over all axes at once, written as float32. */
+static void integrate(const uint64_t *sums, const Grid *grid, const Running *running, double unit, double base, float *out) {
+    const size_t axes = grid->n_axes, outer = axes > 3 ? axes - 3 : 0;
+    const size_t c_length = axes > 2 ? grid->length[axes - 3] : 1, g_length = axes > 1 ? grid->length[axes - 2] : 1;
+    const size_t length = grid->length[axes - 1];
+    uint64_t *line = running->line, *own = running->own;
+    size_t index[MOST_AXES] = {0}, a;
+    do {
+        memset(running->plane, 0, g_length * length * sizeof *running->plane);
+        for (size_t c = 0; c < c_length; c++) {
+            memset(line, 0, length * sizeof *line);
+            for (size_t g = 0; g < g_length; g++, out += length) {
+                const uint64_t *in = sums + (c * (g_length + 1) + g) * (length + 1);
+                uint64_t *above = running->plane + g * length;
+                uint64_t run = 0;
+                if (!outer) {
+                    for (size_t e = 0; e < length; e++) {
+                        run += in[e];
+                        line[e] += run;
+                        above[e] += line[e];
+                        out[e] = (float)((double)(int64_t)above[e] * unit + base);
+                    }
+                    continue;
+                }
+                for (size_t e = 0; e < length; e++) {
+                    run += in[e];
+                    line[e] += run;
+                    own[e] = above[e] += line[e];
+                }
+                size_t place = (c * g_length + g) * length, below = c_length * g_length * length;
+                for (a = outer; a-- > 0;) {
+                    uint64_t *upto = running->upto[a] + place;
+                    if (index[a])
+                        for (size_t e = 0; e < length; e++) own[e] = upto[e] += own[e];
+                    else
+                        memcpy(upto, own, length * sizeof *own);
+                    place += index[a] * below;
+                    below *= grid->length[a];
+                }
+                for (size_t e = 0; e < length; e++) out[e] = (float)((double)(int64_t)own[e] * unit + base);
             }
         }
-    }
-    memset(sums, 0, (n[0] + 1) * (n[1] + 1) * (n[2] + 1) * sizeof *sums);
+        /* On to the next place on the outer axes, past the end edges of those that are through. */
+        size_t step = (c_length + 1) * (g_length + 1) * (length + 1);
+        sums += step;
+        for (a = outer; a > 0 && ++index[a - 1] == grid->length[a - 1]; a--) {
+            index[a - 1] = 0;
+            sums += step;
+            step *= grid->length[a - 1] + 1;
+        }
+    } while (a > 0);
 }
 
-static int sweep_rows(const Forest *forest, const Box *boxes, const float *features, size_t n_rows,
-                      const Range levels[FREQUENCIES], const size_t n[FREQUENCIES], const int32_t *const offset[FREQUENCIES],
+/* Cells of a grid of the axes from one on, each so much longer. */
+static size_t cells_from(const Grid *grid, size_t axis, size_t extra) {
+    size_t cells = 1;
+    for (size_t a = axis; a < grid->n_axes; a++) cells *= grid->length[a] + extra;
+    return cells;
+}
+
+static int sweep_rows(const Forest *forest, const Edge *boxes, const float *features, size_t n_rows, const Grid *grid,
                       double scale, double base, float *out) {
-    const size_t cells = (n[0] + 1) * (n[1] + 1) * (n[2] + 1), keys = key_count(forest);
-    const size_t fixed = forest->n_features - FREQUENCIES, chunk = chunk_rows(forest, n_rows);
+    const size_t cells = cells_from(grid, 0, 1), configurations = cells_from(grid, 0, 0), shapes = shape_count(forest);
+    const size_t keys = key_count(forest), fixed = forest->n_features - forest->n_axes, chunk = chunk_rows(forest, n_rows);
     Frontier frontier;
-    uint64_t *sums = calloc(cells, sizeof *sums), *plane = malloc((n[1] + 1) * n[2] * sizeof *plane);
+    const size_t line = grid->length[grid->n_axes - 1], above = grid->n_axes > 1 ? grid->length[grid->n_axes - 2] : 1;
+    Running running = {.plane = malloc((above + 2) * line * sizeof *running.plane)};
+    uint64_t *sums = calloc(cells, sizeof *sums);
     Range *ranges = malloc(chunk * keys * sizeof *ranges);
     List *lists = calloc(chunk * keys, sizeof *lists); /* numbered as the ranges are; only those of leaf keys are used */
-    int ready = frontier_alloc(&frontier, forest, chunk) && sums && plane && ranges && lists;
+    int ready = frontier_alloc(&frontier, forest, chunk) && sums && running.plane && ranges && lists;
+    if (ready) running.line = running.plane + above * line, running.own = running.line + line;
+    for (size_t a = 0; a + 3 < grid->n_axes; a++) {
+        running.upto[a] = malloc(cells_from(grid, a + 1, 0) * sizeof *running.upto[a]);
+        ready &= running.upto[a] != NULL;
+    }
     for (size_t row = 0; ready && row < n_rows; row += chunk) {
         const size_t rows = n_rows - row < chunk ? n_rows - row : chunk;
         for (size_t r = 0; r < rows; r++) {
             Range *own = ranges + r * keys;
             set_ranges(own, features + (row + r) * forest->n_features, fixed);
-            for (size_t a = 0; a < FREQUENCIES; a++) own[2 * (fixed + a)] = own[2 * (fixed + a) + 1] = levels[a];
+            for (size_t a = 0; a < grid->n_axes; a++) own[2 * (fixed + a)] = own[2 * (fixed + a) + 1] = grid->ends[a];
             end_ranges(forest, own);
         }
         for (size_t first = 0; first < forest->n_trees; first = block_end(forest, &frontier, first)) {
@@ -262,15 +351,17 @@ static int sweep_rows(const Forest *forest, const Box *boxes, const float *featu
             for (size_t i = 0; i < found; i++) ready &= append(&lists[frontier.reached[i].list], frontier.reached[i].leaf);
         }
         for (size_t r = 0; ready && r < rows; r++) {
-            add_lists(sums, lists + r * keys + keys - SHAPES, boxes, offset, scale);
-            integrate(sums, n, plane, plane + n[1] * n[2], 1.0 / scale, base, out + (row + r) * n[0] * n[1] * n[2]);
+            add_lists(sums, lists + r * keys + keys - shapes, boxes, grid, scale);
+            integrate(sums, grid, &running, 1.0 / scale, base, out + (row + r) * configurations);
+            memset(sums, 0, cells * sizeof *sums); /* for the next row */
         }
     }
     for (size_t i = 0; lists && i < chunk * keys; i++) free(lists[i].leaves);
+    for (size_t a = 0; a + 3 < grid->n_axes; a++) free(running.upto[a]);
     frontier_free(&frontier);
+    free(running.plane);
     free(lists);
     free(ranges);
-    free(plane);
     free(sums);
     return ready;
 }
@@ -336,27 +427,43 @@ static PyObject *done(int ready) {
     Py_RETURN_NONE;
 }
 
+/* The levels' and offsets' addresses and the lengths of the axes, from three tuples of one length. */
+static int grid_from(PyObject *levels, PyObject *lengths, PyObject *offsets, Grid *grid) {
+    grid->n_axes = (size_t)PyTuple_Size(levels);
+    if (grid->n_axes < 1 || grid->n_axes > MOST_AXES) {
+        PyErr_Format(PyExc_ValueError, "%zu axes: expected 1 to %d", grid->n_axes, MOST_AXES);
+        return 0;
+    }
+    for (size_t a = 0; a < grid->n_axes; a++) {
+        const float *level;
+        if (!address(PyTuple_GetItem(levels, (Py_ssize_t)a), &level)) return 0;
+        if (!address(PyTuple_GetItem(offsets, (Py_ssize_t)a), &grid->offset[a])) return 0;
+        grid->length[a] = PyLong_AsSize_t(PyTuple_GetItem(lengths, (Py_ssize_t)a));
+        if (PyErr_Occurred()) return 0;
+        grid->ends[a] = (Range){level[0], level[grid->length[a] - 1]};
+    }
+    return 1;
+}
+
 static PyObject *py_sweep(PyObject *self, PyObject *args) {
     (void)self;
     Forest forest;
-    void *boxes, *features, *levels[FREQUENCIES], *offset[FREQUENCIES], *out;
-    Py_ssize_t n_trees, n_features, n_rows, n[FREQUENCIES];
+    Grid grid;
+    PyObject *levels, *lengths, *offsets;
+    void *boxes, *features, *out;
+    Py_ssize_t n_trees, n_features, n_rows;
     double scale, base;
-    if (!PyArg_ParseTuple(args, "O&O&nnO&O&nO&O&O&(nnn)O&O&O&ddO&", address, &forest.nodes, address, &forest.roots, &n_trees,
-                          &n_features, address, &boxes, address, &features, &n_rows, address, &levels[0], address, &levels[1],
-                          address, &levels[2], &n[0], &n[1], &n[2], address, &offset[0], address, &offset[1], address, &offset[2],
-                          &scale, &base, address, &out))
+    if (!PyArg_ParseTuple(args, "O&O&nnO&O&nO!O!O!ddO&", address, &forest.nodes, address, &forest.roots, &n_trees, &n_features,
+                          address, &boxes, address, &features, &n_rows, &PyTuple_Type, &levels, &PyTuple_Type, &lengths,
+                          &PyTuple_Type, &offsets, &scale, &base, address, &out))
         return NULL;
+    if (!grid_from(levels, lengths, offsets, &grid)) return NULL;
     forest.n_trees = (size_t)n_trees;
     forest.n_features = (size_t)n_features;
-    const size_t sizes[FREQUENCIES] = {(size_t)n[0], (size_t)n[1], (size_t)n[2]};
-    const int32_t *const offsets[FREQUENCIES] = {offset[0], offset[1], offset[2]};
-    Range ends[FREQUENCIES];
-    for (size_t a = 0; a < FREQUENCIES; a++)
-        ends[a] = (Range){((const float *)levels[a])[0], ((const float *)levels[a])[sizes[a] - 1]};
+    forest.n_axes = grid.n_axes;
     int ready;
     Py_BEGIN_ALLOW_THREADS;
-    ready = sweep_rows(&forest, boxes, features, (size_t)n_rows, ends, sizes, offsets, scale, base, out);
+    ready = sweep_rows(&forest, boxes, features, (size_t)n_rows, &grid, scale, base, out);
     Py_END_ALLOW_THREADS;
     return done(ready);
 }
@@ -365,13 +472,14 @@ static PyObject *py_predict(PyObject *self, PyObject *args) {
     (void)self;
     Forest forest;
     void *features, *out;
-    Py_ssize_t n_trees, n_features, n_rows;
+    Py_ssize_t n_trees, n_features, n_axes, n_rows;
     double scale, base;
-    if (!PyArg_ParseTuple(args, "O&O&nnO&nddO&", address, &forest.nodes, address, &forest.roots, &n_trees, &n_features, address,
-                          &features, &n_rows, &scale, &base, address, &out))
+    if (!PyArg_ParseTuple(args, "O&O&nnnO&nddO&", address, &forest.nodes, address, &forest.roots, &n_trees, &n_features, &n_axes,
+                          address, &features, &n_rows, &scale, &base, address, &out))
         return NULL;
     forest.n_trees = (size_t)n_trees;
     forest.n_features = (size_t)n_features;
+    forest.n_axes = (size_t)n_axes;
     int ready;
     Py_BEGIN_ALLOW_THREADS;
     ready = predict_rows(&forest, features, (size_t)n_rows, scale, base, out);
@@ -390,6 +498,7 @@ static PyObject *py_first_fault(PyObject *self, PyObject *args) {
         return NULL;
     forest.n_trees = (size_t)n_trees;
     forest.n_features = (size_t)n_features;
+    forest.n_axes = 0; /* the shapes say it */
     Py_BEGIN_ALLOW_THREADS;
     fault = first_fault(&forest, (size_t)n_nodes, shapes, (size_t)n_boxes, bound);
     Py_END_ALLOW_THREADS;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tree ensembles evaluated on a whole frequency grid at once.
 
-With a kernel's own features fixed, the splits that are left in a tree are on the three frequencies, so every leaf that can
-still be reached is a box of the grid. Its value is added at the corners of its box, with signs such that prefix sums along the
-three axes spread it over the box: the exact prediction at every configuration, for the price of a few.
+With a kernel's own features fixed, the splits that are left in a tree are on the frequencies, so every leaf that can still be
+reached is a box of the grid. Its value is added at the corners of its box, with signs such that prefix sums along the axes
+spread it over the box: the exact prediction at every configuration, for the price of a few.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import node_table, reference_sweep
 from .errors import EnsembleError
-from .node_table import FREQUENCIES, NodeTable
+from .node_table import FREQUENCIES, NodeTable, axis_names
 from .treelite_reader import read_treelite
 
 _core: ModuleType | None
@@ -31,7 +32,7 @@ except ImportError:
 
 
 class TreeEnsemble:
-    """A regression model of summed trees whose last three features are the CPU, GPU and EMC frequency.
+    """A regression model of summed trees whose last features are frequencies: by default three, those of CPU, GPU and EMC.
 
     Comparisons are XGBoost's: float32, ``feature < threshold`` goes left, a missing (NaN) feature the split's default way. Sums
     are exact (64-bit integers in units far below float32's), so results do not depend on the order of trees.
@@ -66,15 +67,18 @@ class TreeEnsemble:
             )
 
     @classmethod
-    def from_treelite(cls, model: Any) -> TreeEnsemble:
+    def from_treelite(cls, model: Any, axes: int = len(FREQUENCIES)) -> TreeEnsemble:
         """Converts a ``treelite.Model`` (as its XGBoost front end loads it, say) or the path of a serialized one.
+
+        Args:
+            axes: how many of the features, the last ones, are frequencies; 1 to 6.
 
         Raises:
             EnsembleError: the file is unreadable or the model is no plain sum of numerical regression trees (categorical
                 splits, several outputs or classes, a postprocessor other than the identity, averaged trees, comparisons other
                 than ``<``, numbers that are not float32), or a tree is malformed.
         """
-        return cls(read_treelite(model))
+        return cls(read_treelite(model, axes))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TreeEnsemble:
@@ -104,7 +108,7 @@ class TreeEnsemble:
 
     @property
     def n_features(self) -> int:
-        """All features of a row, the three frequencies included."""
+        """All features of a row, the frequencies included."""
         return self._table.n_features
 
     @property
@@ -115,23 +119,24 @@ class TreeEnsemble:
         """Predictions at every configuration of a grid.
 
         Args:
-            features: (n, n_features) float32; NaN is missing; the last three columns, the frequencies, may hold anything or be
-                left out.
-            levels: the CPU, GPU and EMC frequencies, each a rising float32 array, in the unit the model was trained with.
+            features: (n, n_features) float32; NaN is missing; the last columns, the frequencies, may hold anything or be left
+                out.
+            levels: the frequencies of each axis (CPU, GPU and EMC), each a rising float32 array, in the unit the model was
+                trained with.
 
         Returns:
-            (n, n_cpu, n_gpu, n_emc) float32.
+            (n, n_cpu, n_gpu, n_emc) float32, or whatever the axes are.
 
         Raises:
             EnsembleError: a shape does not fit, a feature is infinite, or an axis is empty, not rising or not finite.
         """
         table = self._table
-        own = table.n_features - len(FREQUENCIES)
+        own = table.n_features - table.n_axes
         given = np.asarray(features, np.float32)
         if given.ndim == 2 and given.shape[1] == own:
-            given = np.pad(given, ((0, 0), (0, len(FREQUENCIES))))
+            given = np.pad(given, ((0, 0), (0, table.n_axes)))
         rows = self._rows(given, own)
-        axes = _axes(levels)
+        axes = _axes(levels, axis_names(table.n_axes))
         # Level l lies at or past edge i if it is not below the edge's threshold: the comparison of the splits.
         cuts = [
             np.concatenate(([0], np.searchsorted(axis, values, side="left"), [len(axis)])).astype(np.int32)
@@ -139,10 +144,10 @@ class TreeEnsemble:
         ]
         if not self.compiled:
             return reference_sweep.sweep(table, rows, axes, cuts)
-        shape = (len(axes[0]), len(axes[1]), len(axes[2]))
-        if (shape[0] + 1) * (shape[1] + 1) * (shape[2] + 1) >= 2**31:
-            raise EnsembleError(f"grid of {shape[0]} x {shape[1]} x {shape[2]} configurations is too large")
-        offsets = [cuts[0] * ((shape[1] + 1) * (shape[2] + 1)), cuts[1] * (shape[2] + 1), cuts[2]]
+        shape = tuple(map(len, axes))
+        if prod(length + 1 for length in shape) >= 2**31:
+            raise EnsembleError(f"grid of {' x '.join(map(str, shape))} configurations is too large")
+        offsets = [cut * prod(length + 1 for length in shape[axis + 1 :]) for axis, cut in enumerate(cuts)]
         out = np.empty((len(rows), *shape), np.float32)
         _sweep_core().sweep(
             _address(table.nodes),
@@ -152,9 +157,9 @@ class TreeEnsemble:
             _address(table.boxes),
             _address(rows),
             len(rows),
-            *map(_address, axes),
+            tuple(map(_address, axes)),
             shape,
-            *map(_address, offsets),
+            tuple(map(_address, offsets)),
             table.scale,
             table.base_score,
             _address(out),
@@ -177,6 +182,7 @@ class TreeEnsemble:
             _address(table.roots),
             table.n_trees,
             table.n_features,
+            table.n_axes,
             _address(rows),
             len(rows),
             table.scale,
@@ -196,14 +202,14 @@ class TreeEnsemble:
         return rows
 
 
-def _axes(levels: Sequence[ArrayLike]) -> reference_sweep.Levels:
-    axes = [np.ascontiguousarray(axis, dtype=np.float32) for axis in levels]
-    if len(axes) != len(FREQUENCIES):
-        raise EnsembleError(f"{len(axes)} axes of levels: expected {len(FREQUENCIES)} ({', '.join(FREQUENCIES)})")
-    for name, axis in zip(FREQUENCIES, axes, strict=True):
+def _axes(levels: Sequence[ArrayLike], names: Sequence[str]) -> reference_sweep.Levels:
+    axes = tuple(np.ascontiguousarray(axis, dtype=np.float32) for axis in levels)
+    if len(axes) != len(names):
+        raise EnsembleError(f"{len(axes)} axes of levels: expected {len(names)} ({', '.join(names)})")
+    for name, axis in zip(names, axes, strict=True):
         if axis.ndim != 1 or not len(axis) or not np.isfinite(axis).all() or (axis[1:] < axis[:-1]).any():
             raise EnsembleError(f"{name} levels: expected at least one finite number, in rising order")
-    return axes[0], axes[1], axes[2]
+    return axes
 
 
 def _address(array: NDArray[Any]) -> int:

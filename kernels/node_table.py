@@ -12,11 +12,12 @@ bytes  split                                leaf
 key    ``2 * feature + default_left``       ``2 * n_features + shape`` of its box
 ====== ==================================== ==============================================
 
-The key is the low ``KEY_BITS`` bits. A leaf's box is the part of the frequency space in which the splits on the last three
-features lead to it: two edges for each of CPU, GPU and EMC, where edge 0 is "from the first level", the last is "past the last
+The key is the low ``KEY_BITS`` bits. A leaf's box is the part of the frequency space in which the splits on the last features,
+the frequencies, lead to it: two edges for each axis, where edge 0 is "from the first level", the last is "past the last
 level", and edge i between them stands for ``thresholds[axis][i - 1]``. Boxes do not depend on a grid's levels, and leaves with
-equal boxes share one. A box's shape says on which axes (bit 0: CPU, 1: GPU, 2: EMC) it is open, that is, ends past the last
-level.
+equal boxes share one. A box's shape says on which axes (bit 0: the first) it is open, that is, ends past the last level.
+
+A board has three axes, CPU, GPU and EMC; clusters that are set apart are further ones, up to :data:`MOST_AXES`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from .errors import EnsembleError
 
 KEY_BITS = 10
 KEY_MASK = (1 << KEY_BITS) - 1
-MAX_FEATURES = (KEY_MASK + 1 - 8) // 2  # eight shapes of boxes
 MAX_PAYLOAD = (1 << (32 - KEY_BITS)) - 1
 MAX_THRESHOLDS = 0xFFFE
 FREQUENCIES = ("CPU", "GPU", "EMC")
+MOST_AXES = 6
 
 NODE = np.dtype([("bits", "<u4"), ("meta", "<u4")])
 
@@ -56,13 +57,13 @@ class NodeTable:
     """A tree ensemble for regression: the sum of one leaf per tree, plus ``base_score``.
 
     Attributes:
-        n_features: all features; the last three are the CPU, GPU and EMC frequency.
+        n_features: all features; the last ones are the frequencies, one for each axis.
         base_score: added to the sum of the leaves.
         leaf_bound: at least the largest magnitude the sum of the leaves can take.
         nodes: (n_nodes,) of ``NODE``, tree after tree.
         roots: (n_trees + 1,) uint32: where each tree starts, and the end of the last.
-        boxes: (n_boxes, 6) uint16: first and end edge on the CPU, GPU and EMC axis.
-        thresholds: for CPU, GPU and EMC, the strictly rising float32 thresholds found in splits.
+        boxes: (n_boxes, 2 * axes) uint16: first and end edge on each axis.
+        thresholds: for each axis, the strictly rising float32 thresholds found in splits.
 
     Raises:
         EnsembleError: an array has the wrong type or shape, or its values are out of range. The order of the nodes is not
@@ -75,11 +76,13 @@ class NodeTable:
     nodes: NDArray[np.void]
     roots: NDArray[np.uint32]
     boxes: NDArray[np.uint16]
-    thresholds: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+    thresholds: tuple[NDArray[np.float32], ...]
 
     def __post_init__(self) -> None:
-        if not len(FREQUENCIES) <= self.n_features <= MAX_FEATURES:
-            raise EnsembleError(f"{self.n_features} features: expected {len(FREQUENCIES)} to {MAX_FEATURES}")
+        if not 1 <= self.n_axes <= MOST_AXES:
+            raise EnsembleError(f"{self.n_axes} frequency axes: expected 1 to {MOST_AXES}")
+        if not self.n_axes <= self.n_features <= most_features(self.n_axes):
+            raise EnsembleError(f"{self.n_features} features: expected {self.n_axes} to {most_features(self.n_axes)}")
         for name in ("base_score", "leaf_bound"):
             if not np.isfinite(getattr(self, name)):
                 raise EnsembleError(f"{name} is {getattr(self, name)}: expected a finite number")
@@ -93,16 +96,20 @@ class NodeTable:
         roots = self.roots.astype(np.int64)
         if not len(roots) or roots[0] != 0 or roots[-1] != len(self.nodes) or (np.diff(roots) < 1).any():
             raise EnsembleError(f"roots: expected to rise strictly from 0 to {len(self.nodes)}, the number of nodes")
-        for axis, values in zip(FREQUENCIES, self.thresholds, strict=True):
+        for axis, values in zip(axis_names(self.n_axes), self.thresholds, strict=True):
             if values.dtype != np.float32 or values.ndim != 1 or len(values) > MAX_THRESHOLDS:
                 raise EnsembleError(f"{axis} thresholds: expected at most {MAX_THRESHOLDS} float32 values")
             if np.isnan(values).any() or (values[1:] <= values[:-1]).any():
                 raise EnsembleError(f"{axis} thresholds: expected strictly rising numbers")
-        if self.boxes.shape[1] != 2 * len(FREQUENCIES):
-            raise EnsembleError(f"boxes: expected {2 * len(FREQUENCIES)} edges each, got {self.boxes.shape[1]}")
+        if self.boxes.shape[1] != 2 * self.n_axes:
+            raise EnsembleError(f"boxes: expected {2 * self.n_axes} edges each, got {self.boxes.shape[1]}")
         last = np.array([len(values) + 1 for values in self.thresholds])
         if (self.boxes[:, 0::2] > self.boxes[:, 1::2]).any() or (self.boxes[:, 1::2] > last).any():
             raise EnsembleError("boxes: an edge is beyond its axis, or a box ends before it starts")
+
+    @property
+    def n_axes(self) -> int:
+        return len(self.thresholds)
 
     @property
     def n_trees(self) -> int:
@@ -117,6 +124,16 @@ class NodeTable:
         """The tree a node belongs to, and its number within it."""
         tree = int(np.searchsorted(self.roots, node, side="right")) - 1
         return tree, node - int(self.roots[tree])
+
+
+def axis_names(axes: int) -> tuple[str, ...]:
+    """What the axes are called in messages."""
+    return FREQUENCIES if axes == len(FREQUENCIES) else tuple(f"axis {number}" for number in range(axes))
+
+
+def most_features(axes: int) -> int:
+    """How many features the keys have room for, next to the shapes of boxes."""
+    return (KEY_MASK + 1 - (1 << axes)) // 2
 
 
 def box_shapes(boxes: NDArray[np.uint16], thresholds: Sequence[NDArray[np.float32]]) -> NDArray[np.uint8]:
@@ -203,8 +220,9 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
         raise EnsembleError(f"{where}: damaged node table: its checksum is wrong")
     try:
         fields = json.loads(header)
-        dtypes = (NODE, *map(np.dtype, ("<u4", "<u2", "<f4", "<f4", "<f4")))
-        nodes, roots, boxes, cpu, gpu, emc = (
+        axes = len(fields["arrays"]) - 3
+        dtypes = (NODE, np.dtype("<u4"), np.dtype("<u2"), *[np.dtype("<f4")] * axes)
+        nodes, roots, boxes, *thresholds = (
             np.ndarray(shape, dtype, file, start + offset)
             for dtype, (offset, *shape) in zip(dtypes, fields["arrays"], strict=True)
         )
@@ -215,7 +233,7 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
             nodes,
             roots,
             boxes,
-            (cpu, gpu, emc),
+            tuple(thresholds),
         )
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, EnsembleError) as error:
         raise EnsembleError(f"{where}: malformed node table: {error}") from error

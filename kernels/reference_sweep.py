@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .node_table import FREQUENCIES, KEY_BITS, KEY_MASK, NodeTable
+from .node_table import KEY_BITS, KEY_MASK, NodeTable
 
-Levels = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+Levels = tuple[NDArray[np.float32], ...]
 
 
 def sweep(
@@ -19,18 +19,18 @@ def sweep(
     out = np.empty((len(features), *shape), np.float32)
     for number, row in enumerate(features):
         low, high = _ranges(row)
-        for axis, values in enumerate(levels, start=table.n_features - len(FREQUENCIES)):
+        for axis, values in enumerate(levels, start=table.n_features - table.n_axes):
             low[2 * axis : 2 * axis + 2], high[2 * axis : 2 * axis + 2] = values[0], values[-1]
         leaves = _reach(table, low, high)
         value = _integers(table, leaves)
         edges = table.boxes[leaves["meta"] >> KEY_BITS]
         sums = np.zeros([length + 1 for length in shape], np.int64)
-        for corner in np.ndindex(2, 2, 2):
+        for corner in np.ndindex(*[2] * table.n_axes):
             index = tuple(cut[edges[:, 2 * axis + end]] for axis, (cut, end) in enumerate(zip(cuts, corner, strict=True)))
             np.add.at(sums, index, -value if sum(corner) % 2 else value)
         for axis in range(len(shape)):
             np.cumsum(sums, axis=axis, out=sums)
-        out[number] = _real(table, sums[:-1, :-1, :-1])
+        out[number] = _real(table, sums[(slice(-1),) * table.n_axes])
     return out
 
 

@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import EnsembleError
-from .node_table import FREQUENCIES, KEY_BITS, MAX_FEATURES, MAX_PAYLOAD, MAX_THRESHOLDS, NODE, NodeTable, box_shapes
+from .node_table import (
+    FREQUENCIES,
+    KEY_BITS,
+    MAX_PAYLOAD,
+    MAX_THRESHOLDS,
+    MOST_AXES,
+    NODE,
+    NodeTable,
+    axis_names,
+    box_shapes,
+    most_features,
+)
 
 _REGRESSOR = 1
 _LESS_THAN = 2
@@ -20,8 +31,11 @@ _NUMERICAL_SPLIT = 1
 _LEAF = 0
 
 
-def read_treelite(source: Any) -> NodeTable:
+def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
     """The node table of a treelite model: an object of ``treelite.Model``, or the path of a serialized one.
+
+    Args:
+        axes: how many of the features, the last ones, are frequencies.
 
     Raises:
         EnsembleError: the file cannot be read as a treelite model, the model is of a sort that is not a plain sum of numerical
@@ -29,6 +43,8 @@ def read_treelite(source: Any) -> NodeTable:
     """
     import treelite
 
+    if not 1 <= axes <= MOST_AXES:
+        raise EnsembleError(f"{axes} frequency axes: expected 1 to {MOST_AXES}")
     if isinstance(source, (str, os.PathLike)):
         try:
             model = treelite.Model.deserialize(os.fspath(source))
@@ -40,14 +56,14 @@ def read_treelite(source: Any) -> NodeTable:
     else:
         raise EnsembleError(f"expected a treelite.Model or the path of a serialized one, got {type(source).__name__}")
     header = model.get_header_accessor()
-    n_features, base_score = _read_header(header)
+    n_features, base_score = _read_header(header, axes)
     forest = _Forest.join([_read_tree(model.get_tree_accessor(tree), tree) for tree in range(model.num_tree)])
     forest = _connected(forest)
     _check_nodes(forest, n_features)
-    return _lay_out(forest, n_features, base_score)
+    return _lay_out(forest, n_features, base_score, axes)
 
 
-def _read_header(header: Any) -> tuple[int, float]:
+def _read_header(header: Any, axes: int) -> tuple[int, float]:
     def field(name: str) -> Any:
         return np.asarray(header.get_field(name)).ravel()
 
@@ -62,8 +78,8 @@ def _read_header(header: Any) -> tuple[int, float]:
     if field("average_tree_output")[0]:
         raise EnsembleError("model averages its trees: only sums of trees can be swept")
     n_features = int(field("num_feature")[0])
-    if not len(FREQUENCIES) <= n_features <= MAX_FEATURES:
-        raise EnsembleError(f"model has {n_features} features: expected {len(FREQUENCIES)} to {MAX_FEATURES}")
+    if not axes <= n_features <= most_features(axes):
+        raise EnsembleError(f"model has {n_features} features: expected {axes} to {most_features(axes)}")
     (base_score,) = field("base_scores")
     return n_features, float(base_score)
 
@@ -197,7 +213,7 @@ def _connected(forest: _Forest) -> _Forest:
     )
 
 
-def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
+def _lay_out(forest: _Forest, n_features: int, base_score: float, axes: int) -> NodeTable:
     """Nodes in pre-order, leaves with the box that the frequency splits above them leave."""
     count = len(forest.leaf)
     levels = list(_levels(forest))
@@ -206,12 +222,12 @@ def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
         splits = nodes[~forest.leaf[nodes]]
         size[splits] += size[forest.left[splits]] + size[forest.right[splits]]
     value = np.maximum(forest.value.astype(np.float32), np.finfo(np.float32).min)  # no finite number is below either
-    axis = np.where(forest.leaf, -1, forest.feature - (n_features - len(FREQUENCIES)))
-    thresholds, edge = _edges(axis, value)
+    axis = np.where(forest.leaf, -1, forest.feature - (n_features - axes))
+    thresholds, edge = _edges(axis, value, axes)
 
     position = np.empty(count, np.int64)
     position[forest.first] = forest.first
-    box = np.zeros((count, len(FREQUENCIES), 2), np.int64)
+    box = np.zeros((count, axes, 2), np.int64)
     box[:, :, 1] = [len(values) + 1 for values in thresholds]
     for nodes in levels:
         splits = nodes[~forest.leaf[nodes]]
@@ -225,7 +241,7 @@ def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
         box[right[cut], along, 0] = np.maximum(box[right[cut], along, 0], at)
     box[(box[:, :, 0] >= box[:, :, 1]).any(axis=1)] = 0  # contradictory splits: an empty box
 
-    boxes, box_of_leaf = _share(box[forest.leaf].reshape(-1, 2 * len(FREQUENCIES)))
+    boxes, box_of_leaf = _share(box[forest.leaf].reshape(-1, 2 * axes))
     key = 2 * forest.feature + forest.default_left
     key[forest.leaf] = 2 * n_features + box_shapes(boxes, thresholds)[box_of_leaf]
     payload = np.where(forest.leaf, 0, 1 + size[forest.left])
@@ -243,19 +259,19 @@ def _lay_out(forest: _Forest, n_features: int, base_score: float) -> NodeTable:
 
 
 def _edges(
-    axis: NDArray[np.int64], value: NDArray[np.float32]
-) -> tuple[tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], NDArray[np.int64]]:
+    axis: NDArray[np.int64], value: NDArray[np.float32], axes: int
+) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.int64]]:
     """The distinct thresholds on each frequency axis, and each frequency split's edge number among them."""
     edge = np.zeros(len(axis), np.int64)
     thresholds = []
-    for number, name in enumerate(FREQUENCIES):
+    for number, name in enumerate(axis_names(axes)):
         here = axis == number
         values = np.unique(value[here])
         if len(values) > MAX_THRESHOLDS:
             raise EnsembleError(f"{len(values)} different thresholds on the {name} frequency; at most {MAX_THRESHOLDS} fit")
         edge[here] = np.searchsorted(values, value[here]) + 1
         thresholds.append(values)
-    return (thresholds[0], thresholds[1], thresholds[2]), edge
+    return tuple(thresholds), edge
 
 
 def _share(boxes: NDArray[np.int64]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:

@@ -43,9 +43,9 @@ def train(rows: NDArray[np.float32], target: NDArray[Any], rounds: int, **parame
 
 def on_grid(row: NDArray[np.float32], levels: tuple[NDArray[np.float32], ...]) -> NDArray[np.float32]:
     """One row per configuration, with the frequencies filled in."""
-    configurations = np.stack(np.meshgrid(*levels, indexing="ij"), axis=-1).reshape(-1, 3)
+    configurations = np.stack(np.meshgrid(*levels, indexing="ij"), axis=-1).reshape(-1, len(levels))
     rows = np.tile(row, (len(configurations), 1))
-    rows[:, -3:] = configurations
+    rows[:, -len(levels) :] = configurations
     return rows
 
 

@@ -38,13 +38,13 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return bool(request.param)
 
 
-def convert(booster: Any) -> TreeEnsemble:
-    return TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster))
+def convert(booster: Any, axes: int = 3) -> TreeEnsemble:
+    return TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster), axes)
 
 
 def assert_sweeps_as_predicted(booster: Any, rows: np.ndarray, levels: tuple[np.ndarray, ...]) -> None:
     """The sweep equals XGBoost's prediction at every configuration, with and without the C core."""
-    ensemble = convert(booster)
+    ensemble = convert(booster, len(levels))
     swept = ensemble.sweep(rows, levels)
     assert swept.dtype == np.float32
     assert swept.shape == (len(rows), *map(len, levels))
@@ -67,14 +67,14 @@ def test_sweep_equals_xgboost_at_all_xavier_configurations(grow: dict[str, Any],
 
 
 @st.composite
-def trained(draw: st.DrawFn) -> tuple[Any, np.random.Generator, int, list[np.ndarray]]:
-    """An XGBoost model of random data, and the levels it saw."""
+def trained(draw: st.DrawFn, axes: int = 3) -> tuple[Any, np.random.Generator, int, list[np.ndarray]]:
+    """An XGBoost model of random data, and the levels it saw on each of its frequency axes."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n_features = draw(st.integers(3, 7))
-    seen = [np.sort(rng.uniform(100, 2000, draw(st.integers(1, 8)))).astype(np.float32) for _ in range(3)]
+    n_features = axes + draw(st.integers(0, 4))
+    seen = [np.sort(rng.uniform(100, 2000, draw(st.integers(1, 8)))).astype(np.float32) for _ in range(axes)]
     rows = rng.normal(0, 1, (draw(st.integers(5, 300)), n_features)).astype(np.float32)
     rows = np.where(rng.random(rows.shape) < draw(st.sampled_from([0.0, 0.3, 0.9])), np.float32(np.nan), rows)
-    for axis, levels in enumerate(seen, start=n_features - 3):
+    for axis, levels in enumerate(seen, start=n_features - axes):
         rows[:, axis] = rng.choice(levels, len(rows))
     used = rng.random(n_features) < 0.7  # the others are in no split, mostly
     target = np.nan_to_num(rows)[:, used].sum(axis=1) / 100 + rng.normal(0, 1, len(rows))
@@ -94,16 +94,27 @@ def trained(draw: st.DrawFn) -> tuple[Any, np.random.Generator, int, list[np.nda
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trained(), st.data())
 def test_sweep_equals_xgboost_for_any_model_and_axes(compiled: bool, model: Any, data: st.DataObject) -> None:
+    check_anywhere(model, data, most_levels=6)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([1, 2, 4, 5, 6]).flatmap(lambda axes: trained(axes=axes)), st.data())
+def test_sweep_equals_xgboost_for_any_number_of_axes(compiled: bool, model: Any, data: st.DataObject) -> None:
+    check_anywhere(model, data, most_levels=3 if len(model[3]) > 4 else 6)
+
+
+def check_anywhere(model: Any, data: st.DataObject, most_levels: int) -> None:
+    """Sweeps over axes with levels at and next to thresholds, of rows with features at thresholds and missing ones."""
     booster, rng, n_features, seen = model
     levels = []
-    for axis, trained_on in enumerate(seen, start=n_features - 3):
+    for axis, trained_on in enumerate(seen, start=n_features - len(seen)):
         cuts = thresholds(booster, axis)
         at_cuts = [near for cut in cuts for near in (cut, np.nextafter(cut, np.float32(0)), np.nextafter(cut, np.float32(1e6)))]
         pool = np.unique(np.array([*trained_on, *at_cuts, 1.0, 5000.0], np.float32))
-        count = data.draw(st.integers(1, min(6, len(pool))))
+        count = data.draw(st.integers(1, min(most_levels, len(pool))))
         levels.append(np.sort(rng.choice(pool, count, replace=False)))
     rows = rng.normal(0, 1, (data.draw(st.integers(1, 4)), n_features)).astype(np.float32)
-    for feature in range(n_features - 3):  # fixed features exactly at thresholds
+    for feature in range(n_features - len(seen)):  # fixed features exactly at thresholds
         for cut in thresholds(booster, feature)[:1]:
             rows[0, feature] = cut
     rows[rng.random(rows.shape) < 0.3] = np.nan
@@ -131,6 +142,26 @@ def test_many_rows_sweep_as_each_of_them_alone(compiled: bool) -> None:
         np.testing.assert_array_equal(together[number], ensemble.sweep(rows[number : number + 1], levels)[0])
     assert ensemble.sweep(rows[:0], levels).shape == (0, *map(len, levels))
     assert ensemble.predict(rows[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 4, 6])
+def test_an_ensemble_of_other_axes_is_kept_with_them(axes: int, compiled: bool, tmp_path: Path) -> None:
+    rows, target = kernel_samples(500, seed=23)
+    ensemble = convert(train(rows, target, 10, max_depth=5), axes)
+    levels = [np.unique(column)[:3] for column in rows.T[-axes:]]
+    ensemble.save(tmp_path / "model.trees")
+    np.testing.assert_array_equal(
+        TreeEnsemble.load(tmp_path / "model.trees").sweep(rows[:2], levels), ensemble.sweep(rows[:2], levels)
+    )
+    with pytest.raises(EnsembleError, match=f"3 axes of levels: expected {axes}"):
+        ensemble.sweep(rows[:2], XAVIER)
+
+
+@pytest.mark.parametrize("axes", [0, 7, 14])
+def test_too_many_or_no_axes_are_refused(axes: int) -> None:
+    rows, target = kernel_samples(100, seed=24)
+    with pytest.raises(EnsembleError, match=r"frequency axes: expected 1 to 6"):
+        convert(train(rows, target, 2), axes)
 
 
 @pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built")
