@@ -31,6 +31,7 @@ from .silicon import Silicon
 from .silicon_chip import RAILS
 from .thermal import ThermalModel, Zone
 from .timing import Clock, SystemClock
+from .tools.files import ToolFiles, boot_mode
 from .tree import Link, Provider, Tree
 from .work import BoardSilicon, Costs, Execute, FrameCost, Stream, WorkQueue
 
@@ -67,6 +68,7 @@ class TwinBoard:
     Attributes:
         tree: its files.
         faults: what goes wrong on it.
+        tools: its nvpmodel and jetson_clocks.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class TwinBoard:
             )
             for policy in description.cpu_policies
         )
-        self.gpu = GpuDevfreq(domain("gpu", grid.gpu_hz, grid.gpu_hz[0]), gpu)
+        self.gpu = GpuDevfreq(domain("gpu", grid.gpu_hz, grid.gpu_hz[0]), gpu, boot_mode(description).masks)
         self.emc = BpmpEmc(
             domain("emc", grid.emc_hz, grid.emc_hz[0]),
             emc,
@@ -126,6 +128,7 @@ class TwinBoard:
         idle = self._costs.idle_w(self.configuration, float(thermal["ambient_c"]))
         self.thermal = ThermalModel(thermal, zones, RAILS, idle, self._fan.pwm)
         self.rails = RailLedger(RAILS, self.now)
+        self.tools = ToolFiles(description, self.faults, lambda: self.gpu.load > 0)
         self.tree = self._build_tree(cores, random, silicon.node)
         self._kick()
 
@@ -133,7 +136,7 @@ class TwinBoard:
         description, rails = self.description, self.description.section("rails")
         tree = Tree(self.present, self.clock, self.faults)
         identity = Identity(description, f"{1421100000000 + node}")
-        providers: list[Provider] = [cores, *self.policies, self.gpu, self.emc, self.thermal, self._fan, identity]
+        providers: list[Provider] = [cores, *self.policies, self.gpu, self.emc, self.thermal, self._fan, identity, self.tools]
         for provider in providers:
             tree.add(provider)
         for monitor in description.monitors:

@@ -29,15 +29,16 @@ class GpuDevfreq:
     Args:
         section: the board's ``gpu`` section: ``devfreq`` (paths, the real one first), ``device``, ``governors``,
             ``governor``, ``attributes`` (further files of the device, with their values).
+        masks: the units that the power mode has turned off at boot, where the device has a file for them.
     """
 
-    def __init__(self, clock: ClockDomain, section: Mapping[str, Any]) -> None:
+    def __init__(self, clock: ClockDomain, section: Mapping[str, Any], masks: Mapping[str, int]) -> None:
         self.clock = clock
         self.load = 0.0
         self.governor = str(section["governor"])
         self._governors: Sequence[str] = section["governors"]
         self._paths: Sequence[str] = section["devfreq"]
-        self._attributes: dict[str, int] = dict(section["attributes"])
+        self._attributes = {name: int(masks.get(name, value)) for name, value in section["attributes"].items()}
         self._power_control = "auto"
         self._low_khz = 0
         self._high_khz: int | None = None

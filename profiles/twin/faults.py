@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import TwinError
+from .tools import jetson_clocks, nvpmodel
 
 CLOCKS = ("cpu", "gpu", "emc")
 
@@ -29,10 +30,12 @@ class Faults:
     Attributes:
         stuck: clocks (``cpu``, ``gpu``, ``emc``) that take requests and do not move, or run at a rate of their own.
         silent_rails: power rails whose current reads zero.
+        tools: how the board's programs (``nvpmodel``, ``jetson_clocks``) misbehave; the programs list the ways.
     """
 
     stuck: dict[str, int | None] = field(default_factory=dict)
     silent_rails: set[str] = field(default_factory=set)
+    tools: dict[str, set[str]] = field(default_factory=dict)
     _refusals: dict[str, _Refusal] = field(default_factory=dict)
     _vanished: set[str] = field(default_factory=set)
     _slow: dict[str, float] = field(default_factory=dict)
@@ -61,10 +64,18 @@ class Faults:
         """Let a rail's current read zero."""
         self.silent_rails.add(rail)
 
+    def misbehave(self, tool: str, how: str) -> None:
+        """Let one of the board's programs misbehave."""
+        ways = {"nvpmodel": nvpmodel.MISBEHAVIOURS, "jetson_clocks": jetson_clocks.MISBEHAVIOURS}
+        if how not in ways.get(tool, ()):
+            valid = "; ".join(f"{name}: {', '.join(known)}" for name, known in ways.items())
+            raise TwinError(f"fault: no way {how!r} for {tool!r} to misbehave; valid: {valid}")
+        self.tools.setdefault(tool, set()).add(how)
+
     def clear(self) -> None:
         """Let everything work again."""
         with self._lock:
-            for collection in (self.stuck, self.silent_rails, self._refusals, self._vanished, self._slow):
+            for collection in (self.stuck, self.silent_rails, self.tools, self._refusals, self._vanished, self._slow):
                 collection.clear()
 
     def check(self, path: str, access: str) -> None:
@@ -88,7 +99,8 @@ class Faults:
     def script(self, request: Mapping[str, Any]) -> None:
         """One fault as JSON: ``{"kind": "refuse", "path": ..., "errno": "EINVAL", "access": "write", "times": null}``,
         ``{"kind": "vanish", "path": ...}``, ``{"kind": "slow", "path": ..., "seconds": 2}``,
-        ``{"kind": "stuck", "clock": "gpu", "rate": null}``, ``{"kind": "silent", "rail": "GPU"}``, ``{"kind": "clear"}``.
+        ``{"kind": "stuck", "clock": "gpu", "rate": null}``, ``{"kind": "silent", "rail": "GPU"}``,
+        ``{"kind": "tool", "tool": "nvpmodel", "how": "lies"}``, ``{"kind": "clear"}``.
 
         Raises:
             TwinError: it is none of these.
@@ -109,9 +121,11 @@ class Faults:
                     self.stick(str(request["clock"]), None if rate is None else int(rate))
                 case "silent":
                     self.silence(str(request["rail"]))
+                case "tool":
+                    self.misbehave(str(request["tool"]), str(request["how"]))
                 case "clear":
                     self.clear()
                 case kind:
-                    raise TwinError(f"fault: kind {kind!r}; valid: refuse, vanish, slow, stuck, silent, clear")
+                    raise TwinError(f"fault: kind {kind!r}; valid: refuse, vanish, slow, stuck, silent, tool, clear")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise TwinError(f"fault {dict(request)!r:.120}: {error!r}") from error

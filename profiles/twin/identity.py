@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated board says of itself: device tree, L4T release, boot id, power mode."""
+"""What a simulated board says of itself: device tree, L4T release, boot id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class Identity:
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
         board = self._description
         release, _, revision = board.l4t.partition(".")
-        mode = int(board.section("twin")["power_mode"])
 
         def names(*values: str) -> Attribute:
             data = b"".join(value.encode() + b"\0" for value in values)
@@ -39,4 +38,3 @@ class Identity:
             "/etc/nv_tegra_release",
             constant(f"# R{release} (release), REVISION: {revision}, GCID: 0, BOARD: t186ref, EABI: aarch64, DATE: simulated"),
         )
-        yield "/var/lib/nvpmodel/status", constant(f"pmode:{mode:04d}")

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that a simulated board's own programs need: the programs, their configuration, and the mode they set last."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+from ...board import BoardDescription, ModeSet, PowerMode
+from ..faults import Faults
+from ..parsing import whole_number
+from ..tree import Attribute, Link, constant, refusal
+from .modes_file import THOR_MASK, render
+from .nvpmodel import CONF, STATUS
+from .system import REBOOT_FILE, TOOLS_FILE
+
+PROGRAMS = {"nvpmodel": "/usr/sbin/nvpmodel", "jetson_clocks": "/usr/bin/jetson_clocks"}
+_SCRIPT = """\
+#!{python} -I
+# Simulated: works on the board below whose root it lies.
+import os.path
+import sys
+from jetdvfs.profiles.twin.tools.{name} import main
+root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0]))))
+sys.exit(main(sys.argv[1:], root))
+"""
+
+
+def mode_set(board: BoardDescription) -> ModeSet:
+    """The modes of the firmware whose clocks the description's axes are: the last that it lists."""
+    return board.modes[-1]
+
+
+def boot_mode(board: BoardDescription) -> PowerMode:
+    """The mode that the twin of a board is in when it has booted."""
+    number = int(board.section("twin")["power_mode"])
+    return next(mode for mode in mode_set(board).table if mode.id == number)
+
+
+class ToolFiles:
+    """Attributes:
+    reboots: how often a program was allowed to reboot the board; a simulated board does not, it counts.
+    """
+
+    def __init__(self, board: BoardDescription, faults: Faults, gpu_busy: Callable[[], bool]) -> None:
+        self.reboots = 0
+        self._board = board
+        self._faults = faults
+        self._gpu_busy = gpu_busy
+        self._mode = boot_mode(board).id
+
+    def _set_status(self, text: str) -> float:
+        told = re.match(r"pmode:(\d+)\b", text)
+        if told is None:
+            raise refusal(errno.EINVAL)
+        self._mode = int(told[1])
+        return 0.0
+
+    def _set_mask(self, text: str) -> float:
+        # The mask acts when the GPU's firmware starts, which it has done.
+        if whole_number(text) != boot_mode(self._board).masks["gpu_pg_mask"]:
+            raise refusal(errno.EBUSY)
+        return 0.0
+
+    def _reboot(self, text: str) -> float:
+        self.reboots += 1
+        return 0.0
+
+    def _told(self) -> str:
+        tools = {tool: sorted(how) for tool, how in self._faults.tools.items()}
+        return json.dumps({**tools, "gpu_busy": self._gpu_busy()})
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        modes = mode_set(self._board)
+        conf = f"/etc/nvpmodel/{modes.conf}"
+        yield conf, constant(render(self._board, modes))
+        yield CONF, Link(conf)
+        yield "/var/lib/nvpmodel/conf_file_path", constant(conf)
+        yield STATUS, Attribute(lambda: f"pmode:{self._mode:04d}", self._set_status)
+        for name, path in PROGRAMS.items():
+            script = _SCRIPT.format(python=sys.executable, name=name).encode()
+            yield path, Attribute(lambda script=script: script, mode=0o755, fixed=True)  # type: ignore[misc]
+        if "gpu_pg_mask" in boot_mode(self._board).masks:
+            yield THOR_MASK, Attribute(lambda: str(boot_mode(self._board).masks["gpu_pg_mask"]), self._set_mask)
+        yield TOOLS_FILE, Attribute(self._told)
+        yield REBOOT_FILE, Attribute(None, self._reboot)

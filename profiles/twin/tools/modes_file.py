@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nvpmodel's configuration file, as a simulated board's nvpmodel writes and reads it.
+
+``< PARAM TYPE=FILE|CLOCK NAME=P >`` is followed by pairs of argument and path, ``< POWER_MODEL ID=n NAME=m >`` by triples of
+parameter, argument and value. An argument's ``_KNEXT`` twin names the path that newer kernels have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    # Not at run time: it would bring NumPy into programs that have to start quickly.
+    from ...board import BoardDescription, ModeSet, PowerMode
+
+POWER_ON, POWER_AUTO = "GPU_POWER_CONTROL_ENABLE", "GPU_POWER_CONTROL_DISABLE"
+NEWER = "_KNEXT"
+# Where Thor's GPU keeps the mask of units that are off: not among its device's files.
+THOR_MASK = "/opt/nvidia/l4t-gpusetup/gpu_pg_mask"
+
+
+class Setting(NamedTuple):
+    """One line of a mode."""
+
+    parameter: str
+    argument: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a parameter is (``FILE`` or ``CLOCK``), and the path of each of its arguments."""
+
+    kind: str
+    paths: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Mode:
+    id: int
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A file, parsed."""
+
+    parameters: dict[str, Parameter]
+    modes: tuple[Mode, ...]
+    default: int
+
+    def mode(self, number: int) -> Mode | None:
+        return next((mode for mode in self.modes if mode.id == number), None)
+
+
+def parse(text: str) -> Configuration:
+    """Read a configuration.
+
+    Raises:
+        ValueError, KeyError: it is none.
+    """
+    clean = re.sub(r"#[^\n]*", "", text)
+    parameters: dict[str, Parameter] = {}
+    modes: list[Mode] = []
+    default: int | None = None
+    for head, body in re.findall(r"<([^<>]*)>([^<]*)", clean):
+        kind, *pairs = head.split()
+        keys, words = dict(pair.split("=", 1) for pair in pairs), body.split()
+        if kind == "PARAM":
+            parameters[keys["NAME"]] = Parameter(keys["TYPE"], dict(zip(words[::2], words[1::2], strict=True)))
+        elif kind == "POWER_MODEL":
+            settings = zip(words[::3], words[1::3], words[2::3], strict=True)
+            modes.append(Mode(int(keys["ID"]), keys["NAME"], tuple(Setting(*words) for words in settings)))
+        elif kind == "PM_CONFIG":
+            default = int(keys["DEFAULT"])
+    if not modes or default is None:
+        raise ValueError("no modes, or no default among them")
+    return Configuration(parameters, tuple(modes), default)
+
+
+def render(board: BoardDescription, modes: ModeSet) -> str:
+    """The configuration that says what a board's description says of its modes."""
+    return "\n".join(("# simulated; the values are those of the board's description", *_lines(board, modes), ""))
+
+
+def _lines(board: BoardDescription, modes: ModeSet) -> Iterator[str]:
+    gpu, emc = board.section("gpu"), board.section("emc")
+    device = (*gpu["links"], gpu["device"])[0]
+    masks = sorted({name for mode in modes.table for name in mode.masks})
+    caps = emc.get("caps", [emc["cap"]] if "cap" in emc else [])
+    yield "< PARAM TYPE=FILE NAME=CPU_ONLINE >"
+    yield from (f"CORE_{core} /sys/devices/system/cpu/cpu{core}/online" for core in range(board.cores))
+    for mask in masks:
+        yield f"< PARAM TYPE=FILE NAME={_gating(mask)} >"
+        yield f"{mask.upper()} {THOR_MASK if mask == 'gpu_pg_mask' else f'{device}/{mask}'}"
+    for name, argument in ((POWER_ON, "GPU_PWR_CNTL_EN"), (POWER_AUTO, "GPU_PWR_CNTL_DIS")):
+        yield f"< PARAM TYPE=FILE NAME={name} >"
+        yield f"{argument} {device}/power/control"
+    for index, policy in enumerate(board.cpu_policies):
+        folder = f"/sys/devices/system/cpu/cpu{policy.cpus[0]}/cpufreq"
+        yield f"< PARAM TYPE=CLOCK NAME=CPU_CLUSTER_{index} >"
+        yield f"FREQ_TABLE {folder}/scaling_available_frequencies"
+        yield f"MAX_FREQ {folder}/scaling_max_freq"
+        yield f"MIN_FREQ {folder}/scaling_min_freq"
+    yield "< PARAM TYPE=CLOCK NAME=GPU >"
+    for suffix, folder in zip(("", NEWER), _older_and_newer(gpu["devfreq"]), strict=False):
+        yield f"FREQ_TABLE{suffix} {folder}/available_frequencies"
+        yield f"MAX_FREQ{suffix} {folder}/max_freq"
+        yield f"MIN_FREQ{suffix} {folder}/min_freq"
+    if caps:
+        yield "< PARAM TYPE=CLOCK NAME=EMC >"
+        yield from (f"MAX_FREQ{suffix} {path}" for suffix, path in zip(("", NEWER), _older_and_newer(caps), strict=False))
+    for mode in modes.table:
+        yield f"< POWER_MODEL ID={mode.id} NAME={mode.name} >"
+        yield from _mode_lines(board, mode, bool(caps))
+    yield f"< PM_CONFIG DEFAULT={modes.default} >"
+
+
+def _mode_lines(board: BoardDescription, mode: PowerMode, capped: bool) -> Iterator[str]:
+    cores = board.cores if mode.cores is None else mode.cores
+    yield from (f"CPU_ONLINE CORE_{core} {int(core < cores)}" for core in range(board.cores))
+    yield from (f"{_gating(mask)} {mask.upper()} {value}" for mask, value in mode.masks.items())
+    yield f"{POWER_ON} GPU_PWR_CNTL_EN on"
+    for index, policy in enumerate(board.cpu_policies):
+        if policy.cpus[0] < cores:
+            yield f"CPU_CLUSTER_{index} MIN_FREQ {mode.cpu_min_khz or 0}"
+            yield f"CPU_CLUSTER_{index} MAX_FREQ {mode.cpu_khz or -1}"
+    yield "GPU MIN_FREQ 0"
+    yield f"GPU MAX_FREQ {mode.gpu_hz or -1}"
+    yield f"{POWER_AUTO} GPU_PWR_CNTL_DIS auto"
+    if capped:
+        yield f"EMC MAX_FREQ {mode.emc_hz or 0}"
+
+
+def _gating(mask: str) -> str:
+    return f"{mask.partition('_')[0].upper()}_POWER_GATING"
+
+
+def _older_and_newer(paths: Sequence[str]) -> Sequence[str]:
+    """A description lists the newest path first."""
+    return paths[:1] if len(paths) == 1 else (paths[-1], paths[0])
