@@ -8,8 +8,12 @@ between words, and identifiers may have gaps.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,6 +27,8 @@ STATUS = "/var/lib/nvpmodel/status"
 PROGRAM = "/usr/sbin/nvpmodel"
 # A mode change waits for cores to come and go; a question that nobody answers takes forever.
 _LONGEST_S = 30.0
+_DYING_S = 1.0
+_MOST_SAID = 1 << 16
 _AXES = {"CPU": "cpu_khz", "GPU": "gpu_hz", "EMC": "emc_hz"}
 _MASKS = ("TPC_PG_MASK", "FBP_PG_MASK", "GPC_PG_MASK", "GPU_PG_MASK")
 
@@ -89,21 +95,34 @@ class Outcome(NamedTuple):
 Run = Callable[[Sequence[str]], Outcome]
 
 
-def run_program(command: Sequence[str]) -> Outcome:
-    """Run a program without anything to read from, for a bounded time.
+def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Outcome:
+    """Run a program without anything to read from, not even a terminal, for a bounded time.
 
     Raises:
         HardwareRefused: it is not there, or may not be run.
     """
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_LONGEST_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        return Outcome(None, (error.stdout or b"").decode("utf-8", "replace"))
-    except OSError as error:
-        raise HardwareRefused(f"{command[0]}: cannot be run ({error.strerror})") from error
-    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"))
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except OSError as error:
+            raise HardwareRefused(f"{command[0]}: cannot be run ({error.strerror})") from error
+        try:
+            code: int | None = process.wait(longest_s)
+        except subprocess.TimeoutExpired:
+            code = None
+            _end(process)
+        said.seek(0)
+        return Outcome(code, said.read(_MOST_SAID).decode("utf-8", "replace"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and all that it has started. One that is stuck in the kernel does not die: it is not waited for."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_DYING_S)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated boards' nvpmodel and jetson_clocks, and what the product makes of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
+from twin_fakes import small_network
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.errors import HardwareBusy
+from jetdvfs.daemon.hardware.nvpmodel import Nvpmodel, find_mode, parse_modes, run_program
+from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.board import list_boards, load_board
+from jetdvfs.profiles.errors import TwinError
+from jetdvfs.profiles.twin import fuse
+from jetdvfs.profiles.twin.faults import Faults
+from jetdvfs.profiles.twin.tools.modes_file import render
+
+NVPMODEL, JETSON_CLOCKS = "usr/sbin/nvpmodel", "usr/bin/jetson_clocks"
+ONLINE, CAP = "sys/devices/system/cpu/online", "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
+HELD = FrequencyConfiguration(1881600, 675750000, 1331200000)
+LOW = FrequencyConfiguration(115200, 675750000, 1331200000)
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    with served_board(tmp_path / "root", "fuse") as board:
+        yield board
+
+
+@pytest.fixture
+def daemon(board: Board, tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(board, tmp_path)
+    yield daemon
+    assert daemon.stop() == 0, daemon.log.read_text()
+
+
+def call(board: Board, tool: str, *arguments: str, told: str = "") -> tuple[int, list[str]]:
+    """The exit code and the lines of one of the board's programs."""
+    done = subprocess.run([board.root / tool, *arguments], input=told, capture_output=True, text=True, check=False, timeout=20)
+    assert not done.stderr
+    return done.returncode, done.stdout.splitlines()
+
+
+def mode_in_force(board: Board) -> str:
+    code, lines = call(board, NVPMODEL, "-q")
+    assert code == 0 and lines[0].startswith("NV Power Mode: ")
+    return lines[0].removeprefix("NV Power Mode: ")
+
+
+def jetdvfs(board: Board, *words: str) -> int:
+    return main([*words, "--root", str(board.root)])
+
+
+# The programs
+
+
+@pytest.mark.parametrize("name", list_boards())
+def test_every_boards_modes_come_back_from_the_file_that_its_nvpmodel_reads(name: str) -> None:
+    board = load_board(name)
+    for modes in board.modes:
+        read = parse_modes(render(board, modes), board.cores)
+        assert (read.default, read.table) == (modes.default, modes.table)
+
+
+def test_a_mode_takes_cores_offline_and_caps_clocks_rounded_down(board: Board) -> None:
+    assert mode_in_force(board) == "MAXN"
+    assert call(board, NVPMODEL, "-m", "2") == (0, [])
+    assert call(board, NVPMODEL, "-q") == (0, ["NV Power Mode: MODE_15W", "2"])
+    assert board.read(ONLINE) == "0-3"
+    assert board.read(f"{CPU}/scaling_max_freq") == "1190400"
+    assert board.read(f"{GPU}/max_freq") == "624750000"
+    assert board.read(CAP) == "1331200000"
+    assert call(board, NVPMODEL, "-m", "0")[0] == 0
+    assert (board.read(ONLINE), board.read(CAP), board.read(f"{GPU}/max_freq")) == ("0-7", "0", "1377000000")
+
+
+def test_a_mode_that_takes_a_reboot_is_asked_about_and_nothing_changes_without_a_yes(board: Board) -> None:
+    found = board.settings()
+    code, lines = call(board, NVPMODEL, "-m", "1")
+    assert code != 0
+    assert lines[-1] == "NVPM ERROR: bad input!"
+    assert (mode_in_force(board), board.settings(), board.twin.tools.reboots) == ("MAXN", found, 0)
+    assert call(board, NVPMODEL, "-m", "1", told="YES\n")[0] == 0
+    assert (mode_in_force(board), board.twin.tools.reboots) == ("MODE_10W", 1)
+
+
+def test_a_lower_limit_above_the_upper_one_in_force_fails(board: Board) -> None:
+    board.write(f"{CPU}/scaling_max_freq", 806400)
+    code, lines = call(board, NVPMODEL, "-m", "2")
+    assert code != 0 and "1190400: greater than the current max value 806400" in lines[-1]
+    assert mode_in_force(board) == "MAXN"
+
+
+def test_as_at_boot_the_mode_in_force_is_applied_again(board: Board) -> None:
+    found = board.settings()
+    board.write(f"{CPU}/scaling_min_freq", 2265600)
+    board.write(f"{GPU}/max_freq", 675750000)
+    assert call(board, NVPMODEL, "--boot")[0] == 0
+    assert board.settings() == found
+
+
+def test_jetson_clocks_pins_everything_within_the_mode_and_brings_back_what_it_stored(board: Board, tmp_path: Path) -> None:
+    call(board, NVPMODEL, "-m", "2")
+    found = board.settings()
+    assert call(board, JETSON_CLOCKS, "--store", str(tmp_path / "stored"))[0] == 0
+    assert call(board, JETSON_CLOCKS, "--fan") == (0, [])
+    assert board.clocks == FrequencyConfiguration(1190400, 624750000, 1331200000)
+    lines = call(board, JETSON_CLOCKS, "--show")[1]
+    assert (
+        "cpu0: Online=1 Governor=schedutil MinFreq=1190400 MaxFreq=1190400 CurrentFreq=1190400 IdleStates: C1=0 c6=0 " in lines
+    )
+    assert "GPU MinFreq=624750000 MaxFreq=624750000 CurrentFreq=624750000" in lines
+    assert "EMC MinFreq=204000000 MaxFreq=1331200000 CurrentFreq=1331200000 FreqOverride=1" in lines
+    assert any(line.startswith("FAN ") and line.endswith("pwm1=255") for line in lines)
+    assert lines[-1] == "NV Power Mode: MODE_15W"
+    assert call(board, JETSON_CLOCKS, "--restore", str(tmp_path / "stored"))[0] == 0
+    assert board.settings() == found
+
+
+def test_a_way_to_misbehave_that_a_program_does_not_have_is_refused() -> None:
+    with pytest.raises(TwinError, match="no way 'sings' for 'nvpmodel' to misbehave; valid: nvpmodel: lies, "):
+        Faults().script({"kind": "tool", "tool": "nvpmodel", "how": "sings"})
+
+
+# The product
+
+
+def test_modes_are_listed_changed_and_followed_by_the_clocks_on_offer(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    assert jetdvfs(board, "board", "modes") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("*   0 MAXN") and len(lines) == 8
+    for wanted, tops in (("MODE_15W", (1190400, 624750000, 1331200000)), ("0", (2265600, 1377000000, 2133000000))):
+        assert jetdvfs(board, "board", "mode", wanted) == 0
+        capsys.readouterr()
+        assert jetdvfs(board, "board", "--json") == 0
+        clocks = json.loads(capsys.readouterr().out)["clocks"]
+        assert tuple(clocks[axis]["levels"][-1] for axis in ("cpu_khz", "gpu_hz", "emc_hz")) == tops
+
+
+def test_a_reboot_is_reported_and_never_agreed_to(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    assert jetdvfs(board, "board", "mode", "MODE_10W", "--dry-run") == 0
+    assert "changes tpc_pg_mask: may need a reboot" in capsys.readouterr().out
+    assert jetdvfs(board, "board", "mode", "MODE_10W") == 5
+    assert "power mode MODE_10W needs a reboot, which is yours to do; MAXN stays in force" in capsys.readouterr().err
+    assert (mode_in_force(board), board.twin.tools.reboots) == ("MAXN", 0)
+
+
+def test_the_mode_in_force_counts_and_not_the_exit_code(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    board.twin.faults.misbehave("nvpmodel", "lies")
+    assert jetdvfs(board, "board", "mode", "MODE_15W") == 5
+    assert "power mode MODE_15W was not set, MAXN is in force" in capsys.readouterr().err
+    board.twin.faults.clear()
+    board.twin.faults.misbehave("nvpmodel", "complains")
+    assert jetdvfs(board, "board", "mode", "MODE_15W") == 0
+    assert capsys.readouterr().out == "power mode MODE_15W is in force\n"
+
+
+def test_a_program_that_hangs_is_waited_for_no_longer_than_agreed(board: Board) -> None:
+    nvpmodel = Nvpmodel(str(board.root / NVPMODEL), partial(run_program, longest_s=1.0))
+    mode = find_mode(parse_modes(board.read("etc/nvpmodel.conf"), 8), "MODE_15W")
+    board.twin.faults.misbehave("nvpmodel", "hangs")
+    started = time.monotonic()
+    switch = nvpmodel.switch(mode)
+    assert (switch.done, switch.active, switch.needs_reboot) == (False, "MAXN", False)
+    assert switch.text.startswith("no answer within")
+    board.twin.faults.misbehave("nvpmodel", "hangs-on-query")
+    with pytest.raises(HardwareBusy, match="no answer within"):
+        nvpmodel.query()
+    assert time.monotonic() - started < 5
+
+
+def test_what_a_program_has_started_ends_with_it() -> None:
+    started = time.monotonic()
+    outcome = run_program(("/bin/sh", "-c", "echo asked; sleep 30 & sleep 30"), longest_s=0.2)
+    assert outcome == (None, "asked\n")
+    assert time.monotonic() - started < 5
+
+
+def test_a_program_that_hangs_under_load_goes_on_when_the_load_ends(board: Board) -> None:
+    board.twin.faults.misbehave("nvpmodel", "hangs-under-load")
+    load = threading.Thread(target=lambda: board.twin.run(small_network(), frames=None, seconds=1.5))
+    load.start()
+    assert eventually(lambda: board.twin.gpu.load > 0)
+    nvpmodel = Nvpmodel(str(board.root / NVPMODEL), partial(run_program, longest_s=0.3))
+    modes = parse_modes(board.read("etc/nvpmodel.conf"), 8)
+    assert not nvpmodel.switch(find_mode(modes, "2")).done
+    load.join()
+    assert eventually(lambda: nvpmodel.switch(find_mode(modes, "2")).done)
+
+
+# Behind the daemon's back
+
+
+def degraded(daemon: Daemon) -> list[str]:
+    with daemon.client() as client:
+        return [text for text in client.status()["degraded"] if "held" in text or "needed" in text]
+
+
+def test_jetson_clocks_is_noticed_within_a_second_then_undone_for_the_lease(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        client.hold(configuration=HELD)
+        call(board, JETSON_CLOCKS)
+        assert eventually(lambda: any("by somebody else; 1881600 was held" in text for text in degraded(daemon)), 1.0)
+        assert eventually(lambda: board.clocks == HELD, 6.0)
+        assert eventually(lambda: not degraded(daemon), 1.0)
+
+
+def test_a_re_run_of_nvpmodel_is_noticed_within_a_second_then_undone_for_the_lease(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        client.hold(configuration=LOW)
+        call(board, NVPMODEL, "--boot")
+        told = "CPU clock: set to 1190400 by somebody else; 115200 was held"
+        assert eventually(lambda: told in degraded(daemon), 1.0)
+        assert eventually(lambda: board.clocks == LOW, 6.0)
+
+
+def test_a_lower_mode_is_followed_at_once_and_left_when_the_old_one_is_back(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client, client.hold(configuration=HELD):
+        call(board, NVPMODEL, "-m", "2")
+        assert eventually(lambda: board.clocks == FrequencyConfiguration(1190400, 624750000, 1331200000), 2.0)
+        assert eventually(lambda: "CPU clock: 1881600 is needed, the limits in force allow 1190400" in degraded(daemon), 1.0)
+        call(board, NVPMODEL, "-m", "0")
+        assert eventually(lambda: board.clocks == HELD, 2.0)
+        call(board, NVPMODEL, "-m", "2")
+    assert eventually(lambda: board.read(f"{EMC}/mrq_rate_locked") == "0", 2.0)
+    # What the mode set stays as the mode set it.
+    assert (board.read(f"{CPU}/scaling_max_freq"), board.read(f"{GPU}/max_freq")) == ("1190400", "624750000")
+    assert board.read(f"{GPU}/governor") == "nvhost_podgov"
