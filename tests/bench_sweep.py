@@ -22,21 +22,21 @@ from boosted import XAVIER, kernel_samples, on_grid, train, treelite, xgboost
 
 from jetdvfs.kernels import ensemble as ensemble_module
 from jetdvfs.kernels.ensemble import TreeEnsemble
+from jetdvfs.profiles.board import load_board
 
-Levels = tuple[np.ndarray, np.ndarray, np.ndarray]
+Levels = tuple[np.ndarray, ...]
 
-ORIN: Levels = (
-    np.linspace(115.2, 2201.6, 29).astype(np.float32),
-    np.linspace(306.0, 1300.5, 11).astype(np.float32),
-    np.array([204, 665.6, 2133, 3199], np.float32),
-)
+ORIN: Levels = load_board("agx-orin-64gb").grid.levels_mhz()
+# Its three CPU clusters set apart: an axis for each.
+CLUSTERS: Levels = (ORIN[0], ORIN[0], *ORIN)
+THINNED: Levels = (*(axis[::3] for axis in CLUSTERS[:3]), *ORIN[1:])
 DENSE: Levels = (
     np.linspace(115.2, 2265.6, 58).astype(np.float32),
     np.linspace(114.75, 1377.0, 35).astype(np.float32),
     np.linspace(204.0, 2133.0, 18).astype(np.float32),
 )
 CORES = os.cpu_count() or 1
-COLUMNS = "{:>6} {:>6} {:>14} {:>6} {:>9} | {:>10} {:>8} {:>8} {:>8} {:>8} {:>10}"
+COLUMNS = "{:>6} {:>6} {:>21} {:>6} {:>9} | {:>10} {:>8} {:>8} {:>8} {:>8} {:>10}"
 
 
 def best_of(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -79,8 +79,8 @@ def tl2cgen_predictor(model: Any) -> Iterator[Any]:
 
 def measure(booster: Any, depth: int, levels: Levels, invocations: int, *, rounds: int, others: bool = False) -> None:
     model = treelite.frontend.from_xgboost(booster)
-    ensemble = TreeEnsemble.from_treelite(model)
-    rows, _ = kernel_samples(invocations, seed=99)
+    ensemble = TreeEnsemble.from_treelite(model, axes=len(levels))
+    rows, _ = kernel_samples(invocations, seed=99, levels=levels)
     everywhere = on_grid(rows[0], levels)
     with tl2cgen_predictor(model) if others else contextlib.nullcontext() as predictor:
         ways: dict[str, Callable[[], Any]] = {
@@ -149,9 +149,12 @@ def main() -> None:
     print("\nDepth")
     for depth in (5, 6, 7, 9, 11):
         measure(trained(300, depth, 20_000), depth, XAVIER, 32, rounds=rounds)
-    print("\nGrid")
+    print("\nGrid: AGX Orin's, AGX Xavier's ten times denser, and AGX Orin's with an axis per CPU cluster, thinned and whole")
     for levels in (ORIN, DENSE):
         measure(trained(300, 8, 20_000, levels), 8, levels, 32, rounds=rounds)
+    clusters = trained(300, 8, 20_000, CLUSTERS)
+    measure(clusters, 8, THINNED, 8, rounds=1)
+    measure(clusters, 8, CLUSTERS, 1, rounds=1)
 
 
 if __name__ == "__main__":

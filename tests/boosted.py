@@ -22,7 +22,10 @@ XAVIER = (CPU_MHZ, GPU_MHZ, EMC_MHZ)
 def kernel_samples(
     n: int, seed: int, levels: tuple[NDArray[np.float32], ...] = XAVIER
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Features as of convolutions at random configurations, and a log time that depends on all of them."""
+    """Features as of convolutions at random configurations, and a log time that depends on all of them.
+
+    The levels are those of one or more CPU clusters, the GPU and the memory.
+    """
     rng = np.random.default_rng(seed)
     batch = rng.choice([1, 2, 4, 8, 16], n)
     channels = rng.choice([3, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024], (2, n))
@@ -30,8 +33,10 @@ def kernel_samples(
     outputs = batch * channels[1] * (size / stride) ** 2
     flops = 2.0 * outputs * channels[0] * kernel**2
     moved = 4.0 * (batch * channels[0] * size**2 + outputs + channels[0] * channels[1] * kernel**2)
-    cpu, gpu, emc = (rng.choice(axis, n) for axis in levels)
-    rows = np.stack([batch, *channels, size, kernel, stride, flops, moved, flops / moved, outputs, cpu, gpu, emc], axis=1)
+    *clusters, gpu, emc = (rng.choice(axis, n) for axis in levels)
+    work = [batch, *channels, size, kernel, stride, flops, moved, flops / moved, outputs]
+    rows = np.stack([*work, *clusters, gpu, emc], axis=1)
+    cpu = np.mean(clusters, axis=0)
     time = np.maximum(flops / (gpu * 2e6) * (1 + 0.3 * np.sin(channels[1] / 50)), moved / (emc * 3e4))
     target = np.log(time * (1 + 0.2 * (kernel == 1)) + 30 / cpu + 0.02) + rng.normal(0, 0.05, n)
     return rows.astype(np.float32), target.astype(np.float32)
