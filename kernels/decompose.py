@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a TorchScript or ``torch.export`` file and the shapes of its inputs to the kernel invocations of one forward pass."""
+"""From a TorchScript, ``torch.export`` or ONNX file and the shapes of its inputs to one forward pass as kernel invocations."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRY, ExportedProgram
 from .interpreter import Interpreter
 from .network import DTYPE_BYTES, Network, TensorSpec
+from .onnx.program import OnnxProgram, is_onnx
 from .recorder import DataDependent, Recorder
 from .source import SourceTree
 from .unpickle import decode, unpickle
@@ -53,15 +54,15 @@ def decompose(
     Nothing in the file is executed: its structure is read with bounds, its code is interpreted on shapes and element types.
 
     Args:
-        source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save`` or ``torch.export.save``
-            writes.
+        source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save``, ``torch.export.save``
+            or ``torch.onnx.export`` writes.
         inputs: shape and element type of each tensor the method takes, in order.
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow.
         budget: bounds on what reading may cost.
 
     Raises:
-        ModelError: the file is not TorchScript, is damaged, or names something it has no reason to name.
+        ModelError: the file is none of these, is damaged, or names something it has no reason to name.
         UnsupportedOperator: it calls an operator without a shape rule.
         ShapeError: it does not run on inputs like these.
         BudgetExceeded: reading it would cost more than the budget allows.
@@ -77,16 +78,17 @@ def decompose(
             raise type(error)(f"{path}: {error}") from error
     meter = Meter(budget)
     with _guarded():
+        if is_onnx(source):
+            return _replay(OnnxProgram(source, meter), meter, inputs, name or "network")
         archive = Archive(source, budget)
         if GRAPH_ENTRY in archive:
-            return _replay(archive, meter, inputs, name or "network")
+            return _replay(ExportedProgram(archive, budget), meter, inputs, name or "network")
         return _Model(archive, meter).run(inputs, name or "network", method)
 
 
-def _replay(archive: Archive, meter: Meter, inputs: Sequence[TensorSpec], name: str) -> Network:
-    """A ``torch.export`` archive."""
+def _replay(program: ExportedProgram | OnnxProgram, meter: Meter, inputs: Sequence[TensorSpec], name: str) -> Network:
+    """A file that holds a graph: a ``torch.export`` archive or ONNX."""
     recorder = Recorder(meter)
-    program = ExportedProgram(archive, meter.budget)
     boundary = ""
     try:
         program.run(recorder, [_input(recorder, spec) for spec in inputs])

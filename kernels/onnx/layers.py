@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX operators that are layers: convolutions, products, pools, norms, attention, recurrence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ModelError, ShapeError, UnsupportedOperator
+from ..operators.layout import contiguous, show
+from ..recorder import Recorder
+from ..values import Tensor
+from .call import Call, after_padding, automatic, onnx_operator
+from .known import Known
+
+
+@onnx_operator("Conv")
+def conv(call: Call) -> Any:
+    """A bias that only fills up zeros is none: newer exporters write one for every convolution without."""
+    x, weight = call.tensor(0), call.tensor(1)
+    rank = weight.rank - 2
+    strides, dilations = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
+    pads = automatic(call, x, weight.shape[2:], strides, dilations)
+    x, padding = after_padding(call, x, pads, rank)
+    return call.aten(f"conv{rank}d", x, weight, _bias(call, 2), strides, padding, dilations, call.attribute("group", 1))
+
+
+def _bias(call: Call, place: int) -> Tensor | None:
+    value = call.inputs[place] if call.given(place) else None
+    if isinstance(value, Known) and not any(value.items):
+        return None
+    return call.optional(place)
+
+
+@onnx_operator("ConvTranspose")
+def conv_transpose(call: Call) -> Any:
+    x, weight = call.tensor(0), call.tensor(1)
+    rank = weight.rank - 2
+    pads = call.attribute("pads", [0] * (2 * rank))
+    automatically = call.attribute("auto_pad", "NOTSET") != "NOTSET" or call.attribute("output_shape")
+    if automatically or pads[:rank] != pads[rank:]:
+        raise UnsupportedOperator("operator ConvTranspose with automatic or one-sided padding has no shape rule")
+    return call.aten(
+        f"conv_transpose{rank}d", x, weight, _bias(call, 2), call.attribute("strides", [1] * rank), pads[:rank],
+        call.attribute("output_padding", [0] * rank), call.attribute("group", 1), call.attribute("dilations", [1] * rank),
+    )  # fmt: skip
+
+
+def flipped(run: Recorder, x: Tensor) -> Tensor:
+    """A matrix seen the other way round, which costs nothing."""
+    if x.rank != 2:
+        raise ShapeError(f"a matrix was expected, not a tensor of shape {show(x.shape)}")
+    return run.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter)
+
+
+@onnx_operator("Gemm")
+def gemm(call: Call) -> Any:
+    left, right, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    left = flipped(call.run, left) if call.attribute("transA", 0) else left
+    right = right if call.attribute("transB", 0) else flipped(call.run, right)
+    return call.aten("linear", left, right, bias)
+
+
+@onnx_operator("MatMul")
+def matmul(call: Call) -> Any:
+    return call.aten("matmul", call.tensor(0), call.tensor(1))
+
+
+@onnx_operator("aten::linear")
+def linear(call: Call) -> Any:
+    return call.aten("linear", call.tensor(0), flipped(call.run, call.tensor(1)), call.tensor(2))
+
+
+@onnx_operator("aten::attention")
+def attention(call: Call) -> Any:
+    query, key, value = (call.tensor(place) for place in range(3))
+    mask = call.optional(3)
+    if call.attribute("transposed", 0):
+        shape, strides = key.shape, key.strides
+        key = call.run.tensor((*shape[:-2], shape[-1], shape[-2]), key.dtype, (*strides[:-2], strides[-1], strides[-2]))
+    return call.aten("scaled_dot_product_attention", query, key, value, mask)
+
+
+@onnx_operator("Attention")
+def attention_operator(call: Call) -> Any:
+    """The operator of newer sets, on inputs with heads as a dimension of their own."""
+    query, key, value = (call.tensor(place) for place in range(3))
+    if query.rank != 4 or call.given(4) or call.given(5) or len(call.node.outputs) > 1:
+        raise UnsupportedOperator("operator Attention is followed on inputs of four dimensions, without a cache")
+    causal = bool(call.attribute("is_causal", 0))
+    grouped = query.shape[1] != key.shape[1]
+    return call.aten("scaled_dot_product_attention", query, key, value, call.optional(3), 0.0, causal, None, grouped)
+
+
+@onnx_operator("aten::contiguous")
+def make_contiguous(call: Call) -> Any:
+    return contiguous(call.run, call.tensor(0))
+
+
+@onnx_operator("BatchNormalization")
+def batch_norm(call: Call) -> Any:
+    if call.attribute("training_mode", 0):
+        raise ModelError("BatchNormalization in training mode: export the model after calling its eval()")
+    return call.aten("batch_norm", *(call.tensor(place) for place in range(5)), False, 0.1, 1e-5)
+
+
+@onnx_operator("LayerNormalization", "RMSNormalization")
+def layer_norm(call: Call) -> Any:
+    x = call.tensor(0)
+    axis = call.attribute("axis", -1)
+    sizes = list(x.shape[axis if axis < 0 else axis - x.rank :])
+    if call.node.operator == "RMSNormalization":
+        return call.aten("rms_norm", x, sizes, call.optional(1))
+    return call.aten("layer_norm", x, sizes, call.optional(1), call.optional(2))
+
+
+@onnx_operator("aten::layer_norm")
+def layer_norm_in_pieces(call: Call) -> Any:
+    """The pieces it was written in, put together: the scale says over how many dimensions."""
+    x, scale = call.tensor(0), call.optional(1)
+    return call.aten("layer_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale, call.optional(2))
+
+
+@onnx_operator("InstanceNormalization")
+def instance_norm(call: Call) -> Any:
+    return call.aten("instance_norm", *(call.tensor(place) for place in range(3)), None, None, True, 0.1, 1e-5)
+
+
+@onnx_operator("GroupNormalization", "aten::group_norm")
+def group_norm(call: Call) -> Any:
+    return call.aten("group_norm", call.tensor(0), call.attribute("num_groups", 1), call.optional(1), call.optional(2))
+
+
+@onnx_operator("MaxPool")
+def max_pool(call: Call) -> Any:
+    x = call.tensor(0)
+    kernel = call.attribute("kernel_shape", [])
+    rank = len(kernel)
+    strides, dilations = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
+    x, padding = after_padding(call, x, automatic(call, x, kernel, strides, dilations), rank)
+    arguments = (kernel, strides, padding, dilations, bool(call.attribute("ceil_mode", 0)))
+    if len(call.node.outputs) > 1:
+        return call.aten(f"max_pool{rank}d_with_indices", x, *arguments)
+    return call.aten(f"max_pool{rank}d", x, *arguments)
+
+
+@onnx_operator("AveragePool")
+def average_pool(call: Call) -> Any:
+    """Over windows of one element it is what exporters make of adaptive pooling to the size the input has."""
+    x = call.tensor(0)
+    kernel = call.attribute("kernel_shape", [])
+    rank = len(kernel)
+    strides = call.attribute("strides", [1] * rank)
+    x, padding = after_padding(call, x, automatic(call, x, kernel, strides, [1] * rank), rank)
+    if set(kernel) == {1} and set(strides) == {1} and not any(padding):
+        return call.aten(f"adaptive_avg_pool{rank}d", x, list(x.shape[-rank:]))
+    return call.aten(f"avg_pool{rank}d", x, kernel, strides, padding, bool(call.attribute("ceil_mode", 0)))
+
+
+@onnx_operator("GlobalAveragePool")
+def global_average_pool(call: Call) -> Any:
+    x = call.tensor(0)
+    return call.aten(f"adaptive_avg_pool{x.rank - 2}d", x, [1] * (x.rank - 2))
+
+
+@onnx_operator("GlobalMaxPool")
+def global_max_pool(call: Call) -> Any:
+    x = call.tensor(0)
+    return call.aten(f"adaptive_max_pool{x.rank - 2}d", x, [1] * (x.rank - 2))[0]
+
+
+@onnx_operator("LSTM", "GRU", "RNN")
+def recurrent(call: Call) -> Any:
+    """One layer, as the file has it: what PyTorch runs as one call of several layers stands in the file as several."""
+    x, weight, recurrence = (call.tensor(place) for place in range(3))
+    if x.rank != 3 or weight.rank != 3 or recurrence.rank != 3 or call.attribute("layout", 0):
+        raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}")
+    kind = call.node.operator.lower()
+    directions, hidden = recurrence.shape[0], recurrence.shape[2]
+    state = call.run.tensor((directions, x.shape[1], hidden), x.dtype)
+    states = [state, state] if kind == "lstm" else [state]
+    weights = [call.run.tensor(tensor.shape[1:], x.dtype, parameter=True) for tensor in (weight, recurrence)] * directions
+    biases = call.optional(3)
+    if biases is not None:
+        weights.append(call.run.tensor(biases.shape, x.dtype, parameter=True))
+    arguments = (weights, biases is not None, 1, 0.0, False, directions == 2, False)
+    name = "rnn_tanh" if kind == "rnn" else kind
+    out, *last = call.aten(name, x, states if kind == "lstm" else state, *arguments)
+    # ONNX keeps the directions in a dimension of their own.
+    split = call.aten("view", out, [x.shape[0], x.shape[1], directions, hidden])
+    return (call.aten("permute", split, [0, 2, 1, 3]), *last)

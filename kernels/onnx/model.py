@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an ONNX file says: graphs of nodes, and headers of the weights they start from (onnx/onnx.proto, by field number)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..budget import Meter
+from ..errors import BudgetExceeded, ModelError
+from ..values import Number
+from .wire import BYTES, FIXED32, Field, Wire, signed, single
+
+#: ``TensorProto.DataType``; 8-bit floats, 4-bit integers and strings are not followed.
+TYPES: Mapping[int, str] = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "int16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "int32",
+    13: "int64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+}
+_FORMATS = {
+    "float32": "f",
+    "uint8": "B",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "bool": "?",
+    "float16": "e",
+    "float64": "d",
+}
+#: Numbers of a tensor are looked at only where there are few: shapes, axes, scalars.
+FEW = 4096
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """A weight or constant: its name, shape and element type, and where its numbers are."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    wire: Wire
+    parts: tuple[Field, ...]
+    external: bool = False
+
+    def numbers(self) -> list[Number]:
+        """Its contents, if they are few and stand in the file.
+
+        Raises:
+            ModelError: they do not, or are not as many as its shape says.
+        """
+        count = 1
+        for size in self.shape:
+            count *= size
+        if count > FEW or self.external or self.dtype not in _FORMATS:
+            raise ModelError(f"constant {self.name!r:.80}: the numbers of {count} {self.dtype} elements are not read")
+        numbers: list[Number] = []
+        for part in self.parts:
+            if part.number == 9:
+                code = _FORMATS[self.dtype]
+                size = struct.calcsize(code)
+                data = self.wire.bytes(part.value, part.end)
+                numbers += struct.unpack(f"<{len(data) // size}{code}", data[: len(data) // size * size])
+            elif part.number == 4:
+                numbers += self.wire.floats(part)
+            elif part.number in (5, 7):
+                numbers += self.wire.packed(part)
+            else:
+                raise ModelError(f"constant {self.name!r:.80}: its numbers are written in a way that is not read")
+        if len(numbers) != count:
+            raise ModelError(f"constant {self.name!r:.80}: its shape {self.shape} needs {count} numbers, it has {len(numbers)}")
+        return numbers
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An input as the file declares it; a size is a number, or a text where any size will do."""
+
+    name: str
+    sizes: tuple[int | str, ...] | None
+    dtype: str
+
+
+@dataclass
+class Node:
+    """One operator call."""
+
+    operator: str = ""
+    domain: str = ""
+    name: str = ""
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    scope: str = ""
+    origin: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.operator if self.domain in ("", "ai.onnx") else f"{self.domain}::{self.operator}"
+
+
+@dataclass
+class Graph:
+    """Nodes in execution order, with what they start from and what they make."""
+
+    nodes: list[Node] = field(default_factory=list)
+    weights: dict[str, TensorHeader] = field(default_factory=dict)
+    inputs: list[Declared] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Function:
+    """An operator that the file defines by other operators."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    nodes: Sequence[Node]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An attribute that stands for one of the function's own."""
+
+    name: str
+
+
+class OnnxModel:
+    """An ONNX file opened for one decomposition.
+
+    Attributes:
+        graph: its main graph.
+        functions: operators it defines, by domain and name.
+        versions: the operator set of each domain.
+
+    Raises:
+        ModelError: it is not laid out as ONNX defines it.
+        BudgetExceeded: it is larger than is read.
+    """
+
+    def __init__(self, wire: Wire, meter: Meter) -> None:
+        self._wire = wire
+        self._meter = meter
+        self._nodes = 0
+        self.functions: dict[str, Function] = {}
+        self.versions: dict[str, int] = {}
+        graph: Graph | None = None
+        for item in wire.fields(0, wire.length):
+            if item.number == 7 and item.wire == BYTES:
+                graph = self._graph(item, 0)
+            elif item.number == 8 and item.wire == BYTES:
+                parts = {part.number: part for part in wire.fields(item.value, item.end)}
+                domain = wire.text(parts[1]) if 1 in parts else ""
+                self.versions["" if domain == "ai.onnx" else domain] = parts[2].value if 2 in parts else 0
+            elif item.number == 25 and item.wire == BYTES:
+                self._function(item)
+        if graph is None:
+            raise ModelError("not an ONNX file: it holds no graph")
+        self.graph = graph
+
+    def _graph(self, at: Field, depth: int) -> Graph:
+        if depth > 8:
+            raise BudgetExceeded("ONNX file: graphs are nested too deeply")
+        graph = Graph()
+        wire = self._wire
+        for item in wire.fields(at.value, at.end):
+            if item.wire != BYTES:
+                continue
+            if item.number == 1:
+                graph.nodes.append(self._node(item, depth))
+            elif item.number == 5:
+                weight = self._tensor(item)
+                graph.weights[weight.name] = weight
+                if len(graph.weights) > self._meter.budget.tree_objects:
+                    raise BudgetExceeded(f"ONNX file has more than {self._meter.budget.tree_objects} weights")
+            elif item.number == 11:
+                graph.inputs.append(self._declared(item))
+            elif item.number == 12:
+                graph.outputs.append(self._declared(item).name)
+            elif item.number == 15:
+                raise ModelError("ONNX file: sparse weights are not followed")
+        return graph
+
+    def _function(self, at: Field) -> None:
+        wire = self._wire
+        name = domain = overload = ""
+        inputs: list[str] = []
+        outputs: list[str] = []
+        nodes: list[Node] = []
+        for item in wire.fields(at.value, at.end):
+            if item.number == 1:
+                name = wire.text(item)
+            elif item.number == 4:
+                inputs.append(wire.text(item))
+            elif item.number == 5:
+                outputs.append(wire.text(item))
+            elif item.number == 7 and item.wire == BYTES:
+                nodes.append(self._node(item, 0))
+            elif item.number == 10:
+                domain = wire.text(item)
+            elif item.number == 13:
+                overload = wire.text(item)
+        if not overload:
+            self.functions[f"{domain}::{name}"] = Function(inputs, outputs, nodes)
+
+    def _node(self, at: Field, depth: int) -> Node:
+        self._nodes += 1
+        if self._nodes > self._meter.budget.calls:
+            raise BudgetExceeded(f"ONNX file has more than {self._meter.budget.calls} nodes")
+        node = Node()
+        wire = self._wire
+        for item in wire.fields(at.value, at.end):
+            if item.number == 1:
+                node.inputs.append(wire.text(item))
+            elif item.number == 2:
+                node.outputs.append(wire.text(item))
+            elif item.number == 3:
+                node.name = wire.text(item)
+            elif item.number == 4:
+                node.operator = wire.text(item)
+            elif item.number == 7:
+                node.domain = wire.text(item)
+            elif item.number == 5 and item.wire == BYTES:
+                name, value = self._attribute(item, depth)
+                node.attributes[name] = value
+            elif item.number == 9 and item.wire == BYTES:
+                self._note(node, item)
+        if not node.scope:
+            node.scope = _path_in(node.name)
+        return node
+
+    def _note(self, node: Node, at: Field) -> None:
+        """What PyTorch's exporter notes on a node: the module it stands in and the call it stands for."""
+        parts = {item.number: item for item in self._wire.fields(at.value, at.end)}
+        key = self._wire.text(parts[1]) if 1 in parts else ""
+        if key == "pkg.torch.onnx.name_scopes" and 2 in parts:
+            names = [part.strip(" '\"") for part in self._wire.text(parts[2]).strip("[]").split(",")]
+            node.scope = names[-2] if len(names) > 1 else ""
+        elif key == "pkg.torch.onnx.fx_node" and 2 in parts:
+            node.origin = self._wire.text(parts[2])
+
+    def _attribute(self, at: Field, depth: int) -> tuple[str, Any]:
+        wire = self._wire
+        name = ""
+        value: Any = None
+        integers: list[int] = []
+        floats: list[float] = []
+        strings: list[str] = []
+        kind = 0
+        for item in wire.fields(at.value, at.end):
+            if item.number == 1:
+                name = wire.text(item)
+            elif item.number == 20:
+                kind = item.value
+            elif item.number == 21:
+                value = Reference(wire.text(item))
+            elif item.number == 2 and item.wire == FIXED32:
+                value = single(item.value)
+            elif item.number == 3:
+                value = signed(item.value)
+            elif item.number == 4:
+                value = wire.text(item)
+            elif item.number == 5 and item.wire == BYTES:
+                value = self._tensor(item)
+            elif item.number == 6 and item.wire == BYTES:
+                value = self._graph(item, depth + 1)
+            elif item.number == 7:
+                floats += wire.floats(item)
+            elif item.number == 8:
+                integers += wire.packed(item)
+            elif item.number == 9:
+                strings.append(wire.text(item))
+            self._meter.items(len(integers) + len(floats) + len(strings))
+        if value is None:
+            # A number that is zero, or a list without items, is not written at all: the attribute's type says which it is.
+            empty: dict[int, Any] = {1: 0.0, 2: 0, 3: ""}
+            value = empty.get(kind, integers or floats or strings)
+        return name, value
+
+    def _tensor(self, at: Field) -> TensorHeader:
+        wire = self._wire
+        name, code = "", 0
+        sizes: list[int] = []
+        parts: list[Field] = []
+        external = False
+        for item in wire.fields(at.value, at.end):
+            if item.number == 1:
+                sizes += wire.packed(item)
+            elif item.number == 2:
+                code = item.value
+            elif item.number == 8:
+                name = wire.text(item)
+            elif item.number in (4, 5, 7, 9, 10, 11):
+                parts.append(item)
+                self._meter.items(len(parts))
+            elif item.number == 14:
+                external = item.value == 1
+        if len(sizes) > self._meter.budget.rank or min(sizes, default=0) < 0:
+            raise ModelError(f"constant {name!r:.80} has no proper shape")
+        if code not in TYPES:
+            raise ModelError(f"constant {name!r:.80} is of element type {code} of ONNX, which is not followed")
+        return TensorHeader(name, tuple(sizes), TYPES[code], wire, tuple(parts), external)
+
+    def _declared(self, at: Field) -> Declared:
+        wire = self._wire
+        name, code = "", 1
+        sizes: tuple[int | str, ...] | None = None
+        for item in wire.fields(at.value, at.end):
+            if item.number == 1:
+                name = wire.text(item)
+            elif item.number == 2 and item.wire == BYTES:
+                for kind in wire.fields(item.value, item.end):
+                    if kind.number == 1 and kind.wire == BYTES:
+                        code, sizes = self._tensor_type(kind)
+        return Declared(name, sizes, TYPES.get(code, f"element type {code}"))
+
+    def _tensor_type(self, at: Field) -> tuple[int, tuple[int | str, ...] | None]:
+        wire = self._wire
+        code = 1
+        sizes: list[int | str] | None = None
+        for item in wire.fields(at.value, at.end):
+            if item.number == 1:
+                code = item.value
+            elif item.number == 2 and item.wire == BYTES:
+                sizes = []
+                for dimension in wire.fields(item.value, item.end):
+                    size: int | str = ""
+                    if dimension.number == 1 and dimension.wire == BYTES:
+                        for part in wire.fields(dimension.value, dimension.end):
+                            size = signed(part.value) if part.number == 1 else wire.text(part) if part.number == 2 else size
+                    sizes.append(size)
+                    self._meter.items(len(sizes))
+        return code, None if sizes is None else tuple(sizes)
+
+
+def _path_in(name: str) -> str:
+    """The module path in a node's name as the older exporter writes it: ``/layer1/layer1.0/conv1/Conv`` is layer1.0.conv1."""
+    path = previous = ""
+    for part in name.split("/")[1:-1]:
+        path = part if not path else path + part[len(previous) :] if part.startswith(f"{previous}.") else f"{path}.{part}"
+        previous = part
+    return path

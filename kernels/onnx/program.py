@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ONNX file as a front end: its graph is run on shapes, node by node, through the rules of ATen's operators.
+
+Read without the ``onnx`` package: an ONNX file is one protocol-buffer message with the weights inside, and every ready-made
+parser loads them. Here they are stepped over, like those in files of their own ("external data"), which are never opened. The
+limits are those of :class:`jetdvfs.kernels.budget.Budget`: bytes of graph, nodes (``calls``), weights (``tree_objects``),
+steps, recursion and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from ..budget import Meter
+from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..interpreter_rules import RULE_ERRORS
+from ..operators.layout import show
+from ..recorder import DataDependent, Recorder
+from ..values import Tensor
+from . import layers, pointwise, shapes
+from .call import RULES, Call, on_device
+from .host import on_host
+from .known import Known
+from .model import Function, Graph, Node, OnnxModel, Reference
+from .patterns import Rewriter
+from .wire import Wire
+
+__all__ = ["OnnxProgram", "is_onnx", "layers", "pointwise"]
+
+Names = dict[str, Any]
+
+
+def is_onnx(stream: BinaryIO) -> bool:
+    """Whether a file starts as ONNX files do: with the version of the format, as a small number.
+
+    Raises:
+        ModelError: it cannot be read at any position.
+    """
+    try:
+        stream.seek(0)
+        start = stream.read(2)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model file: expected a regular file that can be read at any position ({error})") from error
+    return len(start) == 2 and start[0] == 0x08 and 0 < start[1] < 0x40
+
+
+class OnnxProgram:
+    """An ONNX file opened for one decomposition.
+
+    Attributes:
+        position: the node that is running, for messages.
+
+    Raises:
+        ModelError: the file is not laid out as ONNX defines it.
+        BudgetExceeded: it is larger than is read.
+    """
+
+    def __init__(self, stream: BinaryIO, meter: Meter) -> None:
+        self.position = ""
+        self._meter = meter
+        self._model = OnnxModel(Wire(stream, meter), meter)
+        self._depth = 0
+
+    def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
+        """Run the graph on the given inputs.
+
+        Raises:
+            ShapeError: it was exported for other inputs.
+            UnsupportedOperator: it calls an operator without a rule.
+        """
+        graph = self._model.graph
+        names = self._start(graph, tensors)
+        self._run(recorder, graph, names)
+
+    def _start(self, graph: Graph, tensors: Sequence[Tensor]) -> Names:
+        wanted = [declared for declared in graph.inputs if declared.name not in graph.weights]
+        described = ", ".join(
+            f"{item.name} {'x'.join(str(size or '?') for size in item.sizes or ()) or 'scalar'}:{item.dtype}"[:120]
+            for item in wanted
+        )
+        if len(tensors) != len(wanted):
+            raise ShapeError(f"the network was exported for the inputs ({described}); {len(tensors)} were given")
+        names: Names = {}
+        for item, tensor in zip(wanted, tensors, strict=True):
+            sizes = tensor.shape if item.sizes is None else item.sizes
+            fits = len(sizes) == tensor.rank and all(
+                size == own for size, own in zip(sizes, tensor.shape, strict=True) if isinstance(size, int)
+            )
+            if not fits or item.dtype != tensor.dtype:
+                raise ShapeError(
+                    f"the network was exported for the inputs ({described}), not {show(tensor.shape)}:{tensor.dtype}"
+                )
+            names[item.name] = tensor
+        return names
+
+    def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
+        """Run one graph; names of the graphs around it are among ``names``."""
+        nodes, silent = Rewriter(graph).nodes()
+        asked: list[Node] = nodes
+        for name, header in graph.weights.items():
+            names[name] = shapes.weight(Call(recorder, Node("Constant"), (), 0), header)
+        aside = Recorder(self._meter)
+        for node in asked:
+            self._step(aside if id(node) in silent else recorder, node, names, {})
+
+    def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
+        self.position = f"node {(node.name or node.key)[:80]}"
+        self._meter.step()
+        if own:
+            node = _filled(node, own)
+        inputs = []
+        for name in node.inputs:
+            if name and name not in names:
+                raise ModelError(f"ONNX file: nothing makes the value {name!r:.80}")
+            inputs.append(names[name] if name else None)
+        recorder.scope = node.scope
+        try:
+            result = self._apply(recorder, node, inputs, names)
+        except RULE_ERRORS as error:
+            raise ShapeError(f"operator {node.key} cannot take these inputs: {error}") from error
+        outputs = result if isinstance(result, tuple) else (result,)
+        names.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
+
+    def _apply(self, recorder: Recorder, node: Node, inputs: list[Any], names: Names) -> Any:
+        call = Call(recorder, node, inputs, self._model.versions.get(node.domain, 0))
+        function = self._model.functions.get(f"{node.domain}::{node.operator}")
+        if function is not None:
+            return self._inlined(recorder, function, call)
+        if node.key == "If":
+            return self._branch(recorder, call, names)
+        if node.key == "Loop":
+            return self._loop(recorder, call, names)
+        found = on_host(call)
+        if found is not None:
+            return found
+        rule = RULES.get(node.key)
+        if rule is None:
+            raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
+        return rule(call)
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > self._meter.budget.recursion:
+            raise BudgetExceeded(f"functions and graphs call each other more than {self._depth} deep")
+
+    def _inlined(self, recorder: Recorder, function: Function, call: Call) -> Any:
+        self._enter()
+        names: Names = dict(zip(function.inputs, call.inputs, strict=False))
+        names.update((name, None) for name in function.inputs[len(call.inputs) :])
+        own = {**call.node.attributes, "": None}
+        scope = call.node.scope
+        for node in function.nodes:
+            node.scope = scope
+            self._step(recorder, node, names, own)
+        self._depth -= 1
+        return tuple(names.get(name) for name in function.outputs)
+
+    def _branch(self, recorder: Recorder, call: Call, names: Names) -> Any:
+        test = call.value(0)
+        if not isinstance(test, Known):
+            raise DataDependent("a branch depends on the contents of a tensor (If)")
+        graph = call.attribute("then_branch" if test.number() else "else_branch")
+        return self._inner(recorder, graph, dict(names))
+
+    def _inner(self, recorder: Recorder, graph: Any, names: Names) -> Any:
+        if not isinstance(graph, Graph):
+            raise ModelError("ONNX file: an If or a Loop without a graph")
+        self._enter()
+        self._run(recorder, graph, names)
+        self._depth -= 1
+        missing = next((name for name in graph.outputs if name not in names), None)
+        if missing is not None:
+            raise ModelError(f"ONNX file: nothing makes the value {missing!r:.80}")
+        return tuple(names[name] for name in graph.outputs)
+
+    def _loop(self, recorder: Recorder, call: Call, names: Names) -> Any:
+        graph = call.attribute("body")
+        if not isinstance(graph, Graph) or not call.given(0):
+            raise DataDependent("a loop without a number of rounds ends by the contents of a tensor (Loop)")
+        rounds = self._meter.items(int(call.numbers(0)[0]))
+        going: Any = call.inputs[1] if call.given(1) else Known((), "bool", [True])
+        carried = list(call.inputs[2:])
+        collected: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]
+        for place in range(rounds):
+            if not isinstance(going, Known):
+                raise DataDependent("a loop ends by the contents of a tensor (Loop)")
+            if not going.number():
+                break
+            values = [Known((), "int64", [place]), going, *carried]
+            given = {item.name: value for item, value in zip(graph.inputs, values, strict=False)}
+            going, *results = self._inner(recorder, graph, {**names, **given})
+            carried = results[: len(carried)]
+            for bucket, value in zip(collected, results[len(carried) :], strict=False):
+                bucket.append(on_device(recorder, value))
+        return (*carried, *(call.aten("stack", bucket) for bucket in collected))
+
+
+def _filled(node: Node, own: dict[str, Any]) -> Node:
+    """A node of a function with the attributes of the call in place of references to them."""
+    given = node.attributes.items()
+    attributes = {name: own.get(value.name) if isinstance(value, Reference) else value for name, value in given}
+    return Node(node.operator, node.domain, node.name, node.inputs, node.outputs, attributes, node.scope, node.origin)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Protocol-buffer messages, field by field, straight from a file and without reading what is not asked for.
+
+An ONNX file is one message that holds its weights among everything else. A parser of whole messages would load them all; this
+one knows where each field starts and ends and steps over it (protobuf.dev/programming-guides/encoding).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from ..budget import Meter
+from ..errors import BudgetExceeded, ModelError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_BLOCK = 8192
+
+
+class Field(NamedTuple):
+    """One field of a message: its number, how it is encoded, and its value, which for bytes is where they start and end."""
+
+    number: int
+    wire: int
+    value: int
+    end: int
+
+
+class Wire:
+    """A file as fields. Blocks of it are read as they are needed and counted against the budget.
+
+    Raises:
+        ModelError: the stream cannot be read at any position.
+    """
+
+    def __init__(self, stream: BinaryIO, meter: Meter) -> None:
+        self._stream = stream
+        self._meter = meter
+        self._start = 0
+        self._block = b""
+        self._read_bytes = 0
+        try:
+            self.length = stream.seek(0, 2)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"model file: expected a regular file that can be read at any position ({error})") from error
+
+    def fields(self, start: int, end: int) -> Iterator[Field]:
+        """The fields of the message between two positions.
+
+        Raises:
+            ModelError: it is no well-formed message.
+        """
+        place = start
+        while place < end:
+            self._meter.step()
+            key, place = self._varint(place, end)
+            number, wire = key >> 3, key & 7
+            if wire == VARINT:
+                value, place = self._varint(place, end)
+                yield Field(number, wire, value, place)
+            elif wire == BYTES:
+                size, place = self._varint(place, end)
+                if size > end - place:
+                    raise ModelError(f"ONNX file is damaged: a field of {size} bytes at {place} ends outside its message")
+                yield Field(number, wire, place, place + size)
+                place += size
+            elif wire in (FIXED32, FIXED64):
+                size = 4 if wire == FIXED32 else 8
+                yield Field(number, wire, int.from_bytes(self.bytes(place, place + size), "little"), place + size)
+                place += size
+            else:
+                raise ModelError(f"ONNX file is damaged: byte {place} starts a field of an unknown sort")
+        if place != end:
+            raise ModelError(f"ONNX file is damaged: a message ends at {place}, not at {end}")
+
+    def bytes(self, start: int, end: int) -> bytes:
+        """The bytes between two positions.
+
+        Raises:
+            ModelError: they lie outside the file.
+            BudgetExceeded: they are more than is read of one value.
+        """
+        size = end - start
+        if size > self._meter.budget.entry_bytes:
+            raise BudgetExceeded(f"ONNX file: a value of {size} bytes; at most {self._meter.budget.entry_bytes} are read")
+        at = start - self._start
+        if at < 0 or at + size > len(self._block):
+            self._fetch(start, max(size, min(_BLOCK, self.length - start)))
+            at = 0
+        return self._block[at : at + size]
+
+    def text(self, field: Field) -> str:
+        """A field's text; at most 1024 bytes of it, more names nothing."""
+        if field.wire != BYTES:
+            raise ModelError(f"ONNX file is damaged: field {field.number} at {field.end} should be text")
+        return self.bytes(field.value, min(field.end, field.value + 1024)).decode("utf-8", "replace")
+
+    def packed(self, field: Field) -> list[int]:
+        """A repeated integer field: one number, or a run of them."""
+        if field.wire != BYTES:
+            return [signed(field.value)]
+        self._meter.items((field.end - field.value) // 1)
+        numbers = []
+        place = field.value
+        while place < field.end:
+            number, place = self._varint(place, field.end)
+            numbers.append(signed(number))
+        return numbers
+
+    def floats(self, field: Field) -> list[float]:
+        """A repeated field of single-precision numbers: one of them, or a run."""
+        if field.wire == FIXED32:
+            return [single(field.value)]
+        if field.wire != BYTES:
+            raise ModelError(f"ONNX file is damaged: field {field.number} at {field.end} should hold floating-point numbers")
+        count = self._meter.items((field.end - field.value) // 4)
+        return list(struct.unpack(f"<{count}f", self.bytes(field.value, field.value + 4 * count)))
+
+    def _varint(self, place: int, end: int) -> tuple[int, int]:
+        at = place - self._start
+        if at < 0 or at + 10 > len(self._block):
+            self._fetch(place, min(_BLOCK, self.length - place))
+            at = 0
+        block = self._block
+        value = shift = 0
+        try:
+            while True:
+                byte = block[at]
+                at += 1
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+                if shift > 63:
+                    raise ModelError(f"ONNX file is damaged: byte {place} starts a number of more than 64 bits")
+        except IndexError:
+            raise ModelError("ONNX file is damaged: it ends within a number") from None
+        if self._start + at > end:
+            raise ModelError(f"ONNX file is damaged: a number at {place} ends outside its message")
+        return value & 0xFFFF_FFFF_FFFF_FFFF, self._start + at
+
+    def _fetch(self, start: int, size: int) -> None:
+        if start < 0 or size < 0 or start + size > self.length:
+            raise ModelError(f"ONNX file is truncated: bytes {start} to {start + size} lie outside its {self.length} bytes")
+        self._read_bytes += size
+        if self._read_bytes > self._meter.budget.total_bytes:
+            raise BudgetExceeded(f"ONNX file holds more than the {self._meter.budget.total_bytes} bytes of graph that are read")
+        try:
+            self._stream.seek(start)
+            self._block = self._stream.read(size)
+        except OSError as error:
+            raise ModelError(f"model file cannot be read: {error}") from error
+        if len(self._block) != size:
+            raise ModelError("model file became shorter while it was read")
+        self._start = start
+
+
+def signed(value: int) -> int:
+    """A number as the two's complement that protocol buffers write."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def single(value: int) -> float:
+    """Four bytes as a floating-point number."""
+    return float(struct.unpack("<f", value.to_bytes(4, "little"))[0])
