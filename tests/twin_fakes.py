@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from jetdvfs.kernels.network import KernelInvocation, Network
-from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.board import BoardDescription, load_board
 from jetdvfs.profiles.twin.board import TwinBoard
-from jetdvfs.profiles.twin.silicon_chip import RAILS, Clocks
+from jetdvfs.profiles.twin.silicon_chip import Clocks
 from jetdvfs.profiles.twin.timing import Clock
+from jetdvfs.profiles.twin.variant import installed
 
 CPU = "/sys/devices/system/cpu"
 POLICY = f"{CPU}/cpufreq/policy0"
@@ -51,10 +52,14 @@ class VirtualClock:
 class FakeSilicon:
     """1 W on every rail while idle, 3 W while working."""
 
+    rails: tuple[str, ...]
     node: int = 0
 
-    def idle_rails_w(self, clocks: Clocks, temperature_c: float = 45.0) -> dict[str, Any]:
-        return {rail: np.ones(len(clocks)) for rail in RAILS}
+    def idle_rails_w(self, clocks: Clocks, temperature_c: float = 45.0, cluster_hz: Any = None) -> dict[str, Any]:
+        return {rail: np.ones(len(clocks)) for rail in self.rails}
+
+    def issue_rails_w(self, clocks: Clocks) -> dict[str, Any]:
+        return {self.rails[0]: np.full(len(clocks), 0.5)}
 
     def sensed(self, rails: dict[str, Any]) -> dict[str, Any]:
         return rails
@@ -71,11 +76,15 @@ class Run:
 def execute(network: Network, silicon: Any, clocks: Clocks, temperature_c: float) -> Run:
     """10 ms of GPU time at 1377 MHz, in inverse proportion to the GPU clock."""
     seconds = 0.010 * 1377e6 / clocks.gpu_hz
-    return Run(seconds, dict.fromkeys(RAILS, 3.0 * seconds), 0.3 * seconds, seconds)
+    return Run(seconds, dict.fromkeys(silicon.rails, 3.0 * seconds), 0.3 * seconds, seconds)
 
 
-def fake_board(clock: Clock | None = None) -> TwinBoard:
-    return TwinBoard(load_board("agx-xavier"), FakeSilicon(), clock or VirtualClock(), execute)
+def fake_board(clock: Clock | None = None, name: str | BoardDescription = "agx-xavier", **how: Any) -> TwinBoard:
+    """A board by its name or its description; ``how``: its JetPack, firmware, power mode and whether it has a desktop."""
+    described = load_board(name) if isinstance(name, str) else name
+    board = installed(described, how.pop("jetpack", ""), how.get("firmware", ""))
+    rails = tuple(dict.fromkeys(rail for monitor in board.monitors for rail in monitor.channels if rail != "NC"))
+    return TwinBoard(board, FakeSilicon(rails), clock or VirtualClock(), execute, **how)
 
 
 def small_network(name: str = "small") -> Network:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,26 +18,30 @@ import numpy as np
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Network
 from ..board import BoardDescription, load_board
-from .bpmp import BpmpEmc
-from .cpufreq import Cores, CpuPolicy
-from .devfreq import GpuDevfreq
-from .domain import ClockDomain, Transition
+from ..errors import TwinError
+from .company import Company
+from .cpufreq import CpuPolicy
 from .execution import execute
+from .fan import fan_files
 from .faults import Faults
-from .hwmon import Fan, PowerMonitorFiles
 from .identity import Identity
-from .power import Ina3221, RailLedger
+from .load import BoardClocks, CoRunner
+from .parts import Workshop
+from .power import RailLedger
+from .procfs import ProcessorTime
 from .silicon import Silicon
-from .silicon_chip import RAILS
-from .thermal import ThermalModel, Zone
+from .thermal import ThermalModel
+from .throttle import Throttle
 from .timing import Clock, SystemClock
-from .tools.files import ToolFiles, boot_mode
+from .tools.files import ToolFiles
 from .tree import Link, Provider, Tree
+from .variant import boot_mode, installed, mode_set
 from .work import BoardSilicon, Costs, Execute, FrameCost, Stream, WorkQueue
 
 _LONGEST_STEP_S = 1.0
 _WAIT_S = 0.01
 _BACKGROUND_LOAD = 0.01
+_FAN_S = 1.0
 
 
 @dataclass
@@ -64,8 +68,12 @@ class TwinBoard:
         silicon: which chip.
         clock: the time it lives in.
         execute: what a frame costs on that chip.
+        mode: the name of the power mode that it booted with; by default the one of the description's ``twin`` section.
+        firmware: which of the described firmwares it has.
+        desktop: whether a desktop has used the GPU since boot; until something has, its clock's files are not there.
 
     Attributes:
+        off: whether heat has switched it off.
         tree: its files.
         faults: what goes wrong on it.
         tools: its nvpmodel and jetson_clocks.
@@ -77,99 +85,128 @@ class TwinBoard:
         silicon: BoardSilicon,
         clock: Clock,
         execute: Execute = execute,
+        *,
+        mode: str = "",
+        firmware: str = "",
+        desktop: bool = True,
     ) -> None:
-        twin, cpu, gpu, emc = (description.section(name) for name in ("twin", "cpu", "gpu", "emc"))
-        grid = description.grid
         self.description = description
         self.clock = clock
         self.faults = Faults()
         self.now = clock.now()
+        self.off = False
         self._lock = threading.RLock()
-        random = np.random.default_rng([0x194, silicon.node])
+        twin = description.section("twin")
+        random = np.random.default_rng([int(description.soc.removeprefix("tegra"), 16), silicon.node])
         self._costs = Costs(silicon, execute)
         self._work = WorkQueue(random)
-
-        def domain(name: str, rates: tuple[int, ...], rate: int) -> ClockDomain:
-            transition = Transition.of(twin["transitions"][name])
-            return ClockDomain(name, rates, rate, transition, lambda: self.now, random, self.faults)
-
-        cores = Cores(description.cores, cpu["idle_states"])
-        boot = (int(cpu["boot"]["min_khz"]), int(cpu["boot"]["max_khz"]))
-        self.policies = tuple(
-            CpuPolicy(
-                policy.name,
-                policy.cpus,
-                domain("cpu", grid.cpu_khz, boot[0]),
-                cores,
-                cpu["governors"],
-                str(cpu["governor"]),
-                boot,
-            )
-            for policy in description.cpu_policies
+        self._company = Company(lambda: self.clocks)
+        modes = mode_set(description, firmware)
+        booted = boot_mode(description, modes, mode)
+        shop = Workshop(description, booted, desktop, lambda: self.now, random, self.faults)
+        cores = shop.cores()
+        self.policies = shop.policies(cores)
+        self.gpu = shop.gpu()
+        self.emc = shop.memory()
+        self._others = tuple(shop.other_devices())
+        self._clocks = (
+            *(policy.clock for policy in self.policies),
+            self.gpu.clock,
+            self.emc.clock,
+            *(device.clock for device in self._others),
         )
-        self.gpu = GpuDevfreq(domain("gpu", grid.gpu_hz, grid.gpu_hz[0]), gpu, boot_mode(description).masks)
-        self.emc = BpmpEmc(
-            domain("emc", grid.emc_hz, grid.emc_hz[0]),
-            emc,
-            sorted(((int(khz), int(hz)) for khz, hz in cpu["emc_floors"]), reverse=True),
-            float(twin["bpmp_read_ms"]) / 1e3,
-        )
-        self._clocks = (*(policy.clock for policy in self.policies), self.gpu.clock, self.emc.clock)
         self._ticks = (
-            Tick(0.010, self._tick_cpu, math.inf, self.now),
+            *(Tick(0.010, self._cpu_tick(policy), math.inf, self.now) for policy in self.policies),
             Tick(0.025, self._tick_gpu, math.inf, self.now),
         )
-        thermal = twin["thermal"]
-        self._fan = Fan(str(description.section("fan")["hwmon"]), int(thermal["fan_pwm"]))
-        trips = description.section("thermal")["trips_mc"]
-        zones = [
-            Zone(name, tuple(trips.get(name, ())), **thermal["zones"][name]) for name in description.section("thermal")["zones"]
-        ]
-        idle = self._costs.idle_w(self.configuration, float(thermal["ambient_c"]))
-        self.thermal = ThermalModel(thermal, zones, RAILS, idle, self._fan.pwm)
-        self.rails = RailLedger(RAILS, self.now)
-        self.tools = ToolFiles(description, self.faults, lambda: self.gpu.load > 0)
-        self.tree = self._build_tree(cores, random, silicon.node)
+        self._fan = shop.fan()
+        self._fan_at = self.now
+        thermal, rails = twin["thermal"], silicon.rails
+        idle = self._costs.idle_w(self.configuration, float(thermal["ambient_c"]), self._clusters)
+        self.thermal = ThermalModel(
+            thermal, shop.zones(), rails, idle, self._fan.pwm, description.total_rails, lambda: self.gpu.gate.gated
+        )
+        self._throttle = Throttle(self.thermal, self.policies, self.gpu, float(thermal.get("hardware_c", math.inf)))
+        self._over_current = shop.over_current(self.gpu, silicon.node)
+        self._processors = ProcessorTime(cores, self.policies, pressure=not shop.legacy)
+        self.rails = RailLedger(rails, self.now)
+        identity = Identity(description, f"{1421100000000 + silicon.node}")
+        fan = fan_files(self._fan, description.section("fan"))
+        providers: list[Provider] = [cores, *self.policies, self.gpu, *shop.memory_files(self.emc), self.thermal, fan, identity]
+        self.tools = ToolFiles(description, modes, booted, self.faults, lambda: self.gpu.load > 0)
+        providers += [self.tools, self._processors, *self._others, *([self._over_current] if self._over_current else [])]
+        providers += shop.monitors(self.rails)
+        self.tree = self._build_tree(providers)
         self._kick()
 
-    def _build_tree(self, cores: Cores, random: np.random.Generator, node: int) -> Tree:
-        description, rails = self.description, self.description.section("rails")
+    def _build_tree(self, providers: Sequence[Provider]) -> Tree:
         tree = Tree(self.present, self.clock, self.faults)
-        identity = Identity(description, f"{1421100000000 + node}")
-        providers: list[Provider] = [cores, *self.policies, self.gpu, self.emc, self.thermal, self._fan, identity, self.tools]
         for provider in providers:
             tree.add(provider)
-        for monitor in description.monitors:
-            sensor = Ina3221(monitor.channels, monitor.shunt_uohm, int(rails["bus_mv"]), self.rails, random, self.faults)
-            bus, driver = str(rails["bus"]), str(rails["driver"])
-            tree.add(PowerMonitorFiles(sensor, bus, monitor.address, monitor.hwmon, driver, lambda: self.now))
-        for path in description.section("gpu")["links"]:
-            tree.put(path, Link(description.section("gpu")["device"]))
-        tree.restrict(self.emc.private_directory, 0o700)
+        gpu = self.description.section("gpu")
+        for path in gpu["links"]:
+            tree.put(path, Link(gpu["device"]))
+        tree.restrict("/sys/kernel/debug", 0o700)
         return tree
 
     @property
     def configuration(self) -> FrequencyConfiguration:
-        """The clocks the hardware runs at."""
-        return FrequencyConfiguration(self._cpu_khz, self.gpu.clock.actual, self.emc.clock.actual)
+        """The clocks the hardware runs at; of the CPU's, the one of the cluster that applications run on."""
+        return FrequencyConfiguration(self._home.clock.actual, self.gpu.clock.actual, self.emc.clock.actual)
 
     @property
     def requested(self) -> FrequencyConfiguration:
         """The clocks last asked for."""
-        cpu = max(policy.clock.requested for policy in self.policies)
-        return FrequencyConfiguration(cpu, self.gpu.clock.requested, self.emc.clock.requested)
+        return FrequencyConfiguration(self._home.clock.requested, self.gpu.clock.requested, self.emc.clock.requested)
 
     @property
-    def _cpu_khz(self) -> int:
-        return max(policy.clock.actual for policy in self.policies)
+    def _home(self) -> CpuPolicy:
+        # The core that boots the board cannot go offline, so that its cluster is always there.
+        return self.policies[0]
+
+    @property
+    def _clusters(self) -> tuple[int, ...]:
+        """Each cluster's clock in kHz, 0 without a core online; empty where they all run at the same one."""
+        clocks = tuple(policy.clock.actual if policy.online else 0 for policy in self.policies)
+        return () if all(khz == clocks[0] for khz in clocks) else clocks
+
+    @property
+    def clocks(self) -> BoardClocks:
+        """The clocks as co-runners feel them."""
+        cpu = {policy.name: policy.clock.actual for policy in self.policies if policy.online}
+        return BoardClocks(cpu, self.gpu.clock.actual, self.emc.clock.actual)
 
     @property
     def watts(self) -> tuple[float, ...]:
         """What each rail draws now."""
         running = self._work.running
-        if running is None:
-            return self._costs.idle_w(self.configuration, self.thermal.hottest_c)
-        return self._cost(running.stream).watts
+        return self._draw(None if running is None else self._cost(running.stream))
+
+    def _draw(self, cost: FrameCost | None) -> tuple[float, ...]:
+        if self.off:
+            return (0.0,) * len(self.rails.rails)
+        clusters, now = self._clusters, self.configuration
+        watts = self._costs.idle_w(now, self.thermal.hottest_c, clusters) if cost is None else cost.watts
+        if cost is not None and clusters:
+            apart = self._costs.idle_w(now, self.thermal.hottest_c, clusters)
+            alike = self._costs.idle_w(now, self.thermal.hottest_c)
+            watts = tuple(w + one - other for w, one, other in zip(watts, apart, alike, strict=True))
+        busy = self._company.busy_cores
+        for policy in self.policies if busy else ():
+            if cores := min(busy.get(policy.name, 0.0), len(policy.online)):
+                core = self._costs.core_w(now._replace(cpu_khz=policy.clock.actual))
+                watts = tuple(w + cores * more for w, more in zip(watts, core, strict=True))
+        return watts
+
+    def attach(self, runner: CoRunner) -> None:
+        """Let something run beside the applications from now on."""
+        with self.present():
+            self._company.join(runner)
+
+    def detach(self, runner: CoRunner) -> None:
+        """End what :meth:`attach` began."""
+        with self.present():
+            self._company.leave(runner)
 
     @contextmanager
     def present(self) -> Iterator[None]:
@@ -195,6 +232,9 @@ class TwinBoard:
             fps: frames handed in per second; None hands in the next when one is done.
             frames: how many, or None for as many as fit into ``seconds``.
             abandoned: asked now and then; once it is true, the rest is given up.
+
+        Raises:
+            TwinError: the board has switched itself off.
         """
         with self.present():
             period = None if fps is None else 1.0 / fps
@@ -208,6 +248,8 @@ class TwinBoard:
                 with self.present():
                     if stream.done:
                         return stream
+                    if self.off:
+                        raise TwinError("the simulated board has switched itself off: it became too hot")
                     due = min(self._frame_due(), self._work.next_event(self.now))
                 if abandoned():
                     return stream
@@ -218,14 +260,18 @@ class TwinBoard:
                 self._work.cancel(stream)
 
     def _advance(self, until: float) -> None:
-        while self.now < until:
+        while self.now < until and not self.off:
             self._work.start(self.now, lambda stream: 1.0 - self._cost(stream).gpu_share)
+            self._company.look(self.now)
             frame_due = self._frame_due()
             events = (
                 until,
                 frame_due,
                 self._work.next_event(self.now),
+                self._company.due(self.now),
                 self.now + _LONGEST_STEP_S,
+                self._throttle.due,
+                self._over_current.due if self._over_current else math.inf,
                 *(clock.due for clock in self._clocks),
                 *(tick.next_at for tick in self._ticks),
             )
@@ -239,24 +285,50 @@ class TwinBoard:
             for clock in self._clocks:
                 clock.settle()
             self._fire_ticks()
+            self._slow_down()
+        self.now = until
 
     def _pass(self, end: float) -> None:
         """Let time pass in which nothing changes."""
         seconds = end - self.now
         running = self._work.running
-        if running is None:
-            watts = self._costs.idle_w(self.configuration, self.thermal.hottest_c)
-            host_share = gpu_share = 0.0
-        else:
-            cost = self._cost(running.stream)
+        cost = None if running is None else self._cost(running.stream)
+        watts = self._draw(cost)
+        host_share = gpu_share = 0.0
+        if running is not None and cost is not None:
             running.run(seconds, cost)
-            watts, host_share, gpu_share = cost.watts, cost.host_share, cost.gpu_share
+            host_share, gpu_share = cost.host_share, cost.gpu_share
+        self._company.run(self.now, seconds)
         self.rails.add(seconds, watts)
         self.thermal.step(seconds, watts, self._fan.pwm)
-        cpu, gpu = self._ticks
-        cpu.busy_s += seconds * max(host_share, _BACKGROUND_LOAD)
+        busy = dict(self._company.busy_cores)
+        busy[self._home.name] = busy.get(self._home.name, 0.0) + max(host_share, _BACKGROUND_LOAD)
+        self._processors.add(seconds, busy)
+        *cpu, gpu = self._ticks
+        for tick, policy in zip(cpu, self.policies, strict=True):
+            tick.busy_s += seconds * min(max(busy.get(policy.name, 0.0), _BACKGROUND_LOAD), 1.0)
         gpu.busy_s += seconds * gpu_share
+        if gpu_share:
+            self.gpu.gate.work(end)
         self.now = end
+
+    def _slow_down(self) -> None:
+        """Let heat and over-current do what they do to the clocks, and the fan what it does to heat."""
+        self._throttle.watch(self.now)
+        self._throttle.act(self.now)
+        share = self._throttle.share
+        if self._over_current is not None:
+            self._over_current.act()
+            self._over_current.watch(self.gpu.load)
+            share *= self._over_current.share
+        for clock in (self.gpu.clock, *(policy.clock for policy in self.policies)):
+            clock.slowdown = share
+        if self.now >= self._fan_at:
+            self._fan.follow(self.thermal.hottest_c)
+            self._fan_at = self.now + _FAN_S
+        if self._throttle.critical:
+            self.off = True
+            self.faults.vanish("")
 
     def _cost(self, stream: Stream) -> FrameCost:
         return self._costs.frame(stream, self.configuration, self.thermal.hottest_c)
@@ -270,16 +342,19 @@ class TwinBoard:
             if tick.next_at <= self.now:
                 moved = tick.fire(self.now)
                 # Where nothing runs and nothing moves, governors have nothing to do until somebody touches the board.
-                tick.next_at = self.now + tick.period_s if moved or self._work.busy else math.inf
+                tick.next_at = self.now + tick.period_s if moved or self._work.busy or self._company else math.inf
 
     def _kick(self) -> None:
         for tick in self._ticks:
             if math.isinf(tick.next_at):
                 tick.next_at, tick.since, tick.busy_s = self.now + tick.period_s, self.now, 0.0
 
-    def _tick_cpu(self, load: float) -> bool:
-        moved = [policy.tick(load) for policy in self.policies]
-        return self._follow() or any(moved)
+    def _cpu_tick(self, policy: CpuPolicy) -> Callable[[float], bool]:
+        def tick(load: float) -> bool:
+            moved = policy.tick(load)
+            return self._follow() or moved
+
+        return tick
 
     def _tick_gpu(self, load: float) -> bool:
         moved = self.gpu.tick(load)
@@ -287,21 +362,33 @@ class TwinBoard:
 
     def _follow(self) -> bool:
         """Let the memory clock follow what the others do."""
-        cpu_khz = max(policy.clock.requested for policy in self.policies)
+        cpu_khz = max(policy.clock.requested for policy in self.policies if policy.online)
         share = self.gpu.load * self.gpu.clock.requested / self.gpu.clock.rates[-1]
-        return self.emc.follow(cpu_khz, share)
+        return self.emc.follow(cpu_khz, share, self._company.memory_bytes_s, self._company.emc_hz)
 
 
-def simulated_board(name: str, node: int = 0, clock: Clock | None = None) -> TwinBoard:
+def simulated_board(
+    name: str | BoardDescription,
+    node: int = 0,
+    clock: Clock | None = None,
+    *,
+    jetpack: str = "",
+    firmware: str = "",
+    mode: str = "",
+    desktop: bool = True,
+) -> TwinBoard:
     """A described board around its simulated silicon.
 
     Args:
+        name: which board, by its name or its description.
         node: which individual: each number is another chip of the same kind.
+        jetpack: which JetPack it runs (``"5"``); by default its description's.
+        firmware, mode, desktop: as for :class:`TwinBoard`.
 
     Raises:
         BoardDescriptionError: the board is not described.
-        TwinError: there is no silicon for it.
+        TwinError: there is no silicon for it, or it has no such JetPack, firmware or power mode.
     """
-    description = load_board(name)
-    silicon = Silicon(node, str(description.section("twin")["silicon"]))
-    return TwinBoard(description, silicon, clock or SystemClock())
+    description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
+    silicon = Silicon(node, description)
+    return TwinBoard(description, silicon, clock or SystemClock(), mode=mode, firmware=firmware, desktop=desktop)

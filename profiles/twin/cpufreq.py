@@ -96,6 +96,10 @@ class CpuPolicy:
         cpus: the cores that share its clock.
         governors: the names the kernel was built with, in its order.
         limits: the lower and upper limit that the power mode set at boot.
+        driver: the name of the chip's cpufreq driver.
+
+    Attributes:
+        cooled_khz: the upper limit that heat sets, or None; it shows in ``scaling_max_freq``.
     """
 
     def __init__(
@@ -107,11 +111,14 @@ class CpuPolicy:
         governors: Sequence[str],
         governor: str,
         limits: tuple[int, int],
+        driver: str = "tegra194",
     ) -> None:
         self.name = name
         self.cpus = tuple(cpus)
         self.clock = clock
         self.governor = governor
+        self.cooled_khz: int | None = None
+        self._driver = driver
         self._cores = cores
         self._governors = tuple(governors)
         self._asked_low, self._asked_high = limits
@@ -125,7 +132,7 @@ class CpuPolicy:
     @property
     def limits(self) -> tuple[int, int]:
         """What the asked limits amount to."""
-        bottom, top = self.clock.rates[0], self.clock.rates[-1]
+        bottom, top = self.clock.rates[0], self.cooled_khz or self.clock.rates[-1]
         low = min(max(self._asked_low, bottom), top)
         high = min(max(self._asked_high, bottom), top)
         low = min(low, high)
@@ -138,6 +145,11 @@ class CpuPolicy:
         """What counting cycles gives: the request where it comes close, else the truth."""
         actual = self.clock.actual
         return self.clock.requested if abs(actual - self.clock.requested) <= _SNAP_KHZ else actual
+
+    def cool(self, limit_khz: int | None) -> None:
+        """Let heat limit the clock, or not any more."""
+        self.cooled_khz = limit_khz
+        self._apply_limits()
 
     def tick(self, load: float) -> bool:
         """Let a governor that follows the load choose; returns whether it moved the clock."""
@@ -209,7 +221,7 @@ class CpuPolicy:
         yield f"{folder}/cpuinfo_max_freq", constant(self.clock.rates[-1], present=here)
         yield f"{folder}/cpuinfo_transition_latency", constant(_LATENCY_NS, present=here)
         yield f"{folder}/cpuinfo_cur_freq", Attribute(lambda: str(self.measured_khz), mode=0o400, present=here)
-        yield f"{folder}/scaling_driver", constant("tegra194", present=here)
+        yield f"{folder}/scaling_driver", constant(self._driver, present=here)
         yield f"{folder}/scaling_available_frequencies", constant(table, present=here)
         yield f"{folder}/scaling_available_governors", constant(governors, present=here)
         yield f"{folder}/scaling_cur_freq", Attribute(lambda: str(self.clock.requested), present=here)

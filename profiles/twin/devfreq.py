@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from .domain import ClockDomain
+from .gate import PowerGate
 from .governors import GPU_GOVERNORS, Demand
 from .parsing import scan_unsigned, scan_word, whole_number
 from .tree import Attribute, Link, constant, refusal
@@ -28,18 +29,28 @@ class GpuDevfreq:
 
     Args:
         section: the board's ``gpu`` section: ``devfreq`` (paths, the real one first), ``device``, ``governors``,
-            ``governor``, ``attributes`` (further files of the device, with their values).
+            ``governor``, ``attributes`` (further files of the device, with their values); ``of_node`` (its name in the
+            device tree) and ``idle_zero`` (whether a gated GPU's clock reads zero) where the system has them;
+            ``missing`` (``load``, where it has not).
         masks: the units that the power mode has turned off at boot, where the device has a file for them.
+        gate: what switches its power.
+
+    Attributes:
+        cooled_hz: the upper limit that heat sets, or None; it shows in ``max_freq``.
     """
 
-    def __init__(self, clock: ClockDomain, section: Mapping[str, Any], masks: Mapping[str, int]) -> None:
+    def __init__(self, clock: ClockDomain, section: Mapping[str, Any], masks: Mapping[str, int], gate: PowerGate) -> None:
         self.clock = clock
+        self.gate = gate
+        self.cooled_hz: int | None = None
         self.load = 0.0
         self.governor = str(section["governor"])
         self._governors: Sequence[str] = section["governors"]
         self._paths: Sequence[str] = section["devfreq"]
         self._attributes = {name: int(masks.get(name, value)) for name, value in section["attributes"].items()}
-        self._power_control = "auto"
+        self._of_node = section.get("of_node")
+        self._missing: Sequence[str] = section.get("missing", ())
+        self._idle_zero = bool(section.get("idle_zero"))
         self._low_khz = 0
         self._high_khz: int | None = None
         self._wish = float(clock.requested)
@@ -47,10 +58,25 @@ class GpuDevfreq:
         self._turn = threading.Lock()
 
     @property
+    def shown(self) -> tuple[int, int]:
+        """The limits as their files show them."""
+        return self.limits
+
+    @property
     def limits(self) -> tuple[int, int]:
         low = max(self.clock.rates[0], self._low_khz * _KHZ)
-        high = self.clock.rates[-1] if self._high_khz is None else min(self.clock.rates[-1], self._high_khz * _KHZ)
+        top = self.cooled_hz or self.clock.rates[-1]
+        high = top if self._high_khz is None else min(top, self._high_khz * _KHZ)
         return min(low, high), high
+
+    def cool(self, limit_hz: int | None) -> None:
+        """Let heat limit the clock, or not any more."""
+        self.cooled_hz = limit_hz
+        self._update()
+
+    def limit(self, high_hz: int) -> None:
+        """Set the upper limit, as the power mode does at boot."""
+        self._set_high(str(high_hz))
 
     def tick(self, load: float) -> bool:
         """Let a governor that follows the load choose; returns whether it moved the clock."""
@@ -63,14 +89,18 @@ class GpuDevfreq:
         return self._update() > 0
 
     def _update(self) -> float:
-        low, high = self.limits
         if self.governor == "performance":
-            wanted: float = high
+            wanted: float = self.limits[1]
         elif self.governor == "userspace":
             wanted = self.clock.requested if self._user_hz is None else self._user_hz
         else:
             wanted = self._wish
-        return self.clock.request(self.clock.at_least(min(max(wanted, low), high)))
+        return self.clock.request(self._round(wanted))
+
+    def _round(self, wanted: float) -> int:
+        """The rate of the table that the limits make of a wish."""
+        low, high = self.limits
+        return self.clock.at_least(min(max(wanted, low), high))
 
     def _set_governor(self, text: str) -> float:
         name = scan_word(text, _NAME_LENGTH)
@@ -97,10 +127,13 @@ class GpuDevfreq:
         self._user_hz = scan_unsigned(text)
         return self._update()
 
+    def _show_rate(self) -> str:
+        return "0" if self._idle_zero and self.gate.gated else str(self.clock.settled)
+
     def _set_power_control(self, text: str) -> float:
         if text not in ("auto", "on"):
             raise refusal(errno.EINVAL)
-        self._power_control = text
+        self.gate.control = text
         return 0.0
 
     def _show_attribute(self, name: str) -> str:
@@ -109,44 +142,62 @@ class GpuDevfreq:
     def _set_attribute(self, name: str, text: str) -> float:
         value = whole_number(text)
         # Masks of powered-down units are fixed once the GPU has made its golden context, which a desktop does at boot.
-        if name.endswith("_pg_mask") and value != self._attributes[name]:
+        if name.endswith("_pg_mask") and value != self._attributes[name] and self.gate.used:
             raise refusal(errno.EBUSY)
         self._attributes[name] = value
+        if name == "railgate_enable":
+            self.gate.allow(value != 0)
+        elif name == "railgate_delay":
+            self.gate.delay_s = value / 1e3
         return 0.0
 
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
         real = self._paths[0]
         device = posixpath.dirname(posixpath.dirname(real))
-        table = " ".join(map(str, self.clock.rates))
-        governors = " ".join(self._governors)
-        yield f"{real}/name", constant(posixpath.basename(real))
-        yield f"{real}/available_frequencies", constant(table)
-        yield f"{real}/available_governors", constant(governors)
-        yield f"{real}/cur_freq", Attribute(lambda: str(self.clock.actual))
-        yield f"{real}/target_freq", Attribute(lambda: str(self.clock.requested))
-        yield f"{real}/polling_interval", constant(25)
-        yield f"{real}/governor", Attribute(lambda: self.governor, self._set_governor, turn=self._turn)
-        yield f"{real}/min_freq", Attribute(lambda: str(self.limits[0]), self._set_low, turn=self._turn)
-        yield f"{real}/max_freq", Attribute(lambda: str(self.limits[1]), self._set_high, turn=self._turn)
-        yield (
-            f"{real}/userspace/set_freq",
-            Attribute(
-                lambda: "undefined" if self._user_hz is None else str(self._user_hz),
-                self._set_user,
-                present=lambda: self.governor == "userspace",
-                turn=self._turn,
-            ),
-        )
-        yield f"{real}/device", Link(device)
-        yield f"{device}/devfreq_dev", Link(real)
-        yield f"{device}/load", Attribute(lambda: str(round(1000 * self.load)))
-        yield f"{device}/power/control", Attribute(lambda: self._power_control, self._set_power_control)
-        yield f"{device}/power/runtime_status", constant("active")
+        yield from self._clock_nodes(real)
+        yield f"{real}/device", Link(device, present=self._here)
+        yield f"{device}/devfreq_dev", Link(real, present=self._here)
+        if "load" not in self._missing:
+            yield f"{device}/load", Attribute(lambda: str(round(1000 * self.load)))
+        if self._of_node:
+            yield f"{device}/of_node/name", Attribute(lambda: f"{self._of_node}\0".encode())
+        yield f"{device}/power/control", Attribute(lambda: self.gate.control, self._set_power_control)
+        yield f"{device}/power/runtime_status", Attribute(lambda: "suspended" if self.gate.gated else "active")
+        if self.gate.works:
+            yield f"{device}/is_railgated", Attribute(lambda: "yes" if self.gate.gated else "no")
+            yield f"{device}/gpu_powered_on", Attribute(lambda: str(int(not self.gate.gated)))
         for name in self._attributes:
             yield (
                 f"{device}/{name}",
                 Attribute(partial(self._show_attribute, name), partial(self._set_attribute, name)),
             )
-        yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real)
+        yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)
         for path in self._paths[1:]:
-            yield posixpath.dirname(posixpath.dirname(path)), Link(device)
+            parent = posixpath.dirname(posixpath.dirname(path))
+            if parent != "/sys/class":
+                yield parent, Link(device)
+
+    def _here(self) -> bool:
+        """Whether the device has its clock's files: its driver makes them when the GPU is first powered."""
+        return self.gate.appeared
+
+    def _clock_nodes(self, real: str) -> Iterator[tuple[str, Attribute | Link]]:
+        here, turn = self._here, self._turn
+        yield f"{real}/name", constant(posixpath.basename(real), present=here)
+        yield f"{real}/available_frequencies", constant(" ".join(map(str, self.clock.rates)), present=here)
+        yield f"{real}/available_governors", constant(" ".join(self._governors), present=here)
+        yield f"{real}/cur_freq", Attribute(self._show_rate, present=here)
+        yield f"{real}/target_freq", Attribute(lambda: str(self.clock.requested), present=here)
+        yield f"{real}/polling_interval", constant(25, present=here)
+        yield f"{real}/governor", Attribute(lambda: self.governor, self._set_governor, present=here, turn=turn)
+        yield f"{real}/min_freq", Attribute(lambda: str(self.shown[0]), self._set_low, present=here, turn=turn)
+        yield f"{real}/max_freq", Attribute(lambda: str(self.shown[1]), self._set_high, present=here, turn=turn)
+        yield (
+            f"{real}/userspace/set_freq",
+            Attribute(
+                lambda: "undefined" if self._user_hz is None else str(self._user_hz),
+                self._set_user,
+                present=lambda: here() and self.governor == "userspace",
+                turn=turn,
+            ),
+        )

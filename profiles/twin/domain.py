@@ -36,6 +36,10 @@ class ClockDomain:
         rate: where it starts.
         transition: what a change costs.
         now: the board's present time.
+
+    Attributes:
+        requested: the rate last asked for.
+        slowdown: the share of its pulses that the hardware gets, for over-current and heat.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class ClockDomain:
         self.rates = tuple(rates)
         self.requested = rate
         self.transitions = 0
+        self.slowdown = 1.0
         self._actual = rate
         self._due = math.inf
         self._transition = transition
@@ -60,10 +65,15 @@ class ClockDomain:
         self._faults = faults
 
     @property
-    def actual(self) -> int:
-        """The rate the hardware runs at."""
+    def settled(self) -> int:
+        """The rate the clock's source runs at, which drivers can see."""
         stuck_at = self._faults.stuck.get(self.name)
         return self._actual if stuck_at is None else stuck_at
+
+    @property
+    def actual(self) -> int:
+        """The rate the hardware runs at: lower while it is slowed down behind the drivers' backs."""
+        return self.settled if self.slowdown == 1.0 else round(self.settled * self.slowdown)
 
     @property
     def due(self) -> float:

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hwmon files: the INA3221 power monitors (Linux, Documentation/hwmon/ina3221.rst) and the fan."""
+"""The INA3221 power monitors as hwmon shows them since JetPack 5 (Linux, Documentation/hwmon/ina3221.rst)."""
 
 from __future__ import annotations
 
-import errno
-import posixpath
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from .parsing import whole_number
 from .power import CYCLE_S, SAMPLES, Ina3221
-from .tree import Attribute, Link, constant, refusal
+from .tree import Attribute, Link, constant
 
 _LARGEST_MA = 32760
 
@@ -63,32 +61,3 @@ class PowerMonitorFiles:
         yield f"/sys/class/hwmon/{self._hwmon}", Link(node)
         for link in self._links:
             yield link, Link(self._device)
-
-
-class Fan:
-    """A fan behind a PWM, 0 to 255."""
-
-    def __init__(self, hwmon: str, pwm: int) -> None:
-        self.pwm = pwm
-        self._enabled = True
-        self._hwmon = hwmon
-
-    def _set_pwm(self, text: str) -> float:
-        value = whole_number(text)
-        if value > 255:
-            raise refusal(errno.EINVAL)
-        self.pwm = value
-        return 0.0
-
-    def _set_enable(self, text: str) -> float:
-        value = whole_number(text)
-        if value > 1:
-            raise refusal(errno.EINVAL)
-        self._enabled = bool(value)
-        return 0.0
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        yield f"{self._hwmon}/name", constant("pwmfan")
-        yield f"{self._hwmon}/pwm1", Attribute(lambda: str(self.pwm), self._set_pwm)
-        yield f"{self._hwmon}/pwm1_enable", Attribute(lambda: str(int(self._enabled)), self._set_enable)
-        yield f"/sys/class/hwmon/{posixpath.basename(self._hwmon)}", Link(self._hwmon)

@@ -57,7 +57,10 @@ class RailLedger:
 
 
 class Ina3221:
-    """One monitor: three channels, converted in turn, averaged over ``samples`` cycles, in steps of its converters."""
+    """One monitor: up to three channels, converted in turn, averaged over ``samples`` cycles, in steps of its converters.
+
+    A channel that no rail is wired to reads zero.
+    """
 
     def __init__(
         self,
@@ -67,9 +70,10 @@ class Ina3221:
         ledger: RailLedger,
         random: np.random.Generator,
         faults: Faults,
+        samples: int = 1,
     ) -> None:
         self.channels = tuple(channels)
-        self.samples = 1
+        self.samples = samples
         self.step_ma = 1000 * _SHUNT_STEP_UV // shunt_uohm
         self.bus_mv = bus_mv // _BUS_STEP_MV * _BUS_STEP_MV
         self._ledger = ledger
@@ -80,7 +84,7 @@ class Ina3221:
     def milliamperes(self, channel: int, now: float) -> int:
         """The channel's last finished conversion."""
         rail = self.channels[channel]
-        if rail in self._faults.silent_rails:
+        if rail in self._faults.silent_rails or rail not in self._ledger.rails:
             return 0
         cycle = int(now / CYCLE_S)
         if self._read.get(channel, (-1, 0))[0] != cycle:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Network
-from .silicon_chip import RAILS, Array, Clocks
+from .silicon_chip import Array, Clocks
 
 _BUCKET_C = 4.0
 _JITTER, _WAITING_JITTER = 0.006, 0.030  # of a frame's logarithm: always, and where the GPU waits for the host
@@ -25,7 +25,14 @@ class BoardSilicon(Protocol):
     @property
     def node(self) -> int: ...
 
-    def idle_rails_w(self, clocks: Clocks, temperature_c: float = ...) -> dict[str, Array]: ...
+    @property
+    def rails(self) -> tuple[str, ...]: ...
+
+    def idle_rails_w(
+        self, clocks: Clocks, temperature_c: float = ..., cluster_hz: Sequence[Array] | None = ...
+    ) -> dict[str, Array]: ...
+
+    def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]: ...
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]: ...
 
@@ -59,21 +66,44 @@ class FrameCost(NamedTuple):
 
 
 class Costs:
-    """What frames and idling cost, as the board's own sensors see power; asked of the silicon once per configuration and
-    temperature range."""
+    """What frames, other work and idling cost, as the board's own sensors see power; asked of the silicon once per
+    configuration and temperature range."""
 
     def __init__(self, silicon: BoardSilicon, execute: Execute) -> None:
         self._silicon = silicon
         self._execute = execute
-        self._idle: dict[tuple[FrequencyConfiguration, float], tuple[float, ...]] = {}
+        self._idle: dict[tuple[FrequencyConfiguration, tuple[int, ...], float], tuple[float, ...]] = {}
+        self._cores: dict[FrequencyConfiguration, tuple[float, ...]] = {}
         self._frames: dict[tuple[str, FrequencyConfiguration, float], FrameCost] = {}
 
-    def idle_w(self, configuration: FrequencyConfiguration, temperature_c: float) -> tuple[float, ...]:
-        key = (configuration, _bucket(temperature_c))
+    def idle_w(
+        self, configuration: FrequencyConfiguration, temperature_c: float, cluster_khz: tuple[int, ...] = ()
+    ) -> tuple[float, ...]:
+        """Power of every rail while nothing runs.
+
+        Args:
+            cluster_khz: the clock of each CPU cluster, where they are not all that of the configuration.
+        """
+        key = (configuration, cluster_khz, _bucket(temperature_c))
         if key not in self._idle:
-            rails = self._silicon.sensed(self._silicon.idle_rails_w(Clocks.of([configuration]), key[1]))
-            self._idle[key] = tuple(float(rails[rail][0]) for rail in RAILS)
+            clocks = Clocks.of([configuration])
+            if cluster_khz:
+                clusters = [np.array([1e3 * khz]) for khz in cluster_khz]
+                rails = self._silicon.idle_rails_w(clocks, key[2], clusters)
+            else:
+                rails = self._silicon.idle_rails_w(clocks, key[2])
+            self._idle[key] = self._sensed(rails)
         return self._idle[key]
+
+    def core_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
+        """Power of every rail above idle while one core is busy."""
+        if configuration not in self._cores:
+            self._cores[configuration] = self._sensed(self._silicon.issue_rails_w(Clocks.of([configuration])))
+        return self._cores[configuration]
+
+    def _sensed(self, rails: dict[str, Array]) -> tuple[float, ...]:
+        sensed = self._silicon.sensed(rails)
+        return tuple(float(sensed[rail][0]) if rail in sensed else 0.0 for rail in self._silicon.rails)
 
     def frame(self, stream: Stream, configuration: FrequencyConfiguration, temperature_c: float) -> FrameCost:
         key = (stream.digest, configuration, _bucket(temperature_c))
@@ -83,7 +113,7 @@ class Costs:
             rails = self._silicon.sensed(run.rail_energy_j)
             self._frames[key] = FrameCost(
                 seconds,
-                tuple(float(rails[rail][0]) / seconds for rail in RAILS),
+                tuple(float(rails[rail][0]) / seconds for rail in self._silicon.rails),
                 min(float(run.host_busy_s[0]) / seconds, 1.0),
                 min(float(run.gpu_busy_s[0]) / seconds, 1.0),
             )

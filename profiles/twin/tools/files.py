@@ -29,28 +29,27 @@ sys.exit(main(sys.argv[1:], root))
 """
 
 
-def mode_set(board: BoardDescription) -> ModeSet:
-    """The modes of the firmware whose clocks the description's axes are: the last that it lists."""
-    return board.modes[-1]
-
-
-def boot_mode(board: BoardDescription) -> PowerMode:
-    """The mode that the twin of a board is in when it has booted."""
-    number = int(board.section("twin")["power_mode"])
-    return next(mode for mode in mode_set(board).table if mode.id == number)
-
-
 class ToolFiles:
-    """Attributes:
-    reboots: how often a program was allowed to reboot the board; a simulated board does not, it counts.
+    """The programs and their files.
+
+    Args:
+        modes: the modes that nvpmodel's configuration lists.
+        mode: the one in force at boot.
+
+    Attributes:
+        reboots: how often a program was allowed to reboot the board; a simulated board does not, it counts.
     """
 
-    def __init__(self, board: BoardDescription, faults: Faults, gpu_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, board: BoardDescription, modes: ModeSet, mode: PowerMode, faults: Faults, gpu_busy: Callable[[], bool]
+    ) -> None:
         self.reboots = 0
         self._board = board
+        self._modes = modes
+        self._masks = mode.masks
         self._faults = faults
         self._gpu_busy = gpu_busy
-        self._mode = boot_mode(board).id
+        self._mode = mode.id
 
     def _set_status(self, text: str) -> float:
         told = re.match(r"pmode:(\d+)\b", text)
@@ -61,7 +60,7 @@ class ToolFiles:
 
     def _set_mask(self, text: str) -> float:
         # The mask acts when the GPU's firmware starts, which it has done.
-        if whole_number(text) != boot_mode(self._board).masks["gpu_pg_mask"]:
+        if whole_number(text) != self._masks["gpu_pg_mask"]:
             raise refusal(errno.EBUSY)
         return 0.0
 
@@ -74,7 +73,7 @@ class ToolFiles:
         return json.dumps({**tools, "gpu_busy": self._gpu_busy()})
 
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        modes = mode_set(self._board)
+        modes = self._modes
         conf = f"/etc/nvpmodel/{modes.conf}"
         yield conf, constant(render(self._board, modes))
         yield CONF, Link(conf)
@@ -83,7 +82,7 @@ class ToolFiles:
         for name, path in PROGRAMS.items():
             script = _SCRIPT.format(python=sys.executable, name=name).encode()
             yield path, Attribute(lambda script=script: script, mode=0o755, fixed=True)  # type: ignore[misc]
-        if "gpu_pg_mask" in boot_mode(self._board).masks:
-            yield THOR_MASK, Attribute(lambda: str(boot_mode(self._board).masks["gpu_pg_mask"]), self._set_mask)
+        if "gpu_pg_mask" in self._masks:
+            yield THOR_MASK, Attribute(lambda: str(self._masks["gpu_pg_mask"]), self._set_mask)
         yield TOOLS_FILE, Attribute(self._told)
         yield REBOOT_FILE, Attribute(None, self._reboot)

@@ -122,11 +122,13 @@ def _lines(board: BoardDescription, modes: ModeSet) -> Iterator[str]:
 
 def _mode_lines(board: BoardDescription, mode: PowerMode, capped: bool) -> Iterator[str]:
     cores = board.cores if mode.cores is None else mode.cores
-    yield from (f"CPU_ONLINE CORE_{core} {int(core < cores)}" for core in range(board.cores))
+    # Whole clusters stay: a TX2 with four cores has those of one kind.
+    online = [cpu for policy in board.cpu_policies for cpu in policy.cpus][:cores]
+    yield from (f"CPU_ONLINE CORE_{core} {int(core in online)}" for core in range(board.cores))
     yield from (f"{_gating(mask)} {mask.upper()} {value}" for mask, value in mode.masks.items())
     yield f"{POWER_ON} GPU_PWR_CNTL_EN on"
     for index, policy in enumerate(board.cpu_policies):
-        if policy.cpus[0] < cores:
+        if policy.cpus[0] in online:
             yield f"CPU_CLUSTER_{index} MIN_FREQ {mode.cpu_min_khz or 0}"
             yield f"CPU_CLUSTER_{index} MAX_FREQ {mode.cpu_khz or -1}"
     yield "GPU MIN_FREQ 0"

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board's parts, made from what its description says: which kernel's rules, which ways to the memory clock, which sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..board import BoardDescription, PowerMode
+from .bpmp import BpmpFiles
+from .bwmgr import BwmgrDevfreq
+from .caps import ActivityMonitor, ClockCap, IsoCap
+from .cpufreq import Cores, CpuPolicy
+from .cpufreq_49 import CpuPolicy49
+from .devfreq import GpuDevfreq
+from .devfreq_49 import GpuDevfreq49
+from .domain import ClockDomain, Transition
+from .emc import MemoryClock
+from .fan import Fan
+from .faults import Faults
+from .gate import PowerGate
+from .hwmon import PowerMonitorFiles
+from .iio import PowerMonitorIio
+from .ina238 import Ina238Files
+from .overcurrent import OverCurrent
+from .override import OverrideFiles
+from .power import Ina3221, RailLedger
+from .thermal import Zone
+from .tree import Provider
+
+LEGACY_KERNEL = "4.9"
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Makes the parts of one board.
+
+    Args:
+        mode: the power mode in force at boot.
+        desktop: whether a desktop has used the GPU since boot.
+    """
+
+    description: BoardDescription
+    mode: PowerMode
+    desktop: bool
+    now: Callable[[], float]
+    random: np.random.Generator
+    faults: Faults
+
+    @property
+    def legacy(self) -> bool:
+        """Whether JetPack 4's kernel runs."""
+        return self.description.kernel == LEGACY_KERNEL
+
+    @property
+    def twin(self) -> Mapping[str, Any]:
+        return self.description.section("twin")
+
+    def clock(self, name: str, rates: Sequence[int], rate: int) -> ClockDomain:
+        transition = Transition.of(self.twin["transitions"][name])
+        return ClockDomain(name, tuple(rates), rate, transition, self.now, self.random, self.faults)
+
+    def cores(self) -> Cores:
+        """The cores; a mode leaves those online that come first in the order of their policies."""
+        cores = Cores(self.description.cores, self.description.section("cpu")["idle_states"])
+        if self.mode.cores is not None:
+            order = [cpu for policy in self.description.cpu_policies for cpu in policy.cpus]
+            for cpu in order[self.mode.cores :]:
+                cores.online[cpu] = False
+        return cores
+
+    def policies(self, cores: Cores) -> tuple[CpuPolicy, ...]:
+        cpu, rates = self.description.section("cpu"), self.description.grid.cpu_khz
+        kind = CpuPolicy49 if self.legacy else CpuPolicy
+        low, high = min(int(cpu["boot"]["min_khz"]), rates[-1]), min(int(cpu["boot"]["max_khz"]), rates[-1])
+        if self.mode.cpu_khz is not None:
+            high = max([rate for rate in rates if rate <= self.mode.cpu_khz], default=rates[0])
+            low = min(low, high)
+        return tuple(
+            kind(
+                policy.name,
+                policy.cpus,
+                self.clock("cpu", rates, low),
+                cores,
+                cpu["governors"],
+                str(cpu["governor"]),
+                (low, high),
+                str(self.twin.get("cpufreq_driver", "tegra194")),
+            )
+            for policy in self.description.cpu_policies
+        )
+
+    def gpu(self) -> GpuDevfreq:
+        section, rates = self.description.section("gpu"), self.description.grid.gpu_hz
+        delay_s = section["attributes"].get("railgate_delay", 500) / 1e3
+        gate = PowerGate(self.now, works=bool(self.twin.get("gates")), used=self.desktop, delay_s=delay_s)
+        kind = GpuDevfreq49 if self.legacy else GpuDevfreq
+        gpu = kind(self.clock("gpu", rates, rates[0]), section, self.mode.masks, gate)
+        if self.mode.gpu_hz is not None:
+            gpu.limit(max([rate for rate in rates if rate <= self.mode.gpu_hz], default=rates[0]))
+        return gpu
+
+    def other_devices(self) -> Iterator[GpuDevfreq]:
+        """Further devfreq devices of the GPU, which nobody here drives."""
+        for device in self.twin.get("other_devices", ()):
+            rates = tuple(range(*device["rates"]))
+            section = {**self.description.section("gpu"), "attributes": {}, **device}
+            clock = self.clock("gpu", rates, rates[0])
+            gate = PowerGate(self.now, works=True, used=self.desktop)
+            yield GpuDevfreq(clock, section, {}, gate)
+
+    def memory(self) -> MemoryClock:
+        rates, floors = self.description.grid.emc_hz, self.description.section("cpu").get("emc_floors", ())
+        memory = MemoryClock(
+            self.clock("emc", rates, rates[0]),
+            sorted(((int(khz), int(hz)) for khz, hz in floors), reverse=True),
+            self.description.chip.bytes_per_emc_cycle,
+        )
+        if self.mode.emc_hz is not None:
+            memory.cap = self.mode.emc_hz
+        return memory
+
+    def memory_files(self, memory: MemoryClock) -> Iterator[Provider]:
+        """The ways to the memory clock, and what limits and counts it, that the ``emc`` section says this system has."""
+        section = self.description.section("emc")
+        ways: Sequence[str] = section["drivers"]
+        if "bpmp" in ways:
+            yield BpmpFiles(memory, section, float(self.twin.get("bpmp_read_ms", 0.0)) / 1e3)
+        if "override" in ways:
+            yield OverrideFiles(memory, section)
+        if "devfreq" in ways:
+            yield BwmgrDevfreq(memory, str(section["devfreq"]))
+        if "cap" in section:
+            rounds = str(section["cap"]).startswith("/sys/kernel/nvpmodel_clk_cap/")
+            raised = bool(self.twin.get("power_hints", True))
+            yield ClockCap(memory, section["cap"], raised) if rounds else IsoCap(memory, section["cap"])
+        if "activity" in section:
+            yield ActivityMonitor(memory, section["activity"])
+
+    def monitors(self, rails: RailLedger) -> Iterator[Provider]:
+        section = self.description.section("rails")
+        bus, driver = str(section["bus"]), str(section["driver"])
+        for number, monitor in enumerate(self.description.monitors):
+            sensor = Ina3221(
+                monitor.channels,
+                monitor.shunt_uohm,
+                int(section["bus_mv"]),
+                rails,
+                self.random,
+                self.faults,
+                int(self.twin.get("samples", 1)),
+            )
+            if self.legacy:
+                yield PowerMonitorIio(sensor, bus, monitor.address, f"iio:device{number}", driver, self.now)
+            else:
+                files = Ina238Files if monitor.chip == "ina238" else PowerMonitorFiles
+                yield files(sensor, bus, monitor.address, monitor.hwmon, driver, self.now)
+
+    def fan(self) -> Fan:
+        thermal = self.twin["thermal"]
+        return Fan(int(thermal["fan_pwm"]), [(float(degrees), int(pwm)) for degrees, pwm in thermal.get("fan_curve", ())])
+
+    def zones(self) -> list[Zone]:
+        section, twin = self.description.section("thermal"), self.twin["thermal"]["zones"]
+        return [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin[name]) for name in section["zones"]]
+
+    def over_current(self, gpu: GpuDevfreq, node: int) -> OverCurrent | None:
+        section, twin = self.description.section("throttling"), self.twin.get("over_current")
+        if twin is None or "events" not in section:
+            return None
+        # Apart from everything else that is random on the board, so that events do not move what else is drawn.
+        random = np.random.default_rng([0x0C, node])
+        return OverCurrent(section, twin, self.now, lambda: gpu.clock.settled, random)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A described board as one finds it: with one of its JetPack releases and one of its firmwares.
+
+``twin.releases`` of a description says by JetPack what is otherwise than the rest of the file, and ``twin.firmware`` by
+firmware, besides the axes. Both are laid over the description: mappings are merged, null takes a key away, all else replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...kernels.errors import GridError
+from ..board import BoardDescription, ModeSet, PowerMode, parse_board
+from ..errors import TwinError
+
+
+def installed(description: BoardDescription, jetpack: str = "", firmware: str = "") -> BoardDescription:
+    """The description of a board with this JetPack (``"5"``; by default the description's own) and this firmware.
+
+    Raises:
+        TwinError: the description does not say how its twin is then; the text lists what it does.
+    """
+    twin = description.raw.get("twin")
+    if not isinstance(twin, Mapping):
+        raise TwinError(f"board {description.name}: has no twin section, so that it cannot be simulated")
+    jetpack = jetpack or description.jetpack.partition(".")[0]
+    releases: Mapping[str, Any] = twin.get("releases", {})
+    known = {release.jetpack for release in description.releases if release.jetpack in releases} | {
+        description.jetpack.partition(".")[0]
+    }
+    if jetpack not in known:
+        raise TwinError(f"board {description.name}: no simulated JetPack {jetpack!r}; valid: {', '.join(sorted(known))}")
+    if firmware and firmware not in description.firmware:
+        names = ", ".join(description.firmware) or "none but its own"
+        raise TwinError(f"board {description.name}: no firmware {firmware!r}; valid: {names}")
+    raw = laid_over(description.raw, releases.get(jetpack) or {})
+    if firmware:
+        grid = description.firmware[firmware]
+        raw = laid_over(raw, {"axes": {name: list(getattr(grid, name)) for name in ("cpu_khz", "gpu_hz", "emc_hz")}})
+        raw = laid_over(raw, twin.get("firmware", {}).get(firmware) or {})
+    try:
+        return parse_board(raw)
+    except (KeyError, TypeError, ValueError, AttributeError, GridError) as error:
+        raise TwinError(f"board {description.name}: twin of JetPack {jetpack}: {error!r}") from error
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping with another one laid over it."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(under, Mapping):
+            result[key] = laid_over(under, value)
+        else:
+            result[key] = value
+    return result
+
+
+def mode_set(description: BoardDescription, firmware: str = "") -> ModeSet:
+    """The power modes of a board with this firmware; a description lists those of the present one last."""
+    return next((modes for modes in description.modes if modes.name == firmware), description.modes[-1])
+
+
+def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -> PowerMode:
+    """The power mode that a board boots with.
+
+    Args:
+        wanted: its name; by default the one of the description's ``twin`` section (by name or ID), else the modes' own.
+
+    Raises:
+        TwinError: there is none of that name; the text lists those there are.
+    """
+    usual = description.section("twin").get("power_mode")
+    for choice in (wanted,) if wanted else (usual, modes.default):
+        for mode in modes.table:
+            if choice in (mode.id, mode.name):
+                return mode
+    names = ", ".join(mode.name for mode in modes.table)
+    raise TwinError(f"board {description.name}: no power mode {wanted!r}; valid: {names}")
