@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ from ..kernels.network import DTYPE_BYTES
 from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
-from .errors import DaemonError, InputError, LimitReached, UsageError
+from .errors import DaemonError, InputError, LimitReached, TargetNotAttainable, UsageError
 from .hardware.board import Hardware
 from .interface import Interface
 from .leases import Holder, Lease, Need, observed, raised_by
-from .planner import Plan, plan
+from .planner import Limits, Plan, plan
 from .protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
 from .server import Peer, Session
 from .surfaces import LoadedNetwork, Surfaces, register
@@ -83,7 +83,7 @@ class Api:
 
     async def _status(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         context, hardware, controller = self._context, self._context.hardware, self._context.controller
-        degraded = [*hardware.notes, *controller.troubles, *context.surfaces.troubles]
+        degraded = [*hardware.notes, *controller.troubles, *controller.notes, *context.surfaces.troubles]
         current: dict[str, int] | None = None
         try:
             current = hardware.current()._asdict()
@@ -99,6 +99,7 @@ class Api:
             else {"name": profile.manifest.name, "board": profile.manifest.board, "simulated": profile.manifest.simulated},
             "configuration": current,
             "applied": None if controller.applied is None else controller.applied.to_json(),
+            "floors": [asdict(floor) for floor in controller.floors.floors],
             "leases": [self._lease(lease) for lease in controller.leases],
             "rails_mw": hardware.rails_mw(),
             "energy_rails": list(hardware.description.energy_rails),
@@ -164,7 +165,8 @@ class Api:
         return {"predictions": predictions, "simulated": self._simulated()}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
-        return {"plan": self._plan_json(await self._make_plan(session, parameters, parameters["target"]))}
+        surface = await self._surface(session, parameters)
+        return {"plan": self._plan_json(self._choose(surface, parameters, self._context.controller.limits()))}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
@@ -176,10 +178,11 @@ class Api:
         elif target is None or parameters.get("network") is None:
             raise UsageError("Hold: expected a network and a target, or a configuration")
         else:
-            chosen = await self._make_plan(session, parameters, target)
+            surface = await self._surface(session, parameters)
+            chosen = self._choose(surface, parameters, self._context.controller.limits())
             planned = self._plan_json(chosen)
             name = self._network(session, parameters).name
-            need = Need(chosen.configuration, str(chosen.target), name, chosen.fps, chosen.choice.to_json())
+            need = _need(chosen, name, lambda limits: self._choose(surface, parameters, limits))
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, _printable(app))
         lease, applied = self._context.controller.hold(holder, need, _printable(parameters.get("reason") or ""))
@@ -221,10 +224,15 @@ class Api:
         network = self._network(session, parameters)
         return await self._context.surfaces.surface(network, parameters.get("method") or "timeline")
 
-    async def _make_plan(self, session: Session, parameters: _Parameters, target: str) -> Plan:
-        surface = await self._surface(session, parameters)
-        limits = self._context.controller.limits()
-        return plan(surface, target, fps=parameters.get("fps"), confidence=parameters.get("confidence"), limits=limits)
+    def _choose(self, surface: Surface, parameters: _Parameters, limits: Limits) -> Plan:
+        """The plan for what a call asked for, within these limits."""
+        fps, confidence = parameters.get("fps"), parameters.get("confidence")
+        try:
+            return plan(surface, parameters["target"], fps=fps, confidence=confidence, limits=limits)
+        except TargetNotAttainable as error:
+            if reasons := self._context.controller.floors.reasons:
+                raise TargetNotAttainable(f"{error}; {'; '.join(reasons)}") from error
+            raise
 
     def _plan_json(self, chosen: Plan) -> dict[str, Any]:
         return {**chosen.to_json(), "simulated": self._simulated()}
@@ -270,6 +278,18 @@ def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
     if dtype not in DTYPE_BYTES:
         raise InputError(f"input type {dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
     return {"shape": shape, "dtype": dtype}
+
+
+def _need(chosen: Plan, network: str, choose: Callable[[Limits], Plan]) -> Need:
+    """What a lease needs by a plan, and by the next one should the limits change."""
+    return Need(
+        chosen.configuration,
+        str(chosen.target),
+        network,
+        chosen.fps,
+        chosen.choice.to_json(),
+        lambda limits: _need(choose(limits), network, choose),
+    )
 
 
 def _prediction(surface: Surface, configuration: FrequencyConfiguration, fps: float | None) -> dict[str, Any]:

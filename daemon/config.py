@@ -11,6 +11,8 @@
       cpu_khz: {min: 499200, max: 2265600}
       gpu_hz: {max: 1198500000}
       emc_hz: {min: 800000000}
+    floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
+                                 #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     clients: {connections: 64, leases: 64, networks: 16}
     worker: {user: nobody, parallel: 2, timeout_s: 20}
 """
@@ -25,6 +27,7 @@ from typing import Any
 import yaml
 
 from .errors import UsageError
+from .floors import FloorRules
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 AXES = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
@@ -47,6 +50,7 @@ class Config:
     socket_group: str | None = None
     axes: tuple[str, ...] = tuple(AXES)
     limits: Mapping[str, Bounds] = field(default_factory=dict)
+    floors: FloorRules | None = field(default_factory=FloorRules)
     connections: int = 64
     leases: int = 64
     networks: int = 16
@@ -76,6 +80,8 @@ def load_config(path: Path | None) -> Config:
 
 
 class _Reader:
+    _KNOWN = ("board", "profile", "socket_group", "axes", "limits", "floors", "clients", "worker")
+
     def __init__(self, where: str) -> None:
         self._where = where
         self._warnings: list[str] = []
@@ -91,6 +97,7 @@ class _Reader:
             socket_group=self._text(top, "socket_group"),
             axes=self._axes(top.get("axes", list(AXES))),
             limits={axis: self._bounds(limits[axis], f"limits.{axis}") for axis in AXES.values() if axis in limits},
+            floors=self._floors(top.get("floors", "auto")),
             connections=self._count(clients, "clients.connections", Config.connections),
             leases=self._count(clients, "clients.leases", Config.leases),
             networks=self._count(clients, "clients.networks", Config.networks),
@@ -98,7 +105,7 @@ class _Reader:
             worker_parallel=self._count(worker, "worker.parallel", Config.worker_parallel),
             worker_timeout_s=float(self._count(worker, "worker.timeout_s", int(Config.worker_timeout_s))),
         )
-        self._unknown(top, "", ("board", "profile", "socket_group", "axes", "limits", "clients", "worker"))
+        self._unknown(top, "", self._KNOWN)
         self._unknown(clients, "clients.", ("connections", "leases", "networks"))
         self._unknown(worker, "worker.", ("user", "parallel", "timeout_s"))
         self._unknown(limits, "limits.", tuple(AXES.values()))
@@ -141,6 +148,24 @@ class _Reader:
         if low is not None and high is not None and low > high:
             raise self._bad(name, "min not above max", f"{low} > {high}")
         return Bounds(low, high)
+
+    def _floors(self, value: Any) -> FloorRules | None:
+        # YAML reads off and on as truth values.
+        if value in ("off", False):
+            return None
+        if value in ("auto", True):
+            return FloorRules()
+        section = self._mapping(value, "floors") if isinstance(value, dict) else None
+        if section is None:
+            raise self._bad("floors", "auto, off or a mapping", value)
+        parts: dict[str, float] = dict(vars(FloorRules()))
+        self._unknown(section, "floors.", tuple(parts))
+        for name in parts:
+            value, most = section.get(name, parts[name]), 3600 if name == "hold_s" else 1
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
+                raise self._bad(f"floors.{name}", f"a number above 0, at most {most}", value)
+            parts[name] = float(value)
+        return FloorRules(**parts)
 
     def _unknown(self, section: Mapping[str, Any], prefix: str, known: tuple[str, ...]) -> None:
         for name in section:

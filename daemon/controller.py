@@ -9,8 +9,10 @@ from typing import Protocol
 
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .config import Config
+from .demand import Leased
 from .drift import Watch
-from .errors import DaemonError, UsageError
+from .errors import DaemonError, TargetNotAttainable, UsageError
+from .floors import Demand, FloorRules, Floors, floors
 from .hardware.baseline import RestoreReport
 from .hardware.board import Applied
 from .hardware.domain import Reading
@@ -39,23 +41,49 @@ class Board(Protocol):
     def restore(self) -> RestoreReport: ...
 
 
+class Demands(Protocol):
+    """What the controller needs of :class:`jetdvfs.daemon.demand.Meter`."""
+
+    rules: FloorRules
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def sample(self, leased: Leased) -> None: ...
+
+    def demand(self) -> Demand: ...
+
+
 class Controller:
     """Keeps the board at what the leases need together. Its methods do not wait for anybody but the hardware.
+
+    Args:
+        demands: measures what other work needs; without it, no clock is kept up for any.
 
     Attributes:
         leases: those in force.
         applied: what the last setting in force came to, or None while nothing is held.
         troubles: what went wrong and still stands.
+        floors: what is kept up for other work.
     """
 
-    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float]) -> None:
+    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], demands: Demands | None = None) -> None:
         self.leases = Leases(LeaseLimits(total=config.leases))
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
+        self.floors = Floors()
+        self._unmet: dict[str, str] = {}
         self._board = board
         self._config = config
         self._monotonic = monotonic
+        self._demands = demands
         self._watch = Watch(board, monotonic)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What stands although nothing went wrong: targets that other work keeps out of reach, demand that cannot be seen."""
+        blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
+        return (*blind, *self._unmet.values())
 
     def recover(self) -> RestoreReport:
         """Give back what an earlier process of this boot still held when it ended without doing so."""
@@ -70,13 +98,15 @@ class Controller:
         return report
 
     def limits(self) -> Limits:
-        """The clocks that may be planned for now: what the board offers, within what the operator allows.
+        """The clocks that may be planned for now: what the board offers, the operator allows, and other work needs.
 
         Raises:
             HardwareBusy, HardwareRefused: the board's tables cannot be read.
         """
         grid = self._board.grid()
-        return Limits(**{axis: self._range(axis, getattr(grid, axis)) for axis in _AXES})
+        ranges = {axis: self._range(axis, getattr(grid, axis)) for axis in _AXES}
+        # Where the operator's upper limit is below what other work needs, it stands.
+        return Limits(**{axis: (max(low, min(self.floors.least(axis), high)), high) for axis, (low, high) in ranges.items()})
 
     def hold(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
         """Grant a lease and set the board for all of them together.
@@ -86,7 +116,7 @@ class Controller:
             UsageError: the configuration is not offered, or outside the operator's limits.
             HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
         """
-        self._check(need.configuration, self._board.grid())
+        self._check(need.configuration)
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
@@ -121,11 +151,15 @@ class Controller:
     def reconfigure(self, config: Config) -> None:
         """Take over the operator's new limits; leases granted already are bound by them from now on."""
         self._config = config
+        if self._demands is not None and config.floors is not None:
+            self._demands.rules = config.floors
+        self._keep_up()
         if len(self.leases):
             self._follow("the configuration changed")
 
     def tend(self) -> None:
         """Look after what is set, and try again what could not be given back; to be called twice a second."""
+        self._measure()
         if not len(self.leases):
             if self._board.touched:
                 self._give_back()
@@ -143,14 +177,50 @@ class Controller:
             self.troubles = (str(error),)
             log.error("%s: %s", reason, error)
 
+    def _measure(self) -> None:
+        if self._demands is None or self._config.floors is None:
+            return
+        holders = frozenset(lease.holder.pid for lease in self.leases)
+        self._demands.sample(Leased(holders, all(lease.need.paced for lease in self.leases)))
+        self._keep_up()
+
+    def _keep_up(self) -> None:
+        """Find what must be kept up for other work, and where that has changed, plan again for the leases."""
+        if self._demands is None or self._config.floors is None:
+            found = Floors()
+        else:
+            try:
+                allowed = self._allowed()
+            except DaemonError:
+                return  # said by whoever needs the grid next
+            found = floors(self._demands.demand(), allowed, self._config.floors)
+        before, self.floors = self.floors, found
+        if before.levels == found.levels:
+            return
+        for reason in found.reasons or ("nothing is kept up for other work any more",):
+            log.info("%s", reason)
+        self._plan_again()
+
+    def _plan_again(self) -> None:
+        self._unmet = {}
+        for lease in self.leases:
+            if lease.need.again is None:
+                continue
+            try:
+                self.leases.renew(lease, lease.need.again(self.limits()))
+            except TargetNotAttainable as error:
+                self._unmet[lease.id] = f"{lease.label}: {error}"
+            except DaemonError as error:
+                log.warning("%s keeps its plan: %s", lease.label, error)
+
     def _look_after(self, applied: Applied) -> None:
         try:
-            wish = combine([lease.need for lease in self.leases])
+            wish = self._wish()
             texts, again = self._watch.look(applied, wish, lambda: self._bounded(wish))
             for text in set(texts).difference(self.troubles):
                 log.warning("%s", text)
             if again:
-                self._set("; ".join(texts) or "what others allow has changed")
+                self._set("; ".join(texts) or "; ".join(self.floors.reasons) or "what others allow or need has changed")
                 return
         except DaemonError as error:
             texts = (str(error),)
@@ -158,7 +228,7 @@ class Controller:
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _set(self, reason: str) -> Applied:
-        wanted = self._bounded(combine([lease.need for lease in self.leases]))
+        wanted = self._bounded(self._wish())
         applied = self._board.apply(wanted, reason)
         self.applied = applied
         self.troubles = () if applied.verified else applied.notes
@@ -179,23 +249,33 @@ class Controller:
             log.info("%s was left as somebody else set it", path)
         return report
 
-    def _check(self, configuration: FrequencyConfiguration, grid: FrequencyGrid) -> None:
+    def _check(self, configuration: FrequencyConfiguration) -> None:
+        grid = self._board.grid()
         for axis in _AXES:
-            value, levels = getattr(configuration, axis), getattr(grid, axis)
-            low, high = self._range(axis, levels)
-            allowed = [level for level in levels if low <= level <= high]
+            value, allowed = getattr(configuration, axis), self._inside(axis, getattr(grid, axis))
             if value not in allowed:
                 raise UsageError(f"{axis}={value} may not be set; valid: {', '.join(map(str, allowed)) or 'none'}")
 
+    def _wish(self) -> FrequencyConfiguration:
+        """What the leases and other work need together."""
+        needed = combine([lease.need for lease in self.leases])
+        return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in _AXES))
+
     def _bounded(self, configuration: FrequencyConfiguration) -> FrequencyConfiguration:
         """The configuration with each clock moved into what is allowed and offered now, as little as possible."""
+        grid = self._allowed()
+        nearest = (min(getattr(grid, axis), key=lambda one: abs(one - getattr(configuration, axis))) for axis in _AXES)
+        return FrequencyConfiguration(*nearest)
+
+    def _allowed(self) -> FrequencyGrid:
+        """The levels that the board offers now and the operator allows; of a clock with none, the highest offered."""
         grid = self._board.grid()
-        levels = []
-        for axis, wanted in zip(_AXES, configuration, strict=True):
-            low, high = self._range(axis, getattr(grid, axis))
-            allowed = [level for level in getattr(grid, axis) if low <= level <= high] or [getattr(grid, axis)[-1]]
-            levels.append(min(allowed, key=lambda level: abs(level - wanted)))
-        return FrequencyConfiguration(*levels)
+        levels = {axis: getattr(grid, axis) for axis in _AXES}
+        return FrequencyGrid(**{axis: self._inside(axis, one) or one[-1:] for axis, one in levels.items()})
+
+    def _inside(self, axis: str, levels: tuple[int, ...]) -> tuple[int, ...]:
+        low, high = self._range(axis, levels)
+        return tuple(level for level in levels if low <= level <= high)
 
     def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
         bounds = self._config.limits.get(axis)

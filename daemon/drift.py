@@ -120,7 +120,7 @@ class Watch:
         """See whether the board is as set.
 
         Args:
-            wish: what the leases need together.
+            wish: what the leases and other work need together.
             bounded: what of it everybody's limits allow now; asked for only where it may have changed.
 
         Returns:
@@ -139,7 +139,7 @@ class Watch:
         limited = any(one.cause == "limited" for one in deviations)
         slow = any(one.cause == "slow" for one in deviations)
         again = (limited or (applied.requested != wish and not slow)) and bounded() != applied.requested
-        return texts + tuple(_short_of(applied.requested, wish)), again
+        return (texts, True) if again else (texts + tuple(_short_of(applied.requested, wish)), False)
 
 
 def _short_of(set_now: FrequencyConfiguration, wish: FrequencyConfiguration) -> Iterator[str]:

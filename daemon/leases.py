@@ -10,12 +10,13 @@ the last one ends, the board is given back as it was found.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..kernels.grid import FrequencyConfiguration
 from .errors import LimitReached, NotPermitted, UsageError
+from .planner import Limits
 
 FRAMES_KEPT = 512
 
@@ -40,6 +41,7 @@ class Need:
         network: the name of the network it was planned for, or empty.
         fps: the frame rate it was planned for, if any.
         predicted: what the plan promised, as it goes over the wire.
+        again: plans anew within other limits; None for a configuration asked for by itself.
     """
 
     configuration: FrequencyConfiguration
@@ -47,6 +49,12 @@ class Need:
     network: str = ""
     fps: float | None = None
     predicted: Mapping[str, Any] | None = None
+    again: Callable[[Limits], Need] | None = field(default=None, compare=False)
+
+    @property
+    def paced(self) -> bool:
+        """Whether the application is known to idle for at least half of the time."""
+        return self.fps is not None and self.predicted is not None and self.predicted["latency_ms"] * self.fps <= 500
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,10 @@ class Leases:
 
     def remove(self, lease: Lease) -> None:
         self._leases.pop(lease.id, None)
+
+    def renew(self, lease: Lease, need: Need) -> None:
+        """Let a lease that is in force need something else from now on."""
+        self._leases[lease.id] = replace(lease, need=need)
 
     def of(self, connection: Hashable) -> list[Lease]:
         return [lease for lease in self._leases.values() if lease.holder.connection == connection]

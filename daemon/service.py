@@ -28,7 +28,9 @@ from . import notify
 from .api import AdminApi, Api, Context
 from .config import AXES, load_config
 from .controller import Controller
+from .demand import Meter
 from .errors import DaemonError, HardwareBusy, UsageError
+from .floors import FloorRules
 from .hardware.board import Hardware
 from .hardware.files import Files
 from .hardware.timing import SystemClock
@@ -150,7 +152,8 @@ class _Daemon:
         )
         for note in hardware.notes:
             log.warning("%s", note)
-        self._controller = Controller(hardware, config, time.monotonic)
+        demands = Meter(files, hardware.description, time.monotonic, hardware.memory_hz, config.floors or FloorRules())
+        self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
         profile = _profile(args.profile or config.profile, hardware.description.name)
         self._workers = WorkerSettings(config.worker_user, config.worker_parallel, config.worker_timeout_s)

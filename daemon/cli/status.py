@@ -44,6 +44,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
     yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} °C' for name, value in hottest) or 'no zone can be read'}"
     yield f"baseline   {'kept, to be restored' if status['baseline'] == 'held' else 'as found'}"
+    for floor in status["floors"]:
+        yield f"kept up    {floor['reason']}"
     for reason in status["degraded"]:
         yield f"degraded   {reason}"
     yield f"leases     {len(status['leases']) or 'none'}"

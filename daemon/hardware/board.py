@@ -201,6 +201,11 @@ class Hardware:
             levels[name] = min(_effective(reading) for reading in readings)
         return FrequencyConfiguration(**levels)
 
+    def memory_hz(self) -> int:
+        """The memory clock as measured, or else as requested; 0 where neither can be read."""
+        readings = self._readings("emc_hz")
+        return _effective(readings[0]) if readings else self._fixed["emc_hz"].level if "emc_hz" in self._fixed else 0
+
     def rails_mw(self) -> dict[str, float]:
         """Power of every rail that can be read now, in mW."""
         return self.sensors.rails_mw()
