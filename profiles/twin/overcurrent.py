@@ -19,7 +19,6 @@ from .tree import Attribute, Link, constant
 _NODE = "/sys/devices/platform/soctherm-oc-event/hwmon"
 _DEBUG = "/sys/kernel/debug/bpmp/debug/soctherm"
 _TICKS_PER_S = 31.37e6  # of the firmware's event clock: 33569 for each event
-_DISABLED = "disabled"
 
 
 class OverCurrent:
@@ -27,9 +26,9 @@ class OverCurrent:
 
     Args:
         section: the board's ``throttling`` section: ``events`` (their numbers), ``hwmon_name``.
-        twin: ``hwmon`` (its node), ``event`` (which of them happens), ``above_gpu_hz`` (from which GPU clock on),
-            ``idle_per_s`` and ``busy_per_s`` (how often), ``lasts_ms``, ``share`` (of the pulses that are left),
-            ``publish_s``, ``disabled`` (events that are counted and do not throttle).
+        twin: ``hwmon`` (its node), ``publish_s``, ``event`` (which of them happens), ``from_gpu_hz`` (from which GPU clock
+            on), ``idle_per_s`` and ``busy_per_s`` (how often; 0: never), ``lasts_ms``, ``share`` (of the pulses that are
+            left), ``disabled`` (events that do not throttle).
 
     Attributes:
         due: when the next event begins, or the present one ends; infinity where none happens.
@@ -51,12 +50,12 @@ class OverCurrent:
         self._name = str(section["hwmon_name"])
         self._hwmon = str(twin["hwmon"])
         self._event = int(twin["event"])
-        self._above_hz = int(twin["above_gpu_hz"])
+        self._from_hz = int(twin["from_gpu_hz"])
         self._rates = (float(twin["idle_per_s"]), float(twin["busy_per_s"]))
         self._lasts_s = float(twin["lasts_ms"]) / 1e3
         self._share = float(twin["share"])
         self._publish_s = float(twin["publish_s"])
-        self._off: Sequence[int] = twin.get(_DISABLED, ())
+        self._off: Sequence[int] = twin.get("disabled", ())
         self._within = False
         self._count = 0
         self._published = (-math.inf, 0)
@@ -70,11 +69,12 @@ class OverCurrent:
         """Take notice of how busy the GPU is, from 0 to 1, and of its clock."""
         if self._within:
             return
-        if self._gpu_hz() < self._above_hz:
+        if self._gpu_hz() < self._from_hz:
             self.due = math.inf
         elif math.isinf(self.due):
             idle, full = self._rates
-            self.due = self._now() + float(self._random.exponential(1.0 / (idle + busy * (full - idle))))
+            per_s = idle + busy * (full - idle)
+            self.due = self._now() + float(self._random.exponential(1.0 / per_s)) if per_s > 0.0 else math.inf
 
     def act(self) -> None:
         """Let an event that is due begin or end."""

@@ -3,6 +3,7 @@
 
 ``twin.releases`` of a description says by JetPack what is otherwise than the rest of the file, and ``twin.firmware`` by
 firmware, besides the axes. Both are laid over the description: mappings are merged, null takes a key away, all else replaces.
+``twin.like`` names a board whose ``twin`` section a board's own is laid over.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...kernels.errors import GridError
-from ..board import BoardDescription, ModeSet, PowerMode, parse_board
+from ..board import BoardDescription, ModeSet, PowerMode, load_board, parse_board
 from ..errors import TwinError
 
 
@@ -21,9 +22,7 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
     Raises:
         TwinError: the description does not say how its twin is then; the text lists what it does.
     """
-    twin = description.raw.get("twin")
-    if not isinstance(twin, Mapping):
-        raise TwinError(f"board {description.name}: has no twin section, so that it cannot be simulated")
+    twin = _twin(description)
     jetpack = jetpack or description.jetpack.partition(".")[0]
     releases: Mapping[str, Any] = twin.get("releases", {})
     known = {release.jetpack for release in description.releases if release.jetpack in releases} | {
@@ -34,7 +33,7 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
     if firmware and firmware not in description.firmware:
         names = ", ".join(description.firmware) or "none but its own"
         raise TwinError(f"board {description.name}: no firmware {firmware!r}; valid: {names}")
-    raw = laid_over(description.raw, releases.get(jetpack) or {})
+    raw = laid_over({**description.raw, "twin": twin}, releases.get(jetpack) or {})
     if firmware:
         grid = description.firmware[firmware]
         raw = laid_over(raw, {"axes": {name: list(getattr(grid, name)) for name in ("cpu_khz", "gpu_hz", "emc_hz")}})
@@ -43,6 +42,19 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
         return parse_board(raw)
     except (KeyError, TypeError, ValueError, AttributeError, GridError) as error:
         raise TwinError(f"board {description.name}: twin of JetPack {jetpack}: {error!r}") from error
+
+
+def _twin(description: BoardDescription) -> Mapping[str, Any]:
+    """The twin section, laid over those of the boards that it is like."""
+    twin = description.raw.get("twin")
+    if not isinstance(twin, Mapping):
+        raise TwinError(f"board {description.name}: has no twin section, so that it cannot be simulated")
+    if "like" not in twin:
+        return twin
+    own = {"silicon": description.name, **twin}
+    # What was measured on another board was not measured on this one.
+    below = {**_twin(load_board(str(twin["like"]))), "calibrated_on": "nothing"}
+    return laid_over(below, own)
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
