@@ -7,9 +7,11 @@ the whole grid once. A network is then either a timeline of host and GPU or, as 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from . import timeline
 from .errors import CostModelError
 from .features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
+from .fusion import STAND_INS
 from .grid import FrequencyGrid
 from .host import HostModel
 from .network import KernelInvocation, Network
@@ -37,6 +40,10 @@ COST_VERSION = 2
 UNMODELLED_EFFICIENCY = 0.5
 UNMODELLED_SIGMA = 0.7
 UNMODELLED_CYCLES = 4000.0
+
+# How much less certain a kernel is whose fused epilogue its model has not seen (standard deviation of the logarithm, added in
+# quadrature): what is added to a launch's work is free at best and costs as much as its own traffic at worst.
+STAND_IN_SIGMA = 0.15
 
 _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a float32
 
@@ -106,11 +113,27 @@ class BoardCost:
                 raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
 
     def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
-        """The model that serves a kernel: its kind's own, else the elementwise family's; None where there is none."""
-        model = self.kernels.get(invocation.kind)
+        """The model that serves a kernel: its kind's own, else the elementwise family's; None where there is none.
+
+        A fused kernel without a model of its own has that of the kind it comes from
+        (:data:`~jetdvfs.kernels.fusion.STAND_INS`), less certain by :data:`STAND_IN_SIGMA`.
+        """
+        model = self.kernels.get(invocation.kind) or self._stand_ins.get(invocation.kind)
         if model is None and invocation.kind in ELEMENTWISE_KINDS:
             model = self.kernels.get(ELEMENTWISE)
         return model if model is not None and invocation.dtype in model.dtypes else None
+
+    @cached_property
+    def _stand_ins(self) -> dict[str, KernelModel]:
+        return {
+            fused: replace(
+                model,
+                time_sigma=math.hypot(model.time_sigma, STAND_IN_SIGMA),
+                power_sigma=math.hypot(model.power_sigma, STAND_IN_SIGMA),
+            )
+            for fused, kind in STAND_INS.items()
+            if (model := self.kernels.get(kind)) is not None
+        }
 
 
 @dataclass(frozen=True, eq=False)

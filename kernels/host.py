@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .fusion import STAND_INS
 from .network import Call, HostOp
 
 ONCE = "inference"
@@ -52,8 +53,9 @@ class HostModel:
     per_tensor: Coefficients = (0.0, 0.0, 0.0)
 
     def coefficients(self, name: str) -> Coefficients:
-        """(a, b, c) of a call by name, the tensors it gathers left aside."""
-        return self.calls.get(name) or self.calls.get(name.partition(".")[0]) or self.default
+        """(a, b, c) of a call by name, the tensors it gathers left aside; a fused kernel's are those of what it comes from."""
+        kind = name.partition(".")[0]
+        return self.calls.get(name) or self.calls.get(kind) or self.calls.get(STAND_INS.get(kind, "")) or self.default
 
     def issue_us(
         self, calls: Sequence[Call], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
