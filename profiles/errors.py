@@ -26,3 +26,7 @@ class TwinError(ProfilesError):
 
 class MeasurementError(ProfilesError):
     """A measurement did not come out; worth retrying."""
+
+
+class CalibrationDataError(ProfilesError):
+    """Measurements of a real board, to compare a simulated one with, are missing or unreadable."""

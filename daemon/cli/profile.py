@@ -19,7 +19,7 @@ from ...profiles.bundle import (
     resolve_bundle,
 )
 from ...profiles.errors import ProfilesError
-from . import profile_making
+from . import profile_calibration, profile_making
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
     profile_making.configure(verb)
+    profile_calibration.configure(verb)
 
 
 def run(args: argparse.Namespace) -> int:

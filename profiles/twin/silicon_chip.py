@@ -129,8 +129,17 @@ class Energies:
     soc_byte_j: float  # at the square of 0.5 V
     soc_active_w: float  # while a kernel runs
     dram_byte_j: float
+    dram_active_w: float  # while a kernel runs
     active_gpu_j: float  # per GPU cycle while a kernel runs
     active_core_j: float  # per CPU cycle of the thread that issues work
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A power that goes with the memory clock, linearly between the clocks given."""
+
+    emc_hz: tuple[float, ...]
+    watts: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,7 @@ class Idle:
     soc_cycle_j: float  # per memory clock
     dram_w: float
     dram_cycle_j: float
+    dram_levels: Steps  # on top of both
     cv_w: float
     other_w: float
 
@@ -170,13 +180,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Rate:
-    """Multiply-adds of an element type per lane and cycle: in plain code, and in matrix products."""
+    """Multiply-adds of an element type per lane and cycle, in plain code and in matrix products, and the energy of such a
+    cycle beside one in single precision."""
 
     vector: float
     matrix: float
+    energy: float
 
 
-_SINGLE = Rate(1.0, 1.0)
+_SINGLE = Rate(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,12 @@ def idle_w(chip: Chip, clocks: Clocks, node: Variation, temperature_c: float) ->
             + idle.soc_w
             + idle.soc_cycle_j * soc**2 * clocks.emc_hz
         ),
-        "dram": node.dram_energy * (idle.dram_w + idle.dram_cycle_j * clocks.emc_hz),
+        "dram": node.dram_energy
+        * (
+            idle.dram_w
+            + idle.dram_cycle_j * clocks.emc_hz
+            + np.interp(clocks.emc_hz, idle.dram_levels.emc_hz, idle.dram_levels.watts)
+        ),
         "cv": np.full(shape, idle.cv_w * node.leakage),
         "other": np.full(shape, idle.other_w),
     }
@@ -66,7 +71,7 @@ def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: V
     return {
         "gpu": node.switching * gpu * (operations + costs.l2_byte_j * work.l2_bytes + costs.fabric_byte_j * moved + active),
         "soc": soc * (costs.soc_byte_j * moved / 0.5 + costs.soc_active_w * busy_s),
-        "dram": node.dram_energy * costs.dram_byte_j * moved,
+        "dram": node.dram_energy * costs.dram_byte_j * moved + node.dram_energy * costs.dram_active_w * busy_s,
     }
 
 

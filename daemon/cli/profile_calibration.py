@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs profile calibration``: each simulated board beside measurements of a real one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...profiles.calibration import MISSED, Fit, Report
+from ...profiles.errors import CalibrationDataError
+from ..errors import InputError, UsageError
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
+    sub = verb("calibration", "compare simulated boards with measurements of real ones", run)
+    sub.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the measurements, anywhere below it")
+    sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
+    sub.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated against measured values (needs matplotlib)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ...profiles.calibration_boards import COMPARISONS, uncalibrated
+
+    derived = uncalibrated()
+    for board in args.board or ():
+        if board not in COMPARISONS:
+            known = derived.get(board)
+            reason = f"{board} was calibrated on {known}" if known else f"there is no simulated board {board}"
+            raise UsageError(f"--board: {reason}; valid: {', '.join(COMPARISONS)}")
+    if args.plot is not None:
+        _require_matplotlib()
+    reports, missing = [], {}
+    for board in args.board or COMPARISONS:
+        try:
+            report = COMPARISONS[board](args.data)
+        except CalibrationDataError as error:
+            if args.board:
+                raise InputError(str(error)) from error
+            missing[board] = str(error)
+            continue
+        reports.append(report)
+        if not args.json:
+            print("\n".join(_lines(report)), flush=True)
+    if not reports:
+        raise InputError("; ".join(missing.values()))
+    if args.json:
+        print(json.dumps(_json(reports, missing, {} if args.board else derived), indent=1))
+    else:
+        for board, reason in missing.items():
+            print(f"\n{board}: not compared: {reason}")
+        for board, basis in () if args.board else derived.items():
+            print(f"\n{board}: calibrated on {basis}" if board == next(iter(derived)) else f"{board}: calibrated on {basis}")
+    if args.plot is not None:
+        _draw(reports, args.plot)
+    return 0 if all(report.passed for report in reports) else MISSED
+
+
+def _json(reports: Sequence[Report], missing: dict[str, str], derived: dict[str, str]) -> dict[str, object]:
+    return {
+        "what": "simulated boards against measurements of real ones",
+        "boards": [report.to_json() for report in reports],
+        "not_compared": missing,
+        "calibrated_on": derived,
+    }
+
+
+def _lines(report: Report) -> list[str]:
+    lines = [
+        f"{report.board}: simulated board (silicon {report.chip.version}) against measurements of a real one",
+        f"  {report.source}",
+        f"  {'relative error of':<44}{'points':>7}{'median':>9}{'90%':>8}{'largest':>9}   held out: median, 90%, largest",
+    ]
+    lines += [_line(fit) for fit in report.fits]
+    return [*lines, *(f"  {note}" for note in report.notes)]
+
+
+def _line(fit: Fit) -> str:
+    text = f"  {fit.quantity:<44}{len(fit.measured):>7}" + _quantiles(fit, held_out=False)
+    text += "   " + (_quantiles(fit, held_out=True) if fit.held_out is not None else " " * 26)
+    if fit.limit is None:
+        return text.rstrip()
+    return f"{text}   {'ok' if fit.passed else 'MISSED'} ({'every point' if fit.every else 'median'} within {fit.limit:.0%})"
+
+
+def _quantiles(fit: Fit, *, held_out: bool) -> str:
+    values = (fit.quantile(share, held_out=held_out) for share in (0.5, 0.9, 1.0))
+    return "".join(f"{value:>{width}.1%}" for value, width in zip(values, (9, 8, 9), strict=True))
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UsageError("--plot needs matplotlib; install jetdvfs[plot]") from None
+
+
+def _draw(reports: Sequence[Report], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    columns = max(len(report.fits) for report in reports)
+    figure = Figure(figsize=(3.0 * columns, 3.2 * len(reports)), layout="constrained")
+    axes = figure.subplots(len(reports), columns, squeeze=False)
+    for row, report in zip(axes, reports, strict=True):
+        for axis in row[len(report.fits) :]:
+            axis.set_visible(False)
+        for axis, fit in zip(row, report.fits, strict=False):
+            ends = [min(fit.measured.min(), fit.simulated.min()), max(fit.measured.max(), fit.simulated.max())]
+            axis.loglog(fit.measured, fit.simulated, ".", markersize=3, alpha=0.5)
+            axis.loglog(ends, ends, color="0.4", linewidth=1)
+            axis.set_title(f"{report.board}: {fit.quantity}", fontsize=8)
+            axis.set_xlabel("measured", fontsize=8)
+            axis.set_ylabel("simulated", fontsize=8)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--plot: {path}: {error}") from error
+    print(f"drawn in {path}", file=sys.stderr)
