@@ -82,7 +82,7 @@ def execute(network: Network, silicon: Any, clocks: Clocks, temperature_c: float
 def fake_board(clock: Clock | None = None, name: str | BoardDescription = "agx-xavier", **how: Any) -> TwinBoard:
     """A board by its name or its description; ``how``: its JetPack, firmware, power mode and whether it has a desktop."""
     described = load_board(name) if isinstance(name, str) else name
-    board = installed(described, how.pop("jetpack", ""), how.get("firmware", ""))
+    board = installed(described, how.pop("jetpack", ""), how.pop("firmware", ""))
     rails = tuple(dict.fromkeys(rail for monitor in board.monitors for rail in monitor.channels if rail != "NC"))
     return TwinBoard(board, FakeSilicon(rails), clock or VirtualClock(), execute, **how)
 

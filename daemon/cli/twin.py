@@ -19,6 +19,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--board", default="agx-xavier", metavar="NAME", help="which board (default: agx-xavier)")
     serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
     serve.add_argument("--seed", type=int, default=0, metavar="N", help="which individual of this board (default: 0)")
+    serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
+    serve.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
+    serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: the highest)")
+    serve.add_argument(
+        "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
+    )
     serve.add_argument(
         "--backend",
         default="auto",
@@ -37,7 +43,9 @@ def run(args: argparse.Namespace) -> int:
     from ...profiles.twin.board import simulated_board
     from ...profiles.twin.serve import serve
 
-    board = simulated_board(args.board, args.seed)
+    board = simulated_board(
+        args.board, args.seed, jetpack=args.jetpack, firmware=args.firmware, mode=args.mode, desktop=not args.headless
+    )
     mount = args.mount.absolute()
     with serve(board, mount, args.backend) as serving:
         port = ApplicationPort(board, args.bench.absolute() if args.bench else application_port(mount))
@@ -46,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
                 ready = {
                     "board": args.board,
                     "seed": args.seed,
+                    "jetpack": board.description.jetpack,
                     "mount": str(mount),
                     "backend": serving.backend,
                     "bench": str(port.path),
@@ -56,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
             else:
                 notice = f" ({serving.notice})" if serving.notice else ""
                 print(
-                    f"simulated {args.board}, individual {args.seed}, on {mount} by {serving.backend}{notice}; "
+                    f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
+                    f"on {mount} by {serving.backend}{notice}; "
                     f"application port {port.path}",
                     flush=True,
                 )

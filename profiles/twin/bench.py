@@ -27,10 +27,11 @@ import json
 import os
 import socket
 import stat
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...kernels.errors import ModelError
 from ...kernels.network import Network
@@ -38,7 +39,13 @@ from ..errors import TwinError
 from .board import TwinBoard
 from .work import Stream
 
-Gone = Callable[[], bool]
+
+class Peer(NamedTuple):
+    """Who is at the other end: its process, and whether it has gone."""
+
+    pid: int
+    gone: Callable[[], bool]
+
 
 _MESSAGE_BYTES = 64 << 20
 _CHUNK = 1 << 16
@@ -62,13 +69,13 @@ class ApplicationPort:
         self.path = path
         self._board = board
         self._networks: dict[str, Network] = {}
-        self._operations: Mapping[str, Callable[[Mapping[str, Any], Gone], dict[str, Any]]] = {
-            "load": lambda request, gone: self._load(request),
+        self._operations: Mapping[str, Callable[[Mapping[str, Any], Peer], dict[str, Any]]] = {
+            "load": lambda request, peer: self._load(request),
             "frame": self._frame,
             "run": self._run,
-            "energy": lambda request, gone: self._energy(),
-            "state": lambda request, gone: self._state(),
-            "fault": lambda request, gone: self._fault(request),
+            "energy": lambda request, peer: self._energy(),
+            "state": lambda request, peer: self._state(),
+            "fault": lambda request, peer: self._fault(request),
         }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -98,14 +105,16 @@ class ApplicationPort:
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
             messages = MessageStream(connection)
-            while (request := messages.receive()) is not None:
-                messages.send(self._answer(request, messages.closed))
+            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            with self._board.processes.alive(pid, self._board.tree):
+                while (request := messages.receive()) is not None:
+                    messages.send(self._answer(request, Peer(pid, messages.closed)))
 
-    def _answer(self, request: Any, gone: Gone) -> dict[str, Any]:
+    def _answer(self, request: Any, peer: Peer) -> dict[str, Any]:
         try:
             if not isinstance(request, dict) or request.get("op") not in self._operations:
                 raise TwinError(f"expected an object with op one of {', '.join(self._operations)}")
-            return self._operations[request["op"]](request, gone)
+            return self._operations[request["op"]](request, peer)
         except (TwinError, ModelError) as error:
             return {"error": str(error)}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -124,8 +133,8 @@ class ApplicationPort:
         except KeyError:
             raise TwinError(f"network {request.get('network')!r} is not loaded; loaded: {', '.join(self._networks)}") from None
 
-    def _frame(self, request: Mapping[str, Any], gone: Gone) -> dict[str, Any]:
-        stream = self._finished(self._board.run(self._network(request), abandoned=gone))
+    def _frame(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
+        stream = self._finished(self._board.run(self._network(request), abandoned=peer.gone, pid=peer.pid))
         return {
             "latency_ms": 1e3 * stream.latencies_s[0],
             "waited_ms": 1e3 * stream.waited_s[0],
@@ -133,7 +142,7 @@ class ApplicationPort:
             "rails_mj": self._drawn_mj(stream),
         }
 
-    def _run(self, request: Mapping[str, Any], gone: Gone) -> dict[str, Any]:
+    def _run(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
         fps, frames = request.get("fps"), request.get("frames")
         seconds = float(request.get("seconds", 0.0))
         if (frames is None) == (seconds <= 0.0):
@@ -148,7 +157,8 @@ class ApplicationPort:
                 fps=None if fps is None else float(fps),
                 frames=None if frames is None else int(frames),
                 seconds=seconds,
-                abandoned=gone,
+                abandoned=peer.gone,
+                pid=peer.pid,
             )
         )
         elapsed = stream.closed_at - stream.opened_at

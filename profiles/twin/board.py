@@ -28,6 +28,7 @@ from .identity import Identity
 from .load import BoardClocks, CoRunner
 from .parts import Workshop
 from .power import RailLedger
+from .processes import Processes
 from .procfs import ProcessorTime
 from .silicon import Silicon
 from .thermal import ThermalModel
@@ -64,12 +65,11 @@ class TwinBoard:
     """One simulated board, as it is after booting.
 
     Args:
-        description: which board.
+        description: which board, with the release and the firmware that it has (see :mod:`.variant`).
         silicon: which chip.
         clock: the time it lives in.
         execute: what a frame costs on that chip.
         mode: the name of the power mode that it booted with; by default the one of the description's ``twin`` section.
-        firmware: which of the described firmwares it has.
         desktop: whether a desktop has used the GPU since boot; until something has, its clock's files are not there.
 
     Attributes:
@@ -77,6 +77,7 @@ class TwinBoard:
         tree: its files.
         faults: what goes wrong on it.
         tools: its nvpmodel and jetson_clocks.
+        processes: the applications that run on it.
     """
 
     def __init__(
@@ -87,7 +88,6 @@ class TwinBoard:
         execute: Execute = execute,
         *,
         mode: str = "",
-        firmware: str = "",
         desktop: bool = True,
     ) -> None:
         self.description = description
@@ -101,7 +101,8 @@ class TwinBoard:
         self._costs = Costs(silicon, execute)
         self._work = WorkQueue(random)
         self._company = Company(lambda: self.clocks)
-        modes = mode_set(description, firmware)
+        self.processes = Processes()
+        modes = mode_set(description)
         booted = boot_mode(description, modes, mode)
         shop = Workshop(description, booted, desktop, lambda: self.now, random, self.faults)
         cores = shop.cores()
@@ -225,6 +226,7 @@ class TwinBoard:
         frames: int | None = 1,
         seconds: float = 0.0,
         abandoned: Callable[[], bool] = lambda: False,
+        pid: int = 0,
     ) -> Stream:
         """Run frames of a network, and return when they are done and the time is up.
 
@@ -232,6 +234,7 @@ class TwinBoard:
             fps: frames handed in per second; None hands in the next when one is done.
             frames: how many, or None for as many as fit into ``seconds``.
             abandoned: asked now and then; once it is true, the rest is given up.
+            pid: the process that the CPU works for, one of those that are alive.
 
         Raises:
             TwinError: the board has switched itself off.
@@ -240,7 +243,7 @@ class TwinBoard:
             period = None if fps is None else 1.0 / fps
             # Frames that fit: a rate times a duration is a whole number up to rounding.
             count = frames if frames is not None or fps is None else max(int(seconds * fps + 1e-9), 1)
-            stream = Stream(network, self.now, period, count, self.now + seconds)
+            stream = Stream(network, self.now, period, count, self.now + seconds, pid=pid)
             stream.opening_j = self.rails.joules
             self._work.add(stream)
         try:
@@ -298,6 +301,7 @@ class TwinBoard:
         if running is not None and cost is not None:
             running.run(seconds, cost)
             host_share, gpu_share = cost.host_share, cost.gpu_share
+            self.processes.add(running.stream.pid, seconds * host_share)
         self._company.run(self.now, seconds)
         self.rails.add(seconds, watts)
         self.thermal.step(seconds, watts, self._fan.pwm)
@@ -383,7 +387,8 @@ def simulated_board(
         name: which board, by its name or its description.
         node: which individual: each number is another chip of the same kind.
         jetpack: which JetPack it runs (``"5"``); by default its description's.
-        firmware, mode, desktop: as for :class:`TwinBoard`.
+        firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
+        mode, desktop: as for :class:`TwinBoard`.
 
     Raises:
         BoardDescriptionError: the board is not described.
@@ -391,4 +396,4 @@ def simulated_board(
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
     silicon = Silicon(node, description)
-    return TwinBoard(description, silicon, clock or SystemClock(), mode=mode, firmware=firmware, desktop=desktop)
+    return TwinBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)

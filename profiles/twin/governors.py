@@ -38,11 +38,21 @@ def conservative(demand: Demand) -> float:
     return max(demand.current - step, demand.low) if demand.load < 0.2 else float(demand.current)
 
 
+def interactive(demand: Demand) -> float:
+    """The top where nothing idles, else the clock at which the load would be 90 % (Linux 4.9, cpufreq_interactive.c)."""
+    return float(demand.high) if demand.load > 0.99 else demand.current * demand.load / 0.9
+
+
 def podgov(demand: Demand) -> float:
     """NVIDIA's pod scaling: the top above 90 % load, else the clock at which the load would be 70 %."""
     return float(demand.high) if demand.load > 0.9 else demand.current * demand.load / 0.7
 
 
 Governor = Callable[[Demand], float]
-CPU_GOVERNORS: Mapping[str, Governor] = {"schedutil": schedutil, "ondemand": ondemand, "conservative": conservative}
+CPU_GOVERNORS: Mapping[str, Governor] = {
+    "schedutil": schedutil,
+    "ondemand": ondemand,
+    "conservative": conservative,
+    "interactive": interactive,
+}
 GPU_GOVERNORS: Mapping[str, Governor] = {"nvhost_podgov": podgov, "wmark_active": podgov}

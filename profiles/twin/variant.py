@@ -3,7 +3,8 @@
 
 ``twin.releases`` of a description says by JetPack what is otherwise than the rest of the file, and ``twin.firmware`` by
 firmware, besides the axes. Both are laid over the description: mappings are merged, null takes a key away, all else replaces.
-``twin.like`` names a board whose ``twin`` section a board's own is laid over.
+``twin.like`` names a board whose ``twin`` section a board's own is laid over; ``twin.usual_firmware`` the firmware that a
+release is found with.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
     }
     if jetpack not in known:
         raise TwinError(f"board {description.name}: no simulated JetPack {jetpack!r}; valid: {', '.join(sorted(known))}")
+    raw = laid_over({**description.raw, "twin": twin}, releases.get(jetpack) or {})
+    firmware = firmware or raw["twin"].get("usual_firmware", "")
     if firmware and firmware not in description.firmware:
         names = ", ".join(description.firmware) or "none but its own"
         raise TwinError(f"board {description.name}: no firmware {firmware!r}; valid: {names}")
-    raw = laid_over({**description.raw, "twin": twin}, releases.get(jetpack) or {})
     if firmware:
         grid = description.firmware[firmware]
         raw = laid_over(raw, {"axes": {name: list(getattr(grid, name)) for name in ("cpu_khz", "gpu_hz", "emc_hz")}})
         raw = laid_over(raw, twin.get("firmware", {}).get(firmware) or {})
+        raw = laid_over(raw, {"twin": {"installed_firmware": firmware}})
     try:
         return parse_board(raw)
     except (KeyError, TypeError, ValueError, AttributeError, GridError) as error:
@@ -71,8 +74,9 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def mode_set(description: BoardDescription, firmware: str = "") -> ModeSet:
-    """The power modes of a board with this firmware; a description lists those of the present one last."""
+def mode_set(description: BoardDescription) -> ModeSet:
+    """The power modes of an installed board: those named after its firmware, else those that its description lists last."""
+    firmware = description.section("twin").get("installed_firmware")
     return next((modes for modes in description.modes if modes.name == firmware), description.modes[-1])
 
 

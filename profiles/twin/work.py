@@ -134,6 +134,7 @@ class Stream:
         period_s: time between frames; a late one is handed in as soon as the one before is done. None: back to back.
         frames: how many, or None for as many as are handed in before ``ends_at``.
         ends_at: when it stops, at the earliest.
+        pid: the process that hands them in; 0 is none.
         latencies_s: from handing in to completion, of every frame done.
         waited_s: how much of that each frame waited for others.
         started_s: when each was handed in.
@@ -145,6 +146,7 @@ class Stream:
     period_s: float | None = None
     frames: int | None = 1
     ends_at: float = -math.inf
+    pid: int = 0
     latencies_s: list[float] = field(default_factory=list)
     waited_s: list[float] = field(default_factory=list)
     started_s: list[float] = field(default_factory=list)
