@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The applications on a simulated board as processes, each of one thread (proc_pid_stat(5)): how long the CPU worked for them."""
+"""The applications on a simulated board as processes of one thread each (proc_pid_stat(5)): their CPU time."""
 
 from __future__ import annotations
 
