@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import BoardDescription, load_board
 from jetdvfs.profiles.twin.board import TwinBoard
@@ -27,12 +28,17 @@ INA = "/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
 
 
 class VirtualClock:
+    """Time for a board and for whoever waits for it."""
+
     def __init__(self) -> None:
         self.time = 1000.0
         self._lock = threading.Lock()
         self._appointments: list[tuple[float, Callable[[], None]]] = []
 
     def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
         return self.time
 
     def sleep(self, seconds: float) -> None:
@@ -107,3 +113,39 @@ class Shell:
     def pin_gpu(self, rate: int) -> None:
         self.echo("userspace", f"{DEVFREQ}/governor")
         self.echo(rate, f"{DEVFREQ}/userspace/set_freq")
+
+
+class TreeFiles(Files):
+    """A board's tree as the hardware layer sees it, without anything between them.
+
+    Attributes:
+        before: called before every write; may raise.
+        written: every write that was taken, in order.
+    """
+
+    def __init__(self, board: TwinBoard) -> None:
+        self.written: list[tuple[str, str]] = []
+        super().__init__("/", lambda path, value: self.written.append((path, value)))
+        self.tree = board.tree
+        self.before: Callable[[str, str], None] = lambda path, value: None
+
+    def exists(self, path: str) -> bool:
+        try:
+            return self.tree.exists(self.tree.resolve(path))
+        except OSError:
+            return False
+
+    def list_names(self, path: str) -> tuple[str, ...]:
+        try:
+            names = self.tree.names(self.tree.resolve(path))
+        except OSError:
+            return ()
+        return tuple(sorted(names, key=lambda name: (len(name), name)))
+
+    def _read(self, path: str) -> bytes:
+        return self.tree.read(self.tree.resolve(path))
+
+    def _write(self, path: str, line: bytes) -> int:
+        self.before(path, line.decode().removesuffix("\n"))
+        self.tree.write(self.tree.resolve(path), line)
+        return len(line)

@@ -109,7 +109,7 @@ class TwinBoard:
         self.policies = shop.policies(cores)
         self.gpu = shop.gpu()
         self.emc = shop.memory()
-        self._others = tuple(shop.other_devices())
+        self._others = tuple(shop.other_devices(self.gpu.gate))
         self._clocks = (
             *(policy.clock for policy in self.policies),
             self.gpu.clock,

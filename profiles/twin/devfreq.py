@@ -201,3 +201,12 @@ class GpuDevfreq:
                 turn=turn,
             ),
         )
+
+
+class FurtherDevfreq(GpuDevfreq):
+    """Another devfreq device of the same GPU: its clock's files alone."""
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        real = self._paths[0]
+        yield from self._clock_nodes(real)
+        yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)

@@ -15,7 +15,7 @@ from .bwmgr import BwmgrDevfreq
 from .caps import ActivityMonitor, ClockCap, IsoCap
 from .cpufreq import Cores, CpuPolicy
 from .cpufreq_49 import CpuPolicy49
-from .devfreq import GpuDevfreq
+from .devfreq import FurtherDevfreq, GpuDevfreq
 from .devfreq_49 import GpuDevfreq49
 from .domain import ClockDomain, Transition
 from .emc import MemoryClock
@@ -103,14 +103,12 @@ class Workshop:
             gpu.limit(max([rate for rate in rates if rate <= self.mode.gpu_hz], default=rates[0]))
         return gpu
 
-    def other_devices(self) -> Iterator[GpuDevfreq]:
+    def other_devices(self, gate: PowerGate) -> Iterator[FurtherDevfreq]:
         """Further devfreq devices of the GPU, which nobody here drives."""
         for device in self.twin.get("other_devices", ()):
             rates = tuple(range(*device["rates"]))
             section = {**self.description.section("gpu"), "attributes": {}, **device}
-            clock = self.clock("gpu", rates, rates[0])
-            gate = PowerGate(self.now, works=True, used=self.desktop)
-            yield GpuDevfreq(clock, section, {}, gate)
+            yield FurtherDevfreq(self.clock("gpu", rates, rates[0]), section, {}, gate)
 
     def memory(self) -> MemoryClock:
         rates, floors = self.description.grid.emc_hz, self.description.section("cpu").get("emc_floors", ())

@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from .cpufreq import Cores, CpuPolicy
-from .tree import Attribute, Link
+from .tree import Attribute, Link, constant
 
 _TICKS_PER_S = 100
 _WINDOWS_S = (10, 60, 300)
+_NOTHING = " ".join((*(f"avg{window}=0.00" for window in _WINDOWS_S), "total=0"))
 
 
 class ProcessorTime:
@@ -60,10 +61,12 @@ class ProcessorTime:
 
     def _some(self) -> str:
         averages = " ".join(f"avg{window}={value:.2f}" for window, value in zip(_WINDOWS_S, self._averages, strict=True))
-        nothing = " ".join(f"avg{window}=0.00" for window in _WINDOWS_S)
-        return f"some {averages} total={round(1e6 * self._waited_s)}\nfull {nothing} total=0"
+        return f"some {averages} total={round(1e6 * self._waited_s)}\nfull {_NOTHING}"
 
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
         yield "/proc/stat", Attribute(self._stat)
         if self._pressure:
             yield "/proc/pressure/cpu", Attribute(self._some)
+            # Nothing here ever waits for pages.
+            for name in ("memory", "io"):
+                yield f"/proc/pressure/{name}", constant(f"some {_NOTHING}\nfull {_NOTHING}")
