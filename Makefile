@@ -1,6 +1,7 @@
 # make demo   set up and show the whole product on a simulated board
 # make test   set up, check style and types, run every test
 # make bench  timing figures, as ratios measured side by side
+# make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make lint   style and types only
 
 PYTHON ?= python3
@@ -10,13 +11,17 @@ BIN    := $(VENV)/bin
 BUILD  := setup.cfg setup.py pyproject.toml kernels/_sweep.c
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test test-jtop bench lint clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest
+
+test-jtop: $(VENV)/.test
+	$(PIP) '.[jtop]'
+	$(BIN)/python -m pytest tests/test_jetson_stats.py
 
 bench: $(VENV)/.test
 	@for script in tests/bench_*.py; do $(BIN)/python $$script || exit; done

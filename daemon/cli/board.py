@@ -20,6 +20,7 @@ from ...profiles.marks import MARKS
 from ..hardware.board import Hardware
 from ..hardware.files import Files
 from ..hardware.identity import described_boards
+from ..hardware.jtop import connect
 from ..hardware.timing import SystemClock
 from .board_matrix import markdown, matrix
 from .board_modes import list_modes, switch_mode
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         shown = [write._asdict() for write in writes]
         lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
     else:
-        shown = _observe(Hardware.probe(Files(args.root), SystemClock()))
+        shown = _observe(Hardware.probe(Files(args.root), SystemClock()), _module() if args.root == "/" else "")
         lines = list(_report(shown))
     print(json.dumps(shown, indent=2) if args.json else "\n".join(lines))
     return 0
@@ -100,7 +101,13 @@ def _describe(board: BoardDescription) -> Iterable[str]:
         yield f"  {section:12} {mark:9} {f'({detail})' if detail else ''}".rstrip()
 
 
-def _observe(hardware: Hardware) -> dict[str, Any]:
+def _module() -> str:
+    """The module's name as the jetson-stats service has it, where that runs."""
+    with connect() as stats:
+        return stats.module if stats else ""
+
+
+def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
     identity, grid, readings = hardware.identity, hardware.grid(), hardware.read()
     now = hardware.current()._asdict()
     clocks = {
@@ -114,6 +121,7 @@ def _observe(hardware: Hardware) -> dict[str, Any]:
     return {
         "board": hardware.description.name,
         "title": hardware.description.title,
+        "module": module or None,
         **asdict(identity),
         "mode": None if (mode := hardware.mode()) is None else asdict(mode),
         "configurations": grid.size,
@@ -135,6 +143,8 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
     yield f"{shown['title']} ({shown['board']})"
     software = f"JetPack {shown['jetpack'] or '?'}, L4T {shown['l4t'] or '?'}, kernel {shown['kernel'] or '?'}"
     yield f"says it is {shown['model'] or 'unnamed'}; {software}"
+    if shown["module"]:
+        yield f"module {shown['module']} (jetson-stats)"
     if shown["mode"]:
         yield f"power mode {shown['mode']['id']} {shown['mode']['name']}"
     yield f"{shown['configurations']} frequency configurations allowed now"

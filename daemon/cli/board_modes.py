@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,8 @@ from ...profiles.board import ModeSet, PowerMode
 from ..errors import HardwareRefused, InputError, NotPermitted
 from ..hardware.files import Files
 from ..hardware.identity import described_boards, match_board, read_identity
-from ..hardware.nvpmodel import CONF, PROGRAM, Nvpmodel, active_mode, changed_masks, find_mode, read_modes
+from ..hardware.jtop import JetsonStats, connect
+from ..hardware.nvpmodel import CONF, PROGRAM, ModeSwitch, Nvpmodel, active_mode, changed_masks, find_mode, read_modes
 
 _SCALES = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
@@ -39,8 +41,17 @@ def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
     return shown, [f"{'*' if mode is active else ' '} {_described(mode)}" for mode in modes.table]
 
 
-def switch_mode(root: str, wanted: str, *, dry_run: bool) -> tuple[dict[str, Any], list[str]]:
+def switch_mode(
+    root: str,
+    wanted: str,
+    *,
+    dry_run: bool,
+    stats: Callable[[], AbstractContextManager[JetsonStats | None]] = connect,
+) -> tuple[dict[str, Any], list[str]]:
     """Change the mode, or say what that would do.
+
+    Args:
+        stats: the jetson-stats service, which lets those who may use it change the mode without being root.
 
     Raises:
         UsageError: there is no such mode.
@@ -56,8 +67,9 @@ def switch_mode(root: str, wanted: str, *, dry_run: bool) -> tuple[dict[str, Any
         lines += [f"changes {', '.join(masks)}: may need a reboot"] if masks else []
         return {"requested": asdict(mode), "active": active and asdict(active), "changed_masks": list(masks)}, lines
     if root == "/" and os.geteuid() != 0:
-        raise NotPermitted(f"power mode {mode.name}: only root may change it; --dry-run shows what it would do")
-    done = Nvpmodel(PROGRAM if root == "/" else f"{files.root}{PROGRAM}").switch(mode)
+        done = _asked_of(stats, mode)
+    else:
+        done = Nvpmodel(PROGRAM if root == "/" else f"{files.root}{PROGRAM}").switch(mode)
     if done.needs_reboot:
         raise HardwareRefused(f"power mode {mode.name} needs a reboot, which is yours to do; {done.active} stays in force")
     if not done.done:
@@ -65,6 +77,16 @@ def switch_mode(root: str, wanted: str, *, dry_run: bool) -> tuple[dict[str, Any
             f"power mode {mode.name} was not set, {done.active} is in force: {done.text or 'no reason given'}"
         )
     return {**asdict(done), "done": done.done}, [f"power mode {done.active} is in force"]
+
+
+def _asked_of(stats: Callable[[], AbstractContextManager[JetsonStats | None]], mode: PowerMode) -> ModeSwitch:
+    with stats() as service:
+        if service is None:
+            raise NotPermitted(
+                f"power mode {mode.name}: only root may change it, or who may use a running jetson-stats service; "
+                "--dry-run shows what it would do"
+            )
+        return service.switch(mode)
 
 
 def _described(mode: PowerMode) -> str:

@@ -32,8 +32,8 @@ def main(arguments: Sequence[str], root: str) -> int:
     action.add_argument("--restore", nargs="?", const="", metavar="FILE", help="bring them back")
     parser.add_argument("--fan", action="store_true", help="the fan at full speed, too")
     args = parser.parse_args(arguments)
-    clocks = JetsonClocks(System(root, "jetson_clocks"))
     try:
+        clocks = JetsonClocks(System(root, "jetson_clocks"))
         if args.show:
             print("\n".join(clocks.show()))
         elif args.store is not None:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str], root: str) -> int:
             clocks.restore((Path(args.restore) if args.restore else clocks.default_file()).read_text())
         else:
             clocks.run(fan=args.fan)
-    except OSError as error:
+    except (OSError, ValueError, KeyError) as error:
         print(f"Error: {error}", flush=True)
         return 1
     return 0
@@ -53,6 +53,7 @@ class JetsonClocks:
 
     def __init__(self, system: System) -> None:
         self._system = system
+        self._idle = [system.read(path) for path in system.glob(f"{CPU_ROOT}/cpu0/cpuidle/state*/name")]
         parameters = parse(system.read(CONF)).parameters
         self._gpu = self._directory(parameters["GPU"].paths)
         self._cap = self._existing(parameters["EMC"].paths) if "EMC" in parameters else None
@@ -71,8 +72,8 @@ class JetsonClocks:
         for core in self._online():
             folder = f"{CPU_ROOT}/cpu{core}"
             self._system.write(f"{folder}/cpufreq/scaling_min_freq", self._system.read(f"{folder}/cpufreq/scaling_max_freq"))
-            for state in self._system.glob(f"{folder}/cpuidle/state*/disable"):
-                self._system.write(state, 1)
+            for state in range(len(self._idle)):
+                self._system.write(f"{folder}/cpuidle/state{state}/disable", 1)
         railgate = self._railgate()
         if self._system.find(railgate) is not None:
             self._system.write(railgate, 0)
@@ -90,10 +91,8 @@ class JetsonClocks:
             read = {
                 name: self._system.read(f"{folder}/cpufreq/scaling_{name}") for name in ("governor", "min_freq", "max_freq")
             }
-            states = "".join(
-                f"{self._system.read(posixpath.join(posixpath.dirname(path), 'name'))}={1 - int(self._system.read(path))} "
-                for path in self._system.glob(f"{folder}/cpuidle/state*/disable")
-            )
+            allowed = [1 - int(self._system.read(f"{folder}/cpuidle/state{state}/disable")) for state in range(len(self._idle))]
+            states = "".join(f"{name}={value} " for name, value in zip(self._idle, allowed, strict=True))
             yield (
                 f"cpu{core}: Online=1 Governor={read['governor']} MinFreq={read['min_freq']} MaxFreq={read['max_freq']} "
                 f"CurrentFreq={self._system.read(f'{folder}/cpufreq/scaling_cur_freq')} IdleStates: {states}"
@@ -129,11 +128,14 @@ class JetsonClocks:
         folder = f"{CPU_ROOT}/cpu{core}"
         yield f"{folder}/online"
         yield f"{folder}/cpufreq/scaling_min_freq"
-        yield from self._system.glob(f"{folder}/cpuidle/state*/disable")
+        yield from (f"{folder}/cpuidle/state{state}/disable" for state in range(len(self._idle)))
 
     def _online(self) -> list[int]:
-        cores = [int(posixpath.basename(path)[3:]) for path in self._system.glob(f"{CPU_ROOT}/cpu[0-9]*")]
-        return [core for core in cores if self._system.find(f"{CPU_ROOT}/cpu{core}/online") == "1"]
+        found: list[int] = []
+        for part in self._system.read(f"{CPU_ROOT}/online").split(","):
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+        return found
 
     def _pin_memory(self) -> None:
         if self._system.find(f"{_EMC}/rate") is not None:

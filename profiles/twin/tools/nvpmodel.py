@@ -41,8 +41,8 @@ def main(arguments: Sequence[str], root: str) -> int:
     parser.add_argument("--boot", action="store_true", help="apply the mode noted last, or the default, as at boot")
     parser.add_argument("--verbose", action="store_true", help="say more")
     args = parser.parse_args(arguments)
-    tool = Nvpmodel(System(root, "nvpmodel"), args.file, args.verbose)
     try:
+        tool = Nvpmodel(System(root, "nvpmodel"), args.file, args.verbose)
         if args.print:
             tool.show()
         if args.mode is not None:

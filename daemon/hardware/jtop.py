@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the jetson-stats service says, where it runs. It is never needed.
+
+Its client tells the module by name, which the device tree does not, and lets its group's members change the power mode. The
+client is imported only where the service's socket is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...profiles.board import PowerMode
+from ..errors import HardwareRefused
+from .bounded import Bounded
+from .nvpmodel import ModeSwitch
+
+log = logging.getLogger(__name__)
+SOCKET = Path("/run/jtop.sock")
+_CONNECT_S = 5.0
+_SWITCH_S = 30.0
+_LOOK_S = 0.1
+
+
+class Modes(Protocol):
+    """The client's view of nvpmodel. The service finds a mode's place by its name, and its range by how many there are."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def models(self) -> Sequence[str]: ...
+
+    @property
+    def status(self) -> Sequence[bool]:
+        """By place: whether a mode can be had without a reboot."""
+        ...
+
+    def set_nvpmodel_id(self, nvpmodel_id: int, force: bool = False) -> None: ...
+
+
+class Client(Protocol):
+    """A connected ``jtop.jtop``."""
+
+    @property
+    def board(self) -> Mapping[str, Any]: ...
+
+    @property
+    def nvpmodel(self) -> Modes | None: ...
+
+    def close(self) -> None: ...
+
+
+class JetsonStats:
+    """The service, through its client."""
+
+    def __init__(self, client: Client, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._client = client
+        self._sleep = sleep
+
+    @property
+    def module(self) -> str:
+        """The module's name, or an empty string where the service does not know it."""
+        return str(self._client.board.get("hardware", {}).get("Module", ""))
+
+    def switch(self, mode: PowerMode) -> ModeSwitch:
+        """Ask the service for a mode; one that needs a reboot is not asked for.
+
+        Raises:
+            HardwareRefused: the service has no nvpmodel, or cannot be asked for this mode: it takes identifiers up to the
+                number of modes only.
+        """
+        modes = self._client.nvpmodel
+        if modes is None:
+            raise HardwareRefused("jetson-stats: the service has no nvpmodel")
+        names = list(modes.models)
+        if mode.name not in names or mode.id >= len(names):
+            raise HardwareRefused(f"jetson-stats: the service cannot be asked for mode {mode.id} {mode.name}")
+        free = list(modes.status)
+        place = names.index(mode.name)
+        if modes.name != mode.name and place < len(free) and not free[place]:
+            return ModeSwitch(mode.name, modes.name, True, "jetson-stats: this mode needs a reboot")
+        modes.set_nvpmodel_id(mode.id, force=False)
+        for _ in range(round(_SWITCH_S / _LOOK_S)):
+            if modes.name == mode.name:
+                break
+            self._sleep(_LOOK_S)
+        return ModeSwitch(mode.name, modes.name, False, "asked of the jetson-stats service")
+
+
+def _open_client() -> Client | None:
+    try:
+        from jtop import JtopException, jtop
+    except ImportError:
+        return None
+    client = jtop()
+    try:
+        client.start()
+    except (JtopException, OSError) as error:
+        log.info("jetson-stats: %s", " ".join(str(error).split()))
+        return None
+    return client  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def connect(open_client: Callable[[], Client | None] = _open_client, socket: Path = SOCKET) -> Iterator[JetsonStats | None]:
+    """The service, or None where there is none, it does not answer in time, or its client is not installed."""
+    client = Bounded(open_client, None, _CONNECT_S)() if socket.exists() else None
+    if client is None:
+        yield None
+        return
+    try:
+        yield JetsonStats(client)
+    finally:
+        client.close()

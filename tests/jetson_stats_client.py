@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the real jetson-stats client says of the board it is on, before and after it has asked for a power mode; as JSON.
+
+python tests/jetson_stats_client.py MODE
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from jtop import jtop
+
+from jetdvfs.daemon.hardware.jtop import connect
+from jetdvfs.daemon.hardware.nvpmodel import find_mode, parse_modes
+
+_LONGEST_S = 20.0
+
+
+def observe(client: Any) -> dict[str, Any]:
+    return {
+        "board": dict(client.board["hardware"]),
+        "cpu": [dict(core) for core in client.cpu["cpu"]],
+        "gpu": {name: dict(gpu["freq"]) for name, gpu in client.gpu.items()},
+        "emc": client.memory.get("EMC"),
+        "rails_mw": {name: rail["power"] for name, rail in client.power["rail"].items()},
+        "temperatures_c": {name: zone["temp"] for name, zone in client.temperature.items() if zone["online"]},
+        "modes": list(client.nvpmodel.models),
+        "mode": client.nvpmodel.name,
+    }
+
+
+def main(first: int, second: str) -> None:
+    with jtop(interval=0.5) as client:
+        client.ok()
+        before = observe(client)
+        client.nvpmodel = first
+        deadline = time.monotonic() + _LONGEST_S
+        while client.ok() and client.nvpmodel.id != first and time.monotonic() < deadline:
+            pass
+        client.ok()
+        after = observe(client)
+    # And through the product's own view of the service.
+    with open("/etc/nvpmodel.conf") as file:
+        mode = find_mode(parse_modes(file.read(), len(before["cpu"])), second)
+    with connect() as stats:
+        assert stats is not None
+        module, switch = stats.module, stats.switch(mode)
+    product = {"module": module, "active": switch.active, "done": switch.done, "needs_reboot": switch.needs_reboot}
+    print(json.dumps({"before": before, "after": after, "product": product}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated board in place of this machine's files, with the real jetson-stats service on it, for as long as a command runs.
+
+    unshare --mount --propagation private python tests/jetson_stats_stage.py BOARD FOLDER COMMAND...
+
+Needs root and a mount namespace of its own: it mounts the board over /sys, links it into /proc, and lays its other files over
+/etc, /usr, /var/lib and /run, none of which anybody outside sees. Ends with the command's exit code, or with 77 and a reason
+where such mounts cannot be had. The service's log is FOLDER/service.log.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from jetdvfs.profiles.board import BoardDescription
+from jetdvfs.profiles.twin.board import simulated_board
+from jetdvfs.profiles.twin.serve import serve
+
+NOT_HERE = 77
+_READY_S = 20.0
+# What Python's platform module says on a Jetson.
+_UNAME = """\
+import os
+_real = os.uname()
+_told = os.uname_result((_real.sysname, "jetson", {release!r}, _real.version, "aarch64"))
+os.uname = lambda: _told
+"""
+_PROCESSOR = """\
+processor\t: {cpu}
+model name\t: ARMv8 Processor rev 0 (v8l)
+CPU implementer\t: 0x4e
+CPU architecture: 8
+CPU variant\t: 0x0
+CPU part\t: 0x004
+CPU revision\t: 0
+"""
+
+
+def mount(*words: object) -> None:
+    subprocess.run(["mount", *map(str, words)], check=True)
+
+
+def lay_over(folder: Path, store: Path) -> None:
+    """Let writes below a folder go elsewhere."""
+    place = store / str(folder).strip("/").replace("/", "-")
+    for name in ("upper", "work"):
+        (place / name).mkdir(parents=True)
+    mount("-t", "overlay", "overlay", "-o", f"lowerdir={folder},upperdir={place / 'upper'},workdir={place / 'work'}", folder)
+
+
+def copy(source: str, target: str) -> None:
+    """Copy a file that says it is longer than it is, as those of sysfs do."""
+    Path(target).write_bytes(Path(source).read_bytes())
+    Path(target).chmod(Path(source).stat().st_mode)
+
+
+def put_in_place(twin: Path, store: Path, board: BoardDescription) -> None:
+    """Make a mounted twin this machine's files."""
+    prefix = Path(sys.base_prefix)
+    # Where the service keeps its configuration; often below /usr already.
+    own = () if prefix.is_relative_to("/usr") else (prefix,)
+    for folder in (Path("/etc"), Path("/usr"), Path("/var/lib"), *own):
+        lay_over(folder, store)
+    real = store / "real-proc"
+    real.mkdir()
+    mount("--rbind", "/proc", real)
+    mount("-t", "tmpfs", "tmpfs", "/run")
+    for folder in ("etc", "usr"):
+        shutil.copytree(twin / folder, f"/{folder}", copy_function=copy, symlinks=True, dirs_exist_ok=True)
+    for folder in ("var/lib/nvpmodel", "run/jetdvfs-twin", "sys"):
+        Path("/", folder).mkdir(parents=True, exist_ok=True)
+        mount("--bind", twin / folder, f"/{folder}")
+    with Path("/etc/group").open("a") as group:
+        group.write("jtop:x:990:root\n")
+    proc = store / "proc"
+    link(proc, real, twin / "proc")
+    (proc / "cpuinfo").unlink()
+    (proc / "cpuinfo").write_text("\n".join(_PROCESSOR.format(cpu=cpu) for cpu in range(board.cores)))
+    tree = proc / "device-tree"
+    tree.unlink()
+    link(tree, twin / "proc/device-tree")
+    # Boards tell their module by an EEPROM, some releases here too; a twin has no EEPROM.
+    (tree / "nvidia,boardids").write_text(board.modules[0].removeprefix("p").replace("-", ":"))
+    mount("--bind", proc, "/proc")
+
+
+def link(folder: Path, *layers: Path) -> None:
+    """A folder of links to what is in others, of which later ones count first."""
+    folder.mkdir()
+    for name in {entry.name for layer in layers for entry in layer.iterdir() if not entry.name.isdigit()}:
+        found = [layer / name for layer in layers if (layer / name).exists()]
+        if len(found) > 1 and found[-1].is_dir():
+            link(folder / name, *found)
+        elif found:
+            (folder / name).symlink_to(found[-1])
+
+
+def main(name: str, folder: Path, command: list[str]) -> int:
+    store = folder / "store"
+    store.mkdir()
+    board = simulated_board(name)
+    try:
+        mount("-t", "tmpfs", "tmpfs", store)
+        running = serve(board, store / "twin", "fuse")
+        put_in_place(running.mount, store, board.description)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"a simulated board cannot be put in place of this machine's files: {error}", file=sys.stderr)
+        return NOT_HERE
+    (store / "site").mkdir()
+    release = board.description.section("twin")["kernel_release"]
+    (store / "site" / "sitecustomize.py").write_text(_UNAME.format(release=release))
+    env = {**os.environ, "PYTHONPATH": str(store / "site")}
+    with (folder / "service.log").open("w") as log:
+        service = subprocess.Popen(
+            [sys.executable, "-m", "jtop", "--force"], env={**env, "JTOP_SERVICE": "True"}, stdout=log, stderr=log, cwd="/"
+        )
+    try:
+        deadline = time.monotonic() + _READY_S
+        while not Path("/run/jtop.sock").exists():
+            if service.poll() is not None or time.monotonic() > deadline:
+                print(f"the service did not start: {(folder / 'service.log').read_text()}", file=sys.stderr)
+                return 1
+            time.sleep(0.05)
+        return subprocess.run(command, env=env, cwd="/", check=False).returncode
+    finally:
+        service.terminate()
+        service.wait(10)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))
