@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
@@ -240,7 +240,7 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         latency_sigma=np.sqrt(latency_variance / latency_ms**2 + cost.sigma_latency**2),
         energy_sigma=np.sqrt(energy_variance / energy_mj**2 + cost.sigma_energy**2),
         method=method,
-        unmodelled=_unmodelled(network, cost),
+        unmodelled=unmodelled_kinds(network, cost.model_for),
     )
 
 
@@ -306,9 +306,9 @@ def _usual_dynamic_mw(gpu_ms: NDArray[np.float32], dynamic_mw: NDArray[np.float3
     return np.asarray((gpu_ms * dynamic_mw).sum(axis=0) / gpu_ms.sum(axis=0), np.float32)
 
 
-def _unmodelled(network: Network, cost: BoardCost) -> tuple[UnmodelledKind, ...]:
-    """The kinds no model serves, most frequent first, with their share of the network's work."""
-    without = [launch for launch in network.launches if cost.model_for(launch) is None]
+def unmodelled_kinds(network: Network, model_for: Callable[[KernelInvocation], object]) -> tuple[UnmodelledKind, ...]:
+    """The kinds of which ``model_for`` finds no model, most frequent first, with their share of the network's work."""
+    without = [launch for launch in network.launches if not model_for(launch)]
     flops = sum(launch.flops for launch in network.launches) or 1
     moved = sum(launch.bytes for launch in network.launches) or 1
     return tuple(

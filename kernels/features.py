@@ -63,6 +63,11 @@ def feature_names(kind: str) -> tuple[str, ...]:
     return _family(kind)[0] + FREQUENCY_FEATURES
 
 
+def can_be_modelled(invocation: KernelInvocation) -> bool:
+    """Whether a profile of this release could have a model for a kernel: its kind, or the elementwise family, has features."""
+    return invocation.kind in _FAMILIES or invocation.kind in ELEMENTWISE_KINDS
+
+
 def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[np.float32]:
     """One row per invocation, float32 of shape ``(n, len(feature_names(kind)))``, with NaN in the three clock columns.
 

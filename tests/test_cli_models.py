@@ -18,6 +18,7 @@ from jetdvfs.kernels.cost import surface
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles import bundle
 from jetdvfs.profiles.errors import BundleError
+from jetdvfs.profiles.reference import reference_model
 
 NETWORK = network(conv2d(), view(), relu(1 << 18), matmul(300), relu(1 << 16, kind="softmax"))
 COST = board(sigma=0.1, common=0.05)
@@ -76,6 +77,56 @@ def test_decompose_lists_launches_in_order_with_shapes_and_parameters(model: str
     assert "1x64x56x56 -> 1x64x56x56" in lines[0] and "weight=64x64x3x3" in lines[0] and "groups=1" in lines[0]
 
 
+def test_decompose_sums_up_by_module(capsys: pytest.CaptureFixture[str]) -> None:
+    resnet = str(reference_model("resnet18"))
+    lines = run(capsys, "decompose", resnet, "--input", "1x3x224x224", "--tree")[1].splitlines()
+    assert re.search(r"^resnet18 +68 +3\.64 GFLOP +100\.0% ", lines[3])
+    assert re.search(r"^      conv1 +1 +231 MFLOP .* conv2d -> 1x64x56x56$", lines[10])
+    shallow = run(capsys, "decompose", resnet, "--input", "1x3x224x224", "--tree", "--depth", "1")[1]
+    assert re.search(r"^  layer1 +14 .* 4 conv2d, 4 batch_norm, 4 relu, 2 add$", shallow, re.MULTILINE)
+    tree = run_json(capsys, "decompose", resnet, "--input", "1x3x224x224", "--tree")["tree"]
+    assert [module["module"] for module in tree][:7] == ["", "conv1", "bn1", "relu", "maxpool", "layer1", "layer1.0"]
+    parts = [module for module in tree if module["depth"] == 1]
+    assert sum(module["bytes"] for module in parts) == tree[0]["bytes"]
+    assert sum(module["own_launches"] for module in tree) == tree[0]["launches"] == 68
+
+
+def test_decompose_says_what_has_no_model_and_against_what(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(capsys, "decompose", model)[1]
+    assert "unmodelled (what no profile can have a model for)" in out
+    assert re.search(r"^  softmax +1 +0\.\d\d% of FLOPs +\d\.\d\d% of bytes$", out, re.MULTILINE)
+    out = run(capsys, "decompose", model, "--profile", "small-sim")[1]
+    assert "unmodelled by profile small-sim" in out
+    assert re.search(r"^softmax .* none$", out, re.MULTILINE) and re.search(r"^conv2d .* own$", out, re.MULTILINE)
+    data = run_json(capsys, "decompose", model, "--profile", "small-sim")
+    assert data["unmodelled_by"] == "profile small-sim"
+    assert [kind["kind"] for kind in data["unmodelled"]] == ["softmax"]
+
+
+def test_the_fused_view_is_one_option_of_every_verb(simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    resnet = (str(reference_model("resnet18")), "--input", "1x3x224x224")
+    data = run_json(capsys, "decompose", *resnet, "--fused")
+    assert (data["kinds"]["fused_pointwise"], data["kinds"]["conv2d"], data["fused"]) == (17, 20, True)
+    assert ", fused: 40 launches of" in run(capsys, "decompose", *resnet, "--fused")[1]
+    profile = ("--profile", "small-sim")
+    plain, fused = (run_json(capsys, "predict", *resnet, *profile, *option) for option in ((), ("--fused",)))
+    assert fused["points"][0]["latency_ms"] < plain["points"][0]["latency_ms"]
+    plan = run_json(capsys, "plan", *resnet, *profile, "--fused", "--target", "min-energy")
+    assert plan["choice"]["latency_ms"] in np.array(fused["latency_ms"])
+    explained = run_json(capsys, "explain", *resnet, *profile, "--fused")
+    assert "fused_pointwise" in {part["kernel"]["kind"] for part in explained["kernels"]}
+
+
+def test_a_network_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are matplotlib's; it is not installed")
+    for name in ("googlenet", "vgg16"):
+        path = tmp_path / f"{name}.png"
+        assert run(capsys, "decompose", str(reference_model(name)), "--input", "1x3x224x224", "--plot", str(path))[0] == 0
+        assert path.stat().st_size > 20_000
+
+
 def test_decompose_json_is_the_networks(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     data = run_json(capsys, "decompose", model)
     assert set(data) >= {"inputs", "launches", "kinds"} and "host_calls" not in data
@@ -84,7 +135,7 @@ def test_decompose_json_is_the_networks(model: str, capsys: pytest.CaptureFixtur
 
 
 def test_decompose_reads_torchscript(capsys: pytest.CaptureFixture[str]) -> None:
-    reference = next(Path(bundle.__file__).parent.glob("reference/resnet18*.pt"))
+    reference = reference_model("resnet18")
     data = run_json(capsys, "decompose", str(reference), "--input", "1x3x224x224")
     assert data["kinds"] == {"conv2d": 20, "batch_norm": 20, "relu": 17, "add": 8, "max_pool2d": 1, "mean": 1, "matmul": 1}
     code, _, err = run(capsys, "decompose", str(reference))
@@ -165,6 +216,12 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--fps", "1e6"], 4, "1e+06 frames per second"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--confidence", "95"], 2, "confidence=95"),
         (["plan", "MODEL", "--profile", "small-sim"], 2, "--target"),
+        (["predict", "MODEL", "--profile", "small-sim", "--fused"], 3, "decompose the model's file again"),
+        (["decompose", "MODEL", "--depth", "2"], 2, "together with --tree"),
+        (["decompose", "MODEL", "--tree", "--depth", "-1"], 2, "from 0 on"),
+        (["decompose", "MODEL", "--tree", "--launches"], 2, "ask for one of them"),
+        (["decompose", "MODEL", "--profile", "other"], 3, "valid: small-sim"),
+        (["decompose", "MODEL", "--plot", "/no/folder/x.png"], 3, "cannot write the picture"),
     ],
 )
 def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(

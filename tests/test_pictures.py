@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import builtins
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +104,10 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         draw_surface(SURFACE, tmp_path / "no" / "surface.png", title="", simulated=False)
     with pytest.raises(InputError, match="cannot write the picture"):
         draw_surface(SURFACE, tmp_path / "surface.docx", title="", simulated=False)
+
+
+def test_a_display_that_matplotlib_does_not_know_is_not_asked_for(tmp_path: Path) -> None:
+    code = f"from jetdvfs.daemon.cli.figures import new_figure, save; save(new_figure(1, 1), {str(tmp_path / 'empty.png')!r})"
+    environment = {**os.environ, "MPLBACKEND": "nonsense"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert (tmp_path / "empty.png").stat().st_size > 100

@@ -7,11 +7,13 @@ import argparse
 import json
 import math
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...kernels.cost import METHODS, surface
 from ...kernels.decompose import decompose, parse_input
+from ...kernels.fusion import fuse
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ...kernels.surface import Surface
@@ -36,6 +38,12 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="SHAPE[:DTYPE]",
         help="shape of an input, such as 1x3x224x224, and its type (default float32); once per input, in order",
+    )
+    parser.add_argument(
+        "--fused",
+        action="store_true",
+        help="take the launches as PyTorch's fusers leave them on a CUDA device: cuDNN's convolutions with relu and residual "
+        "sum, and the JIT's pointwise groups (default: before any fusion)",
     )
 
 
@@ -71,13 +79,18 @@ def read_network(args: argparse.Namespace, method: str = "forward") -> Network:
         UsageError: no input shape was given for a model file.
         KernelsError: the file cannot be read as what it claims to be.
     """
-    path = Path(args.model)
+    network = read_model(Path(args.model), args.inputs, method)
+    return fuse(network) if args.fused else network
+
+
+def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Network:
+    """A network by its file and the shapes of its inputs; errors as :func:`read_network`."""
     if path.suffix == ".json":
         return _network_from_json(path)
-    if not args.inputs:
+    if not inputs:
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     with progress(f"reading {path.name}"):
-        return decompose(path, [parse_input(text) for text in args.inputs], method=method)
+        return decompose(path, [parse_input(text) for text in inputs], method=method)
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:

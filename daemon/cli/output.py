@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,13 +16,16 @@ _PATIENCE_S = 0.5
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> str:
-    """Rows in columns, the first ``text_columns`` aligned left and the others right."""
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1, right: Container[int] | None = None
+) -> str:
+    """Rows in columns: those numbered in ``right`` aligned right, by default all but the first ``text_columns``."""
+    figures = range(text_columns, len(headers)) if right is None else right
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     lines = []
     for row in (headers, *rows):
         cells = (
-            cell.ljust(width) if index < text_columns else cell.rjust(width)
+            cell.rjust(width) if index in figures else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         lines.append("  ".join(cells).rstrip())

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
-from ..errors import InputError
 from ..planner import Plan, in_time, outlook, pareto_front
 from ..targets import Outlook
+from .figures import heading, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _FRONT, _CHOICE, _TOP, _TARGET, _CLOUD = "#000000", "#D55E00", "#0072B2", "#CC79A7", "cividis"
 _BAND = (0.05, 0.95)
-_DPI = 110
 
 
 def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
@@ -43,12 +42,12 @@ def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, tit
     """
     goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
     goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
-    _draw(surface, path, _heading(f"{title}: {goal}", simulated), plan.configuration, plan)
+    _draw(surface, path, heading(f"{title}: {goal}", simulated), plan.configuration, plan)
 
 
 def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
     """Draw a surface around the top clocks and its trade-off of latency and energy; arguments, errors as :func:`draw_plan`."""
-    _draw(surface, path, _heading(title, simulated), surface.grid.top, None)
+    _draw(surface, path, heading(title, simulated), surface.grid.top, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,25 +75,15 @@ class _Scene:
         return bound.limit if bound and bound.figure == figure else None
 
 
-def _heading(text: str, simulated: bool) -> str:
-    return f"{text} (simulated board)" if simulated else text
-
-
 def _draw(
-    surface: Surface, path: str | os.PathLike[str], heading: str, centre: FrequencyConfiguration, plan: Plan | None
+    surface: Surface, path: str | os.PathLike[str], above: str, centre: FrequencyConfiguration, plan: Plan | None
 ) -> None:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(f"pictures need matplotlib: pip install 'jetdvfs[plot]' ({error})") from error
     fps = plan.fps if plan else None
     low, high = (outlook(surface, fps, probability) for probability in _BAND)
     scene = _Scene(surface, outlook(surface, fps), low, high, centre, plan)
-    figure: Figure = Figure(figsize=(15.5, 8.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(15.5, 8.2)
     panels = figure.add_gridspec(3, 3, width_ratios=(1, 1, 1.55), height_ratios=(1, 1, 0.13))
-    figure.suptitle(heading, fontsize=15, fontweight="bold")
+    figure.suptitle(above, fontsize=15, fontweight="bold")
     for column, (values, name) in enumerate(
         ((scene.figures.latency_ms, "latency, ms"), (scene.figures.energy_mj, scene.energy_label))
     ):
@@ -106,10 +95,7 @@ def _draw(
     legend = figure.add_subplot(panels[2, :])
     legend.axis("off")
     legend.legend(*trade_off.get_legend_handles_labels(), loc="center", ncol=6, fontsize=10, frameon=False)
-    try:
-        figure.savefig(path, dpi=_DPI)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{os.fspath(path)}: cannot write the picture ({error})") from error
+    save(figure, path)
 
 
 def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.float64], label: str) -> None:
