@@ -62,7 +62,8 @@ class Archive:
         if size > budget.directory_bytes:
             raise BudgetExceeded(f"archive's directory has {size} bytes; at most {budget.directory_bytes} are read")
         entries = _directory(self._at(offset, size), count)
-        prefix = next(iter(entries), "").split("/", 1)[0] + "/"
+        folder, slash, _ = next(iter(entries), "").partition("/")
+        prefix = folder + slash if slash else ""  # torch.export before 2.8 wrote no folder
         self._entries = {name[len(prefix) :]: entry for name, entry in entries.items() if name.startswith(prefix)}
 
     def __contains__(self, name: str) -> bool:

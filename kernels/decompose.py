@@ -15,7 +15,7 @@ from .archive import Archive
 from .arguments import arguments
 from .budget import Budget, Meter
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
-from .exported import GRAPH_ENTRY, ExportedProgram
+from .exported import GRAPH_ENTRIES, ExportedProgram
 from .interpreter import Interpreter
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
@@ -23,6 +23,7 @@ from .recorder import DataDependent, Recorder
 from .source import SourceTree
 from .unpickle import decode, unpickle
 from .values import Number, ScriptObject, Tensor
+from .versions import NEWEST, parse_version
 
 _INPUT = re.compile(r"(?P<shape>\d+(?:x\d+)*|scalar)(?::(?P<dtype>\w+))?")
 
@@ -81,7 +82,7 @@ def decompose(
         if is_onnx(source):
             return _replay(OnnxProgram(source, meter), meter, inputs, name or "network")
         archive = Archive(source, budget)
-        if GRAPH_ENTRY in archive:
+        if any(entry in archive for entry in GRAPH_ENTRIES):
             return _replay(ExportedProgram(archive, budget), meter, inputs, name or "network")
         return _Model(archive, meter).run(inputs, name or "network", method)
 
@@ -135,6 +136,8 @@ class _Model:
             raise ModelError(
                 "not a TorchScript file: the archive holds data without code (torch.save?); write it with torch.jit.save"
             )
+        entry = next((name for name in (".data/version", "version") if name in archive), None)
+        self._version = NEWEST if entry is None else parse_version(archive.read(entry))
         self._big_endian = "byteorder" in archive and archive.read("byteorder").strip() == b"big"
         self._root = self._pickle("data.pkl", "data")
         constants = self._pickle("constants.pkl", "constants") if "constants.pkl" in archive else ()
@@ -174,7 +177,7 @@ class _Model:
 
     def run(self, inputs: Sequence[TensorSpec], name: str, method: str) -> Network:
         recorder = Recorder(self._meter)
-        interpreter = Interpreter(SourceTree(self._archive, self._meter), self._constants, recorder)
+        interpreter = Interpreter(SourceTree(self._archive, self._meter), self._constants, recorder, self._version)
         boundary = ""
         try:
             tensors = [_input(recorder, spec) for spec in inputs]

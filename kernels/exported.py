@@ -20,7 +20,8 @@ from .operators.layout import show
 from .recorder import Recorder
 from .values import ACCELERATOR, SCALAR_CODES, Tensor
 
-GRAPH_ENTRY = "models/model.json"
+#: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
+GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")
 #: The schema numbers element types in its own way (``ScalarType``).
 _TYPES = {
     1: "uint8",
@@ -40,6 +41,13 @@ _REPEATED_CALL = re.compile(r"@\d+")
 #: Python's own functions on symbolic sizes, by the operators that do the same.
 _PLAIN = {"mul": "mul", "add": "add", "sub": "sub", "floordiv": "floordiv", "truediv": "div", "neg": "neg", "mod": "remainder"}
 _PLAIN |= {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "getitem": "__getitem__", "pow": "pow"}
+#: Before PyTorch 2.7 the graph did not say which arguments are passed by name: these are.
+_BY_NAME = frozenset(
+    (
+        *("alpha", "approximate", "beta", "correction", "device", "dtype", "enable_gqa", "generator", "layout"),
+        *("memory_format", "pin_memory", "rounding_mode", "scale"),
+    )
+)
 _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
 
 
@@ -52,16 +60,19 @@ class ExportedProgram:
     """
 
     def __init__(self, archive: Archive, budget: Budget) -> None:
-        size = archive.size(GRAPH_ENTRY)
+        self._entry = next(entry for entry in GRAPH_ENTRIES if entry in archive)
+        size = archive.size(self._entry)
         if size > budget.graph_bytes:
-            raise BudgetExceeded(f"archive entry {GRAPH_ENTRY!r} has {size} bytes; at most {budget.graph_bytes} are read")
+            raise BudgetExceeded(f"archive entry {self._entry!r} has {size} bytes; at most {budget.graph_bytes} are read")
         self.position = ""
+        # Up to PyTorch 2.2 every sort of argument is a member and all but one are null.
+        without_nulls = None if self._entry == GRAPH_ENTRIES[0] else _without_nulls
         try:
-            module = json.loads(archive.read(GRAPH_ENTRY))["graph_module"]
+            module = json.loads(archive.read(self._entry), object_hook=without_nulls)["graph_module"]
             self._graph: Mapping[str, Any] = module["graph"]
             self._specs: Sequence[Mapping[str, Any]] = module["signature"]["input_specs"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{GRAPH_ENTRY} is not laid out as torch.export writes it ({error!r:.120})") from error
+            raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
     def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
         """Replay the graph on the given inputs.
@@ -75,7 +86,7 @@ class ExportedProgram:
             for node in self._graph["nodes"]:
                 self._call(recorder, node, names)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
-            raise ModelError(f"{GRAPH_ENTRY} is not laid out as torch.export writes it ({error!r:.120})") from error
+            raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
     def _start(self, recorder: Recorder, tensors: Sequence[Tensor]) -> dict[str, Any]:
         names: dict[str, Any] = {}
@@ -110,28 +121,36 @@ class ExportedProgram:
         meta = self._graph["tensor_values"][name]
         sizes, strides = ([part["as_int"] for part in meta[key]] for key in ("sizes", "strides"))
         if not all(type(step) is int and step >= 0 for step in strides) or len(strides) != len(sizes):
-            raise ModelError(f"{GRAPH_ENTRY}: tensor {name!r:.80} has no proper strides")
+            raise ModelError(f"{self._entry}: tensor {name!r:.80} has no proper strides")
         return recorder.tensor(
             sizes, _TYPES[meta["dtype"]], strides, parameter=parameter, requires_grad=meta.get("requires_grad") is True
         )
 
+    def _laid_out(self, recorder: Recorder, name: str, made: Any) -> Any:
+        """A tensor with the strides that the graph's views count on: which ones attention gives depends on its kernel."""
+        strides = [part.get("as_int") for part in self._graph["tensor_values"].get(name, {}).get("strides", ())]
+        if not isinstance(made, Tensor) or len(strides) != made.rank or not all(type(s) is int and s >= 0 for s in strides):
+            return made
+        return recorder.tensor(made.shape, made.dtype, strides, written_by=made.written_by)
+
     def _call(self, recorder: Recorder, node: Mapping[str, Any], names: dict[str, Any]) -> None:
         target = str(node["target"])
-        self.position = f"{GRAPH_ENTRY}, node {str(node.get('name') or target)[:80]}"
+        self.position = f"{self._entry}, node {str(node.get('name') or target)[:80]}"
         stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2].split(",")
         recorder.scope = _REPEATED_CALL.sub("", stack[1]) if len(stack) > 2 else ""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for argument in node["inputs"]:
             value = _value(argument["arg"], names)
-            if argument.get("kind", 1) == 2:
+            by_name = argument["kind"] == 2 if "kind" in argument else argument["name"] in _BY_NAME
+            if by_name:
                 kwargs[argument["name"]] = value
             else:
                 args.append(value)
         operator = _operator(target)
         result = args[0] if operator in _SAME and args else apply_rule(recorder, operator, args, kwargs)
         for place, output in enumerate(node["outputs"]):
-            made = result[place] if isinstance(result, tuple) else result
+            made = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
             if "as_tensors" in output:
                 for item, tensor in zip(output["as_tensors"], made, strict=True):
                     names[item["name"]] = tensor
@@ -139,7 +158,11 @@ class ExportedProgram:
             described = next(iter(output.values()))
             name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
             if name:
-                names[name] = made
+                names[name] = self._laid_out(recorder, name, made) if "scaled_dot_product" in operator else made
+
+
+def _without_nulls(described: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in described.items() if value is not None}
 
 
 def _symbol(described: Any) -> str:
@@ -166,9 +189,9 @@ def _value(argument: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
     if sort == "as_tensors":
         return [names[item["name"]] for item in value]
     if sort == "as_optional_tensors":
-        return [names[item["as_tensor"]["name"]] if "as_tensor" in item else None for item in value]
+        return [_optional(item, names) for item in value]
     if sort == "as_optional_tensor":
-        return names[value["as_tensor"]["name"]] if "as_tensor" in value else None
+        return _optional(value, names)
     if sort in ("as_int", "as_float", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
         return _plain(value)
     if sort in ("as_sym_int", "as_sym_float", "as_sym_bool"):
@@ -184,6 +207,14 @@ def _value(argument: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
     if sort == "as_layout":
         return None
     raise UnsupportedOperator(f"arguments of sort {sort!r:.40} are not followed")
+
+
+def _optional(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """A tensor or nothing; up to PyTorch 2.2 the tensor stands there by its bare name."""
+    tensor = value.get("as_tensor")
+    if tensor is None:
+        return None
+    return names[tensor if isinstance(tensor, str) else tensor["name"]]
 
 
 def _size(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:

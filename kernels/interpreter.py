@@ -20,6 +20,7 @@ from .operators import rule_of
 from .recorder import Recorder
 from .source import ClassSource, FunctionSource, SourceTree, parse_source
 from .values import EnumValue, Record, ScriptObject, Tensor
+from .versions import NEWEST, upgrades
 
 
 class Reference:
@@ -39,7 +40,7 @@ class Interpreter:
         failed_at: after an error, the line of the model's code where it came up.
     """
 
-    def __init__(self, sources: SourceTree, constants: Sequence[Any], recorder: Recorder) -> None:
+    def __init__(self, sources: SourceTree, constants: Sequence[Any], recorder: Recorder, version: int = NEWEST) -> None:
         self.recorder = recorder
         self.failed_at = ""
         self._sources = sources
@@ -48,6 +49,7 @@ class Interpreter:
         self._references: dict[str, Reference] = {}
         self._class_values: dict[tuple[str, str], Any] = {}
         self._depth = 0
+        self._upgrades = upgrades(version)
 
     # Functions and objects
 
@@ -162,6 +164,8 @@ class Interpreter:
         if isinstance(target, ScriptObject):
             if name in target.attributes:
                 return target.attributes[name]
+            if self._restored(target) and name in target.attributes:
+                return target.attributes[name]
             return self.class_value(self.reference(target.type_name), name)
         if isinstance(target, Record) and name in target.fields:
             return target[target.fields.index(name)]
@@ -174,6 +178,15 @@ class Interpreter:
             raise UnsupportedOperator(f"attribute {name!r:.80} of a value of type {type(target).__name__} has no rule")
         return rule(self.recorder, target)
 
+    def _restored(self, target: ScriptObject) -> bool:
+        """Let an object that was saved by its own ``__getstate__`` unpack itself, once; whether it did."""
+        state, target.state = target.state, None
+        owner = None if state is None else self.reference(target.type_name).target
+        if not isinstance(owner, ClassSource) or "__setstate__" not in owner.methods:
+            return False
+        self.call_method(target, "__setstate__", [state])
+        return True
+
     def constant(self, name: str) -> Any:
         """``CONSTANTS.c12``."""
         digits = name[1:]
@@ -184,6 +197,12 @@ class Interpreter:
             value.value = value.load()[0]  # constants without dimensions are numbers of the trace
         return value
 
+    def means_today(self, name: str) -> bool:
+        """Whether an operator of the file's version is called like today's."""
+        return name not in self._upgrades
+
     def operate(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Apply an operator's rule."""
+        """Apply an operator's rule, as the file's version means it."""
+        if name in self._upgrades:
+            args, kwargs = self._upgrades[name](args, kwargs)
         return apply_rule(self.recorder, name, args, kwargs)

@@ -135,7 +135,7 @@ class ExpressionTranslator:
         run = self._run
         rule = rule_of(name)
         recorder, step = run.recorder, self._meter.step
-        if rule is None or kwargs:
+        if rule is None or kwargs or not run.means_today(name):
             return lambda frame: run.operate(
                 name, [argument(frame) for argument in args], {key: value(frame) for key, value in kwargs}
             )

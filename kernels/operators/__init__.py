@@ -4,6 +4,7 @@
 from . import attention as attention
 from . import convolution as convolution
 from . import creation as creation
+from . import decomposed as decomposed
 from . import einsum as einsum
 from . import indexing as indexing
 from . import matrix as matrix

@@ -85,6 +85,13 @@ def linspace(run: Recorder, start: Any, end: Any, steps: int, dtype: int | None 
     return run.launch("linspace", [], run.tensor((int(steps),), type_named(dtype, "float32")))
 
 
+@operator("logspace")
+def logspace(
+    run: Recorder, start: Any, end: Any, steps: int, base: Any = 10.0, dtype: int | None = None, *_: Any, **__: Any
+) -> Tensor:
+    return run.launch("logspace", [], run.tensor((int(steps),), type_named(dtype, "float32")))
+
+
 @operator("eye")
 def eye(run: Recorder, n: int, m: Any = None, *_: Any, dtype: int | None = None, **__: Any) -> Tensor:
     return run.launch("eye", [], run.tensor((n, n if m is None else m), type_named(dtype, "float32")))

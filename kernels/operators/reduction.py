@@ -115,8 +115,9 @@ def norm(run: Recorder, self: Tensor, p: Any = 2, dim: Any = None, keepdim: bool
 
 def _along(kind: str, *names: str) -> None:
     @operator(*names)
-    def rule(run: Recorder, self: Tensor, dim: int, dtype: int | None = None, *_: Any) -> Tensor:
-        output = run.tensor(self.shape, type_named(dtype, self.dtype))
+    def rule(run: Recorder, self: Tensor, dim: int, dtype: int | None = None, *_: Any, **__: Any) -> Tensor:
+        code = None if isinstance(dtype, bool) else dtype  # ``_softmax`` says there whether half becomes float
+        output = run.tensor(self.shape, type_named(code, self.dtype))
         return run.launch(kind, [self], output, {"dim": dim_of(self.rank, dim)})
 
 

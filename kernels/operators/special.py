@@ -57,6 +57,12 @@ _QUANTIZED = (
     "linear_dynamic",
     "add",
     "add_relu",
+    "linear_prepack",
+    "conv1d_prepack",
+    "conv2d_prepack",
+    "conv3d_prepack",
+    "embedding_bag_prepack",
+    "make_quantized_cell_params_dynamic",
 )
 _elsewhere(
     "belongs to an 8-bit quantised model, which PyTorch runs on the CPU alone: decompose the model before quantisation",
