@@ -156,6 +156,7 @@ class OnnxModel:
         self._wire = wire
         self._meter = meter
         self._nodes = 0
+        self._scopes: set[str] = set()
         self.functions: dict[str, Function] = {}
         self.versions: dict[str, int] = {}
         graph: Graph | None = None
@@ -240,8 +241,16 @@ class OnnxModel:
             elif item.number == 9 and item.wire == BYTES:
                 self._note(node, item)
         if not node.scope:
-            node.scope = _path_in(node.name)
+            node.scope = self._first_called(_path_in(node.name))
         return node
+
+    def _first_called(self, scope: str) -> str:
+        """The module's path without the count that the older exporter puts behind it from its second call on."""
+        stem, _, count = scope.rpartition("_")
+        if stem in self._scopes and count.isdecimal():
+            return stem
+        self._scopes.add(scope)
+        return scope
 
     def _note(self, node: Node, at: Field) -> None:
         """What PyTorch's exporter notes on a node: the module it stands in and the call it stands for."""

@@ -11,9 +11,12 @@ This is the one place that says where an ONNX file and the network it was export
   ``scaled_dot_product_attention``: one ``attention``. A product that is scaled afterwards was written by the model's author,
   and stays as it is.
 * A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
-  first, which the older exporter leaves out.
+  first, which the older exporter leaves out; so it does with rows picked from a table by fixed indices and permuted (the
+  position bias of Swin and its relatives), and with the clone of a weight that is then written into.
+* Two slices of one tensor joined the other way round, along one dimension after the other: one ``roll``.
 * Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy; computing the places launches
-  nothing.
+  nothing, and neither does writing the slice back where a smaller part of it was written to.
+* ``Where`` with a number in place of its second input: ``masked_fill``; ``Not`` of ``Equal``: ``ne``.
 
 Nodes are put together only where nothing else uses what lies between them. What an exporter folds away before it writes (batch
 norms into convolutions) is not in the file, and not in the list: ``torch.onnx.export(..., dynamo=False,
@@ -28,7 +31,7 @@ from typing import Any
 
 from .model import Graph, Node, TensorHeader
 
-X, C, S = "x", "#number", "#factor"
+X, C, S, ANY = "x", "#number", "#factor", "#any"
 Template = str | tuple[Any, ...]
 
 _ERF: list[Template] = [("Erf", ("Div", X, C)), ("Erf", ("Mul", X, C))]
@@ -36,8 +39,9 @@ _CUBE: list[Template] = [("Pow", X, C), ("Mul", ("Mul", X, X), X)]
 _TANH: list[Template] = [("Tanh", ("Mul", ("Add", X, ("Mul", cube, C)), C)) for cube in _CUBE]
 _DIFFERENCE = ("Sub", X, ("ReduceMean", X))
 _NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
-_SCORES = ("MatMul", ("Mul", "query", S), ("Mul", ("Transpose", "key"), S))
-_SOFT = [("Softmax", _SCORES), ("Softmax", ("Add", _SCORES, "mask"))]
+_KEYS: list[Template] = [("Transpose", "key"), ("Reshape", ("Transpose", ("Reshape", "key", ANY)), ANY)]
+_SCORES = [("MatMul", ("Mul", "query", S), ("Mul", keys, S)) for keys in _KEYS]
+_SOFT = [("Softmax", inner) for scores in _SCORES for inner in (scores, ("Add", scores, "mask"))]
 
 #: What is recognised: the call, its template, and which of the template's names are its inputs.
 TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
@@ -48,6 +52,7 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     ("mish", ("Mul", X, ("Tanh", ("Softplus", X))), (X,)),
     ("hardswish", ("Mul", X, ("HardSigmoid", X)), (X,)),
     ("hardswish", ("Div", ("Mul", X, ("Clip", ("Add", X, C), C, C)), C), (X,)),
+    ("ne", ("Not", ("Equal", X, "y")), (X, "y")),
     ("log_sigmoid", ("Log", ("Sigmoid", X)), (X,)),
     ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
     ("layer_norm", _NORM, (X,)),
@@ -59,7 +64,7 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     ),
     (
         "group_norm",
-        ("Add", ("Mul", ("Reshape", ("InstanceNormalization", ("Reshape", X, "#sizes"), "#ones", "#zeros"), "#any"), "#scale"),
+        ("Add", ("Mul", ("Reshape", ("InstanceNormalization", ("Reshape", X, ANY), "#ones", "#zeros"), ANY), "#scale"),
          "#shift"),
         (X, "#scale", "#shift"),
     ),
@@ -81,22 +86,28 @@ class Rewriter:
         for place, node in enumerate(graph.nodes):
             for name in node.outputs:
                 self._maker[name] = place
-            for name in node.inputs:
+            for name in node.inputs[:1] if node.operator == "CastLike" else node.inputs:
                 self._users.setdefault(name, set()).add(place)
             if node.operator == "Constant" and node.outputs and isinstance(node.attributes.get("value"), TensorHeader):
                 self._weights[node.outputs[0]] = node.attributes["value"]
             elif (
-                node.operator in ("Identity", "Transpose") and node.outputs and node.inputs and node.inputs[0] in self._weights
+                node.operator in ("Identity", "Transpose", "ScatterND")
+                and node.outputs
+                and node.inputs
+                and node.inputs[0] in self._weights
             ):
                 header = self._weights[node.inputs[0]]
                 turned = node.operator == "Transpose" and len(header.shape) == 2
                 self._weights[node.outputs[0]] = replace(header, shape=header.shape[::-1]) if turned else header
+        self._sizes: set[str] = set()
+        self._find_sizes()
         self._kept = set(graph.outputs)
         self._gone: set[int] = set()
+        self._made: dict[int, list[Node]] = {}
 
     def nodes(self) -> tuple[list[Node], frozenset[int]]:
         """The graph's nodes, put together; and which of them, by identity, compute places alone and launch nothing."""
-        made: dict[int, list[Node]] = {}
+        made = self._made
         # From the end, so that what is put together is as large as it can be.
         for place in range(len(self._graph.nodes) - 1, -1, -1):
             node = self._graph.nodes[place]
@@ -112,12 +123,35 @@ class Rewriter:
                     break
             else:
                 made[place] = self._single(place, node)
-        return [node for place in sorted(made) for node in made[place]], self._silent()
+        silent = self._silent()
+        return self._needed([node for place in sorted(made) for node in made[place]]), silent
+
+    def _needed(self, nodes: list[Node]) -> list[Node]:
+        """The nodes without those that nothing needs any more."""
+        wanted, kept = set(self._kept), []
+        for node in reversed(nodes):
+            if node.operator == "assign" or any(name in wanted or name not in self._users for name in node.outputs):
+                wanted.update(
+                    node.inputs, *(_outer_names(value) for value in node.attributes.values() if isinstance(value, Graph))
+                )
+                kept.append(node)
+        return kept[::-1]
 
     def _single(self, place: int, node: Node) -> list[Node]:
-        if node.operator == "ScatterND" and len(node.inputs) == 3 and self._from_sizes(node.inputs[1]) is not None:
-            return [Node("assign", "aten", node.name, [node.inputs[0], node.inputs[2]], node.outputs, {}, node.scope)]
-        if node.operator == "Squeeze" and self._is_packed(node):
+        if node.operator == "Concat":
+            source, turns, used = self._rolled(place)
+            if turns:
+                self._gone |= used
+                for between in used:
+                    if self._graph.nodes[between].operator == "Concat":  # somebody may ask for its sizes
+                        self._made[between] = [Node("Identity", inputs=[source], outputs=self._graph.nodes[between].outputs)]
+                return [Node("roll", "aten", node.name, [source, *turns], node.outputs, {}, node.scope)]
+        if node.operator == "ScatterND" and len(node.inputs) == 3 and node.inputs[1] in self._sizes:
+            if self._is_passed_on(node.inputs[2]):
+                return [Node("Identity", inputs=[node.inputs[0]], outputs=node.outputs, scope=node.scope)]
+            details = {"fill": int(node.inputs[2] in self._sizes)}
+            return [Node("assign", "aten", node.name, [node.inputs[0], node.inputs[2]], node.outputs, details, node.scope)]
+        if (node.operator == "Squeeze" and self._is_packed(node)) or (node.operator == "Transpose" and self._is_table(node)):
             hidden = f"{node.outputs[0]}, as it lies"
             first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
             return [first, Node("contiguous", "aten", node.name, [hidden], node.outputs, {}, node.scope)]
@@ -141,10 +175,12 @@ class Rewriter:
             if template in (C, S):
                 if self._is_number(name) if template == C else self._is_factor(name):
                     yield bound, used
+            elif template == ANY:
+                yield bound, used
             elif template in bound:
                 if bound[template] == name:
                     yield bound, used
-            elif not template.startswith("#") or template in ("#sizes", "#any") or name in self._weights:
+            elif not template.startswith("#") or name in self._weights:
                 yield {**bound, template: name}, used
             return
         place = self._maker.get(name)
@@ -182,13 +218,13 @@ class Rewriter:
 
     def _is_factor(self, name: str) -> bool:
         """Whether a name stands for a number: a constant, or one computed from sizes."""
-        return self._is_number(name) or (name in self._maker and self._from_sizes(name) is not None)
+        return name in self._sizes
 
     def _sensible(self, kind: str, bound: dict[str, str]) -> bool:
         """What a template cannot say: sizes of weights, and whether two of them fit together."""
         if kind == "linear":
             matrix, row = self._weights[bound["#matrix"]], self._weights[bound["#row"]]
-            return len(matrix.shape) == 2 and row.shape == matrix.shape[1:] and bound[X] not in self._weights
+            return len(matrix.shape) == 2 and row.shape == matrix.shape[1:]
         if kind == "group_norm":
             return len(self._weights[bound["#ones"]].shape) == 1
         return True
@@ -208,41 +244,85 @@ class Rewriter:
         takes = [user for user in users if user.operator == "Gather" and not user.attributes.get("axis", 0)]
         return len(takes) == len(users) > 1 and all(self._is_number(user.inputs[1]) for user in takes)
 
+    def _is_passed_on(self, name: str) -> bool:
+        """Whether what is written into a slice is that slice after a smaller part of it was written to."""
+        place = self._maker.get(name)
+        while place is not None and self._graph.nodes[place].operator in ("Transpose", "Identity"):
+            place = self._maker.get(self._graph.nodes[place].inputs[0])
+        return place is not None and self._graph.nodes[place].operator == "ScatterND"
+
+    def _is_table(self, node: Node) -> bool:
+        """Whether it permutes rows that were picked from a table by indices that do not change."""
+        name = node.inputs[0] if node.inputs else ""
+        place = self._maker.get(name)
+        if place is None or self._graph.nodes[place].operator != "Reshape":
+            return False
+        place = self._maker.get(self._graph.nodes[place].inputs[0])
+        picked = None if place is None else self._graph.nodes[place]
+        if picked is None or picked.operator != "Gather" or node.attributes.get("perm") != [2, 0, 1]:
+            return False
+        return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
+
+    def _readers(self, name: str) -> set[int]:
+        """The nodes that use what is in a tensor, not only its sizes."""
+        return {place for place in self._users.get(name, ()) if self._graph.nodes[place].operator not in ("Shape", "Size")}
+
+    def _rolled(self, place: int) -> tuple[str, list[str], set[int]]:
+        """What is rolled, and the starts, ends and axes of each pair of slices, where two slices of one tensor are joined."""
+        node = self._graph.nodes[place]
+        makers = [self._maker.get(name) for name in node.inputs]
+        if len(makers) != 2 or any(maker is None or maker in self._gone for maker in makers):
+            return "", [], set()
+        used = {maker for maker in makers if maker is not None}
+        slices = [self._graph.nodes[maker] for maker in makers if maker is not None]
+        if any(
+            part.operator != "Slice" or len(part.inputs) < 4 or self._readers(part.outputs[0]) != {place} for part in slices
+        ):
+            return "", [], set()
+        source = slices[0].inputs[0]
+        if slices[1].inputs[0] != source or not all(self._is_factor(name) for part in slices for name in part.inputs[1:4]):
+            return "", [], set()
+        turns = [name for part in slices for name in part.inputs[1:4]]
+        before = self._maker.get(source)
+        if before is not None and self._graph.nodes[before].operator == "Concat" and self._readers(source) == used:
+            first, earlier, more = self._rolled(before)
+            if earlier:
+                return first, earlier + turns, used | more | {before}
+        return source, turns, used
+
     # What is computed from sizes alone
 
-    def _from_sizes(self, name: str) -> set[int] | None:
-        """The nodes that compute a value from sizes and constants alone; ``None`` where it depends on what is in a tensor."""
-        waiting, nodes = [name], set()
-        while waiting:
-            current = waiting.pop()
-            if not current or current in self._weights:
-                continue
-            place = self._maker.get(current)
-            if place is None:
-                return None
-            if place in nodes:
-                continue
-            nodes.add(place)
-            if len(nodes) > 512:
-                return None
-            if self._graph.nodes[place].operator not in ("Shape", "Size"):
-                waiting += self._graph.nodes[place].inputs
-        return nodes
+    def _find_sizes(self) -> None:
+        """Note the names of all values that are computed from sizes and plain numbers, not from what is in a tensor."""
+        for name, header in self._weights.items():
+            if header.dtype.startswith(("int", "bool")) or all(size == 1 for size in header.shape):
+                self._sizes.add(name)
+        for node in self._graph.nodes:
+            read = node.inputs[:1] if node.operator == "CastLike" else node.inputs
+            plain = node.operator == "Constant" and not isinstance(node.attributes.get("value"), TensorHeader)
+            if node.operator in ("Shape", "Size") or plain or (read and all(not name or name in self._sizes for name in read)):
+                self._sizes.update(node.outputs)
 
     def _silent(self) -> frozenset[int]:
-        """The nodes that compute places of slices and nothing else."""
-        nodes: set[int] = set()
-        for node in self._graph.nodes:
-            if node.operator == "ScatterND" and len(node.inputs) == 3:
-                nodes |= self._from_sizes(node.inputs[1]) or set()
-        writers = {place for place, node in enumerate(self._graph.nodes) if node.operator == "ScatterND"}
-        while True:
-            shared = {
-                place
-                for place in nodes
-                for name in self._graph.nodes[place].outputs
-                if name in self._kept or not self._users.get(name, set()) <= nodes | writers
-            }
-            if not shared:
-                return frozenset(id(self._graph.nodes[place]) for place in nodes)
-            nodes -= shared
+        """The nodes that compute places of slices, or the one number to write there, and nothing else."""
+        silent: set[int] = set()
+        for place in range(len(self._graph.nodes) - 1, -1, -1):
+            node = self._graph.nodes[place]
+            if not self._kept.intersection(node.outputs) and all(name in self._sizes for name in node.outputs):
+                readers = {reader for name in node.outputs for reader in self._readers(name)}
+                if all(reader in silent or self._writes_slice(reader, node) for reader in readers):
+                    silent.add(place)
+        return frozenset(id(self._graph.nodes[place]) for place in silent)
+
+    def _writes_slice(self, place: int, source: Node) -> bool:
+        node = self._graph.nodes[place]
+        data = node.inputs[0] if node.inputs else ""
+        return node.operator == "ScatterND" and node.inputs[1] in self._sizes and data not in source.outputs
+
+
+def _outer_names(graph: Graph) -> set[str]:
+    """What the nodes of an inner graph take from outside, and from inside."""
+    names = set(graph.outputs)
+    for node in graph.nodes:
+        names.update(node.inputs, *(_outer_names(value) for value in node.attributes.values() if isinstance(value, Graph)))
+    return names

@@ -76,6 +76,7 @@ for _aten, _spelling, _reverse in (
     ("eq", "Equal", "eq"),
     ("lt", "Less", "gt"),
     ("le", "LessOrEqual", "ge"),
+    ("ne", "aten::ne", "ne"),
     ("gt", "Greater", "lt"),
     ("ge", "GreaterOrEqual", "le"),
     ("logical_and", "And", None),
@@ -102,13 +103,11 @@ _many("add", "Sum")
 
 @onnx_operator("Clip")
 def clip(call: Call) -> Any:
-    """Between 0 and 6, or -1 and 1, it is ``relu6`` or ``hardtanh``, which PyTorch dispatches as one; else ``clamp``."""
+    """Between 0 and 6, or -1 and 1, it is ``relu6`` or ``hardtanh``, which PyTorch dispatches as one."""
     bounds = [call.operand(place) if call.given(place) else call.attribute(name) for place, name in ((1, "min"), (2, "max"))]
     if bounds in ([0, 6], [-1, 1]):
         return call.aten("hardtanh", call.tensor(0))
-    if None in bounds:
-        return call.aten("clamp_min" if bounds[1] is None else "clamp_max", call.tensor(0), 0)
-    return call.aten("clamp", call.tensor(0), *bounds)
+    return call.aten("clamp_min" if bounds[1] is None else "clamp", call.tensor(0), *bounds[: 1 if bounds[1] is None else 2])
 
 
 @onnx_operator("PRelu")
@@ -118,7 +117,10 @@ def prelu(call: Call) -> Any:
 
 @onnx_operator("Where")
 def where(call: Call) -> Any:
-    return call.aten("where", call.tensor(0), call.operand(1), call.operand(2))
+    one, other = call.operand(1), call.operand(2)
+    if isinstance(other, Tensor) and not isinstance(one, Tensor):
+        return call.aten("masked_fill", other, call.tensor(0), one)
+    return call.aten("where", call.tensor(0), one, other)
 
 
 @onnx_operator("Cast")

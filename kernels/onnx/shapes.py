@@ -74,6 +74,8 @@ def tile(call: Call) -> Any:
 @onnx_operator("Concat")
 def concat(call: Call) -> Any:
     parts = [call.tensor(place) for place in range(len(call.inputs))]
+    if len(parts) == 1 and "aten.index" in call.node.origin:
+        return parts[0]  # one of the pieces of an index that needs no packing
     return call.aten("cat", parts, call.attribute("axis", 0))
 
 
@@ -161,6 +163,8 @@ def gather(call: Call) -> Any:
     if isinstance(indices, Known) and not indices.shape:
         return call.aten("select", x, place, int(indices.number()))
     rows = on_device(call.run, indices)
+    if "aten.as_strided" in call.node.origin and rows.numel == x.numel:
+        return call.aten("reshape", x, list(rows.shape))
     if x.parameter and x.rank == 2 and place == 0 and not rows.parameter:
         return call.aten("embedding", x, rows)
     return call.aten("index", x, [None] * place + [rows])
@@ -187,14 +191,39 @@ def scatter(call: Call) -> Any:
     return call.aten("index_put", call.tensor(0), call.tensor(1), call.tensor(2))
 
 
+@onnx_operator("aten::roll")
+def roll(call: Call) -> Any:
+    """Pairs of slices that were joined the other way round; if they were something else, that."""
+    x = call.tensor(0)
+    turns = [[int(number) for number in call.numbers(place)] for place in range(1, len(call.inputs))]
+    pairs = [turns[place : place + 6] for place in range(0, len(turns), 6)]
+    dims = []
+    for (begin, *more_begin), (end, *_), (axis, *_), (start, *_), (stop, *_), (other, *_) in pairs:
+        size = x.shape[dim_of(x.rank, axis)]
+        whole = other == axis and start == 0 and begin % max(size, 1) == stop % max(size, 1) and end >= size
+        dims.append(axis if whole and not more_begin else None)
+    if None not in dims:
+        return call.aten("roll", x, [0] * len(dims), dims)
+    for begins, ends, axes, starts, stops, others in pairs:
+        parts = []
+        for firsts, lasts, places in ((begins, ends, axes), (starts, stops, others)):
+            part = x
+            for first, last, place in zip(firsts, lasts, places, strict=True):
+                part = call.aten("slice", part, place, first, last)
+            parts.append(part)
+        x = call.aten("cat", parts, axes[0])
+    return x
+
+
 @onnx_operator("aten::assign")
 def assign(call: Call) -> Any:
     """Writing into a slice: one number everywhere is a fill, else it is a copy."""
-    x, region = call.tensor(0), call.value(1)
-    source = on_device(call.run, region)
-    written = call.run.tensor(source.shape, x.dtype)
-    even = isinstance(region, Known) or not any(source.strides)
-    call.run.launch("fill" if even else "copy", [] if even else [source], written)
+    x, source = call.tensor(0), call.tensor(1)
+    if x.parameter:
+        copy = call.run.tensor(x.shape, x.dtype, parameter=True)
+        x = call.run.launch("clone", [x], copy)
+    even = bool(call.attribute("fill", 0)) or not any(source.strides)
+    call.run.launch("fill" if even else "copy", [] if even else [source], call.run.tensor(source.shape, x.dtype))
     return x
 
 
@@ -210,8 +239,7 @@ def pad(call: Call) -> Any:
         used.pop(0)
     first = used[0] if used else x.rank
     flat = [size for place in range(x.rank - 1, first - 1, -1) for size in by_axis.get(place, (0, 0))]
-    if not flat:
-        return x
+    flat = flat or [0, 0]
     if mode == "constant":
         return call.aten("constant_pad_nd", x, flat, 0)
     names = {"reflect": "reflection_pad", "edge": "replication_pad"}
@@ -294,8 +322,8 @@ def constant(call: Call) -> Any:
 def weight(call: Call, header: TensorHeader) -> Tensor | Known:
     """A constant of the file: as numbers where it is one, or a few integers; as a tensor without its data elsewhere."""
     count = numel(header.shape)
-    few = count <= 64 and len(header.shape) <= 1 and header.dtype in ("int32", "int64", "bool")
-    if (few or not header.shape) and not header.external and header.dtype not in ("bfloat16", "complex64", "complex128"):
+    few = len(header.shape) <= 1 and (count == 1 or (count <= 64 and header.dtype in ("int32", "int64", "bool")))
+    if few and not header.external and header.dtype not in ("bfloat16", "complex64", "complex128"):
         return Known(header.shape, header.dtype, header.numbers())
     load = header.numbers if count <= FEW else None
     return call.run.tensor(header.shape, header.dtype, parameter=True, load=load)
@@ -310,6 +338,8 @@ def constant_of_shape(call: Call) -> Any:
     filler = value.numbers()[0] if isinstance(value, TensorHeader) else 0.0
     if len(sizes) <= 1 and 0 <= numel(sizes) <= 64:
         return Known(tuple(sizes), dtype, [filler] * numel(sizes))
+    if filler in (0, 1):
+        return call.aten("ones" if filler else "zeros", sizes, dtype=SCALAR_CODES[dtype])
     return call.aten("full", sizes, filler, dtype=SCALAR_CODES[dtype])
 
 
