@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from . import fuzz_archive, handmade
+from . import fuzz_archive, fuzz_inputs, handmade
 
 FEW = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -26,11 +26,11 @@ OPCODES = st.one_of(
     ),
     st.just(handmade.tensor("0", 2, 3)),
 )
-STATEMENTS = st.lists(st.sampled_from([token.decode("latin-1") for token in fuzz_archive.TOKENS]), max_size=12)
+STATEMENTS = st.lists(st.sampled_from([token.decode("latin-1") for token in fuzz_inputs.TOKENS]), max_size=12)
 
 
 @FEW
-@given(st.integers(0, 4), st.binary(max_size=400))
+@given(st.integers(0, len(fuzz_inputs.LAYERS) - 1), st.binary(max_size=400))
 def test_arbitrary_bytes_in_any_layer(layer, data):
     fuzz_archive.attempt(bytes([layer]) + data)
 
@@ -48,19 +48,20 @@ def test_arbitrary_statements(lines):
 
 
 @FEW
-@given(st.integers(0, 2**32))
-def test_known_operators_on_arbitrary_arguments(seed):
-    fuzz_archive.attempt(fuzz_archive.generate(random.Random(seed)))
+@pytest.mark.parametrize("layer", ["CONTAINER", "OPCODE", "PROGRAM", "GRAPH_CHOICES", "ONNX"])
+@given(choices=st.binary(min_size=20, max_size=300))
+def test_arbitrary_structures(layer, choices):
+    fuzz_archive.attempt(bytes([getattr(fuzz_inputs, layer)]) + choices)
 
 
 @FEW
 @given(st.integers(0, 2**32))
 def test_mutations_of_real_files(seed):
     source = random.Random(seed)
-    fuzz_archive.attempt(fuzz_archive.mutate(source.choice(SEEDS), source))
+    fuzz_archive.attempt(fuzz_inputs.mutate(source.choice(SEEDS), source))
 
 
-SEEDS = fuzz_archive.seeds()
+SEEDS = fuzz_inputs.seeds()
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent / "corpus").iterdir()), ids=lambda path: path.name)
