@@ -85,8 +85,10 @@ class Api:
         context, hardware, controller = self._context, self._context.hardware, self._context.controller
         degraded = [*hardware.notes, *controller.troubles, *controller.notes, *context.surfaces.troubles]
         current: dict[str, int] | None = None
+        policies: list[dict[str, Any]] = []
         try:
             current = hardware.current()._asdict()
+            policies = _policies(hardware)
         except DaemonError as error:
             degraded.append(str(error))
         profile = context.surfaces.profile
@@ -98,6 +100,7 @@ class Api:
             if profile is None
             else {"name": profile.manifest.name, "board": profile.manifest.board, "simulated": profile.manifest.simulated},
             "configuration": current,
+            "cpu_policies": policies,
             "applied": None if controller.applied is None else controller.applied.to_json(),
             "floors": [asdict(floor) for floor in controller.floors.floors],
             "leases": [self._lease(lease) for lease in controller.leases],
@@ -278,6 +281,17 @@ def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
     if dtype not in DTYPE_BYTES:
         raise InputError(f"input type {dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
     return {"shape": shape, "dtype": dtype}
+
+
+def _policies(hardware: Hardware) -> list[dict[str, Any]]:
+    """What each cpufreq policy says of itself."""
+    found = []
+    for axis, readings in hardware.read().items():
+        for reading in readings if axis not in ("gpu_hz", "emc_hz") else ():
+            name, leads = reading.domain, axis == "cpu_khz"
+            shown = {"accepted_khz": reading.accepted, "effective_khz": reading.effective, "governor": reading.mode}
+            found.append({"policy": name, **shown, "leads": leads})
+    return found
 
 
 def _need(chosen: Plan, network: str, choose: Callable[[Limits], Plan]) -> Need:

@@ -11,6 +11,8 @@
       cpu_khz: {min: 499200, max: 2265600}
       gpu_hz: {max: 1198500000}
       emc_hz: {min: 800000000}
+    cpu_clusters: together       # or apart: one leads, the others run as low as other work allows
+    cpu_leader: policy0          # the one that the application runs on; default: the one with most cores
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     clients: {connections: 64, leases: 64, networks: 16}
@@ -28,6 +30,7 @@ import yaml
 
 from .errors import UsageError
 from .floors import FloorRules
+from .hardware.clusters import Clusters
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 AXES = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
@@ -50,6 +53,7 @@ class Config:
     socket_group: str | None = None
     axes: tuple[str, ...] = tuple(AXES)
     limits: Mapping[str, Bounds] = field(default_factory=dict)
+    clusters: Clusters = field(default_factory=Clusters)
     floors: FloorRules | None = field(default_factory=FloorRules)
     connections: int = 64
     leases: int = 64
@@ -80,7 +84,9 @@ def load_config(path: Path | None) -> Config:
 
 
 class _Reader:
-    _KNOWN = ("board", "profile", "socket_group", "axes", "limits", "floors", "clients", "worker")
+    _KNOWN = (
+        *("board", "profile", "socket_group", "axes", "limits", "cpu_clusters", "cpu_leader", "floors", "clients", "worker"),
+    )
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -97,6 +103,7 @@ class _Reader:
             socket_group=self._text(top, "socket_group"),
             axes=self._axes(top.get("axes", list(AXES))),
             limits={axis: self._bounds(limits[axis], f"limits.{axis}") for axis in AXES.values() if axis in limits},
+            clusters=self._clusters(top),
             floors=self._floors(top.get("floors", "auto")),
             connections=self._count(clients, "clients.connections", Config.connections),
             leases=self._count(clients, "clients.leases", Config.leases),
@@ -148,6 +155,15 @@ class _Reader:
         if low is not None and high is not None and low > high:
             raise self._bad(name, "min not above max", f"{low} > {high}")
         return Bounds(low, high)
+
+    def _clusters(self, top: Mapping[str, Any]) -> Clusters:
+        how = top.get("cpu_clusters", "together")
+        if how not in ("together", "apart"):
+            raise self._bad("cpu_clusters", "together or apart", how)
+        leader = self._text(top, "cpu_leader")
+        if leader is not None and how == "together":
+            self._warnings.append(f"{self._where}: cpu_leader is ignored without cpu_clusters: apart")
+        return Clusters(how == "apart", leader)
 
     def _floors(self, value: Any) -> FloorRules | None:
         # YAML reads off and on as truth values.

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
-from typing import Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple, Protocol
 
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .config import Config
@@ -13,8 +13,8 @@ from .demand import Leased
 from .drift import Watch
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .floors import Demand, FloorRules, Floors, floors
+from .hardware.applied import Applied
 from .hardware.baseline import RestoreReport
-from .hardware.board import Applied
 from .hardware.domain import Reading
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
@@ -30,13 +30,22 @@ class Board(Protocol):
     @property
     def touched(self) -> bool: ...
 
+    @property
+    def leader(self) -> str | None: ...
+
     def grid(self) -> FrequencyGrid: ...
+
+    def levels(self, axis: str) -> tuple[int, ...]: ...
+
+    def clusters(self) -> dict[str, tuple[int, ...]]: ...
 
     def read(self) -> dict[str, tuple[Reading, ...]]: ...
 
     def throttled(self) -> tuple[str, ...]: ...
 
-    def apply(self, configuration: FrequencyConfiguration, reason: str) -> Applied: ...
+    def apply(
+        self, configuration: FrequencyConfiguration, reason: str, clusters: Mapping[str, int] | None = None
+    ) -> Applied: ...
 
     def restore(self) -> RestoreReport: ...
 
@@ -52,6 +61,13 @@ class Demands(Protocol):
     def sample(self, leased: Leased) -> None: ...
 
     def demand(self) -> Demand: ...
+
+
+class Setting(NamedTuple):
+    """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy."""
+
+    configuration: FrequencyConfiguration
+    clusters: Mapping[str, int]
 
 
 class Controller:
@@ -73,6 +89,7 @@ class Controller:
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
         self._unmet: dict[str, str] = {}
+        self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
         self._monotonic = monotonic
@@ -193,7 +210,7 @@ class Controller:
                 allowed = self._allowed()
             except DaemonError:
                 return  # said by whoever needs the grid next
-            found = floors(self._demands.demand(), allowed, self._config.floors)
+            found = floors(self._demands.demand(), allowed, self._config.floors, leader=self._board.leader)
         before, self.floors = self.floors, found
         if before.levels == found.levels:
             return
@@ -216,7 +233,9 @@ class Controller:
     def _look_after(self, applied: Applied) -> None:
         try:
             wish = self._wish()
-            texts, again = self._watch.look(applied, wish, lambda: self._bounded(wish))
+            in_force = Setting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
+            outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
+            texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
             for text in set(texts).difference(self.troubles):
                 log.warning("%s", text)
             if again:
@@ -228,8 +247,8 @@ class Controller:
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _set(self, reason: str) -> Applied:
-        wanted = self._bounded(self._wish())
-        applied = self._board.apply(wanted, reason)
+        setting, self._floors_when_set = self._setting(), self.floors.levels
+        applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied = applied
         self.troubles = () if applied.verified else applied.notes
         for note in applied.notes:
@@ -261,11 +280,20 @@ class Controller:
         needed = combine([lease.need for lease in self.leases])
         return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in _AXES))
 
-    def _bounded(self, configuration: FrequencyConfiguration) -> FrequencyConfiguration:
-        """The configuration with each clock moved into what is allowed and offered now, as little as possible."""
-        grid = self._allowed()
-        nearest = (min(getattr(grid, axis), key=lambda one: abs(one - getattr(configuration, axis))) for axis in _AXES)
-        return FrequencyConfiguration(*nearest)
+    def _setting(self) -> Setting:
+        """What is needed, each clock moved into what is allowed and offered now, as little as possible.
+
+        A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
+        lowest level that limits and other work allow is best, whatever the other clocks are.
+        """
+        wish, grid = self._wish(), self._allowed()
+        nearest = (min(getattr(grid, axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in _AXES)
+        clusters = {}
+        for policy, levels in self._board.clusters().items():
+            allowed = self._inside("cpu_khz", levels) or levels[-1:]
+            least = self.floors.least(policy)
+            clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
+        return Setting(FrequencyConfiguration(*nearest), clusters)
 
     def _allowed(self) -> FrequencyGrid:
         """The levels that the board offers now and the operator allows; of a clock with none, the highest offered."""

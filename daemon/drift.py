@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
-from .hardware.board import TITLES, Applied, agrees
+from ..kernels.grid import FrequencyConfiguration
+from .hardware.applied import Applied, agrees
+from .hardware.board import TITLES, title
 from .hardware.domain import Reading
 
 FIRST_WAIT_S = 2.0
@@ -27,7 +28,7 @@ class Observed(Protocol):
 
     def read(self) -> dict[str, tuple[Reading, ...]]: ...
 
-    def grid(self) -> FrequencyGrid: ...
+    def levels(self, axis: str) -> tuple[int, ...]: ...
 
     def throttled(self) -> tuple[str, ...]: ...
 
@@ -53,25 +54,28 @@ def find_deviations(board: Observed, applied: Applied) -> tuple[Deviation, ...]:
     """
     found = []
     for axis, readings in board.read().items():
-        held: int = getattr(applied.accepted, axis)
+        held = applied.held(axis)
+        if held is None:
+            found.append(Deviation(axis, "taken", f"{title(axis)}: came online, and is not set yet"))
+            continue
         moved = next((one for one in readings if (one.accepted or 0) != held), None)
         slow = next((one for one in readings if not agrees(one.effective, held)), None)
         if moved is None and slow is None:
             continue
-        levels: tuple[int, ...] = getattr(board.grid(), axis)
+        levels = board.levels(axis)
         hot = "; ".join(board.throttled())
         lowered = moved is None or held > levels[-1] or 0 < (moved.accepted or 0) < held
         if hot and lowered:
-            found.append(Deviation(axis, "slow", f"{TITLES[axis]}: set to {held}, cut down: {hot}"))
+            found.append(Deviation(axis, "slow", f"{title(axis)}: set to {held}, cut down: {hot}"))
         elif held > levels[-1]:
             text = f"limited to {levels[-1]} by somebody else's limit or the power mode"
-            found.append(Deviation(axis, "limited", f"{TITLES[axis]}: {text}; {held} was held"))
+            found.append(Deviation(axis, "limited", f"{title(axis)}: {text}; {held} was held"))
         elif moved is not None:
             by = f"taken over ({moved.mode})" if moved.accepted is None else f"set to {moved.accepted} by somebody else"
-            found.append(Deviation(axis, "taken", f"{TITLES[axis]}: {by}; {held} was held"))
+            found.append(Deviation(axis, "taken", f"{title(axis)}: {by}; {held} was held"))
         elif slow is not None:
             text = f"set to {held}, measured {slow.effective}: throttled, or stuck"
-            found.append(Deviation(axis, "slow", f"{TITLES[axis]}: {text}"))
+            found.append(Deviation(axis, "slow", f"{title(axis)}: {text}"))
     return tuple(found)
 
 
@@ -115,13 +119,14 @@ class Watch:
         self._backoff = Backoff(monotonic)
 
     def look(
-        self, applied: Applied, wish: FrequencyConfiguration, bounded: Callable[[], FrequencyConfiguration]
+        self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
     ) -> tuple[tuple[str, ...], bool]:
         """See whether the board is as set.
 
         Args:
             wish: what the leases and other work need together.
-            bounded: what of it everybody's limits allow now; asked for only where it may have changed.
+            outdated: whether something else was needed when it was set.
+            changed: whether what everybody's limits allow of it is not what was set; asked only where that may be so.
 
         Returns:
             What deviates, one line each; and whether to set the board again now.
@@ -138,12 +143,12 @@ class Watch:
         self._backoff.settle()
         limited = any(one.cause == "limited" for one in deviations)
         slow = any(one.cause == "slow" for one in deviations)
-        again = (limited or (applied.requested != wish and not slow)) and bounded() != applied.requested
+        again = (limited or (outdated and not slow)) and changed()
         return (texts, True) if again else (texts + tuple(_short_of(applied.requested, wish)), False)
 
 
 def _short_of(set_now: FrequencyConfiguration, wish: FrequencyConfiguration) -> Iterator[str]:
-    for axis, title in TITLES.items():
+    for axis in TITLES:
         level, needed = getattr(set_now, axis), getattr(wish, axis)
         if level != needed:
-            yield f"{title}: {needed} is needed, the limits in force allow {level}"
+            yield f"{title(axis)}: {needed} is needed, the limits in force allow {level}"

@@ -149,6 +149,7 @@ class _Daemon:
             board=args.board or config.board,
             baseline=state_dir.resolve() / BASELINE_NAME,
             leave=[AXES[axis] for axis in AXES if axis not in config.axes],
+            clusters=config.clusters,
         )
         for note in hardware.notes:
             log.warning("%s", note)

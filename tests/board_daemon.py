@@ -50,8 +50,8 @@ class Board:
 
 
 @contextmanager
-def served_board(root: Path, backend: str) -> Iterator[Board]:
-    twin = simulated_board("agx-xavier")
+def served_board(root: Path, backend: str, name: str = "agx-xavier") -> Iterator[Board]:
+    twin = simulated_board(name)
     with serve(twin, root, backend):
         yield Board(twin, root)
 

@@ -139,3 +139,28 @@ def test_without_floors_one_of_them_does_under_each(stage: Stage, tmp_path: Path
             with client.hold(network, target, fps=fps):
                 stage.work(0.4, fps)
                 assert stage.missed() != before, target
+
+
+def test_on_a_board_of_three_clusters_only_the_control_loops_own_is_kept_up(tmp_path: Path) -> None:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    (tmp_path / "jetdvfsd.yaml").write_text("cpu_clusters: apart\n")
+    held = FrequencyConfiguration(729600, 306000000, 665600000)
+    with served_board(tmp_path / "root", "fuse", "agx-orin-64gb") as board:
+        loop = PeriodicWork(control_loop("policy4"), BYTES_PER_CYCLE)
+        board.twin.attach(loop)
+        daemon = Daemon(board, tmp_path, "--config", str(tmp_path / "jetdvfsd.yaml"))
+        try:
+            with daemon.client() as client:
+                time.sleep(1.2)
+                client.hold(configuration=held)
+                time.sleep(0.7)
+                policies = {one["policy"]: one for one in client.status()["cpu_policies"]}
+        finally:
+            assert daemon.stop() == 0, daemon.log.read_text()
+        assert loop.beats > 500
+        assert loop.missed == 0
+    assert [policies[name]["leads"] for name in ("policy0", "policy4", "policy8")] == [True, False, False]
+    assert policies["policy0"]["accepted_khz"] == 729600
+    assert 450000 <= policies["policy4"]["accepted_khz"] <= 1190400
+    assert policies["policy8"]["accepted_khz"] == 115200

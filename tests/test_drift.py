@@ -18,6 +18,7 @@ from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.drift import CALM_S, FIRST_WAIT_S, LONGEST_WAIT_S, Backoff
 from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.clusters import Clusters
 from jetdvfs.daemon.hardware.nvpmodel import CONF, STATUS
 from jetdvfs.daemon.leases import Holder, Lease, Need
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -200,6 +201,29 @@ def test_a_cluster_that_goes_offline_and_comes_back_is_followed(tmp_path: Path) 
     assert kernel.store[f"{second}/scaling_governor"] == "userspace"
     held.controller.release(held.lease)
     assert kernel.store[f"{second}/scaling_governor"] == "schedutil"
+
+
+def test_clusters_set_apart_are_watched_each_for_itself(tmp_path: Path) -> None:
+    kernel, clock = Kernel(load_board("agx-orin-64gb"), emc=("bpmp",)), FakeClock()
+    hardware = Hardware.probe(kernel, clock, baseline=tmp_path / "baseline.json", clusters=Clusters(apart=True))
+    controller = Controller(hardware, Config(), clock.monotonic)
+    controller.hold(Holder("a", 1, 0, "app"), Need(FrequencyConfiguration(1190400, 612000000, 2133000000)), "test")
+    second = f"{CPUFREQ}/policy4"
+    assert kernel.store[f"{second}/scaling_setspeed"] == "115200"
+    kernel.take(f"{second}/scaling_governor", "schedutil")
+    controller.tend()
+    assert controller.troubles[0] == "CPU clock of policy4: taken over (schedutil); 115200 was held"
+    clock.sleep(FIRST_WAIT_S)
+    controller.tend()
+    assert controller.troubles == ()
+    gone = {path: kernel.store.pop(path) for path in list(kernel.store) if path.startswith(second)}
+    controller.tend()
+    assert controller.troubles == () and "policy4" not in hardware.read()
+    kernel.store |= gone | {f"{second}/scaling_governor": "schedutil"}
+    controller.tend()
+    assert controller.troubles[0] == "CPU clock of policy4: taken over (schedutil); 115200 was held"
+    controller.give_back()
+    assert kernel.store[f"{CPUFREQ}/policy8/scaling_governor"] == "schedutil"
 
 
 def test_a_board_that_cannot_be_read_is_named_until_it_can(held: Held) -> None:

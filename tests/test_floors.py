@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hardware_kernel import CPU, EMC, XAVIER, FakeClock, Kernel
+from hardware_kernel import CPU, CPUFREQ, EMC, XAVIER, FakeClock, Kernel
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +19,7 @@ from jetdvfs.daemon.demand import Leased, Meter
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.floors import Demand, FloorRules, Floors, floors
 from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.clusters import Clusters
 from jetdvfs.daemon.leases import Holder, Need
 from jetdvfs.daemon.planner import Limits
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -291,6 +292,25 @@ def test_the_operators_upper_limit_stands_above_other_works_need(tmp_path: Path)
     assert controller.limits().cpu_khz == (499200, 499200)
     controller.hold(Holder("a", APP, 0, "app"), Need(LOW), "test")
     assert kernel.store[f"{CPU}/scaling_setspeed"] == "499200"
+
+
+def test_of_clusters_set_apart_each_runs_as_low_as_other_work_on_it_allows(tmp_path: Path) -> None:
+    kernel, clock, asked = Kernel(load_board("agx-orin-64gb"), emc=("bpmp",)), FakeClock(), Asked()
+    hardware = Hardware.probe(kernel, clock, baseline=tmp_path / "baseline.json", clusters=Clusters(apart=True))
+    controller = Controller(hardware, Config(limits={"cpu_khz": Bounds(min=192000)}), clock.monotonic, asked)
+    controller.hold(Holder("a", APP, 0, "app"), Need(FrequencyConfiguration(1190400, 306000000, 665600000)), "test")
+
+    def set_now() -> list[str]:
+        return [kernel.store[f"{CPUFREQ}/policy{first}/scaling_setspeed"] for first in (0, 4, 8)]
+
+    assert set_now() == ["1190400", "192000", "192000"]
+    asked.now = Demand({"policy0": 200_000.0, "policy4": 600_000.0})
+    controller.tend()
+    assert set_now() == ["1190400", "883200", "192000"]
+    assert [(floor.clock, floor.least) for floor in controller.floors.floors] == [("cpu_khz", 345600), ("policy4", 883200)]
+    asked.now = Demand()
+    controller.tend()
+    assert set_now() == ["1190400", "192000", "192000"]
 
 
 def test_floors_can_be_switched_off(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.daemon.config import Bounds, Config, load_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
+from jetdvfs.daemon.hardware.clusters import Clusters
 from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, observed, raised_by
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
@@ -31,6 +32,8 @@ board: agx-xavier
 profile: mine
 socket_group: video
 axes: [gpu, cpu]
+cpu_clusters: apart
+cpu_leader: policy4
 limits: {cpu_khz: {min: 499200, max: 2265600}, emc_hz: {min: 800000000}}
 clients: {connections: 9, leases: 8, networks: 7}
 worker: {user: daemon, parallel: 1, timeout_s: 5}
@@ -40,6 +43,7 @@ worker: {user: daemon, parallel: 1, timeout_s: 5}
     assert config.limits == {"cpu_khz": Bounds(499200, 2265600), "emc_hz": Bounds(800000000, None)}
     assert (config.connections, config.leases, config.networks) == (9, 8, 7)
     assert (config.worker_user, config.worker_parallel, config.worker_timeout_s) == ("daemon", 1, 5.0)
+    assert config.clusters == Clusters(apart=True, leader="policy4")
     assert config.warnings == ()
 
 
@@ -60,6 +64,8 @@ def test_unknown_members_are_warned_about_by_their_full_name(tmp_path: Path) -> 
         "board: 5",
         "axes: gpu",
         "axes: [npu]",
+        "cpu_clusters: alone",
+        "cpu_leader: 4",
         "limits: 5",
         "limits: {gpu_hz: 5}",
         "limits: {gpu_hz: {max: fast}}",

@@ -7,11 +7,13 @@ import errno
 from pathlib import Path
 
 import pytest
-from hardware_kernel import CPU, EMC, GPU, XAVIER, FakeClock, Kernel
+from hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel
 
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.clusters import Clusters
 from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.board import load_board
 
 TOP = XAVIER.grid.top
 BOTTOM = FrequencyConfiguration(115200, 114750000, 204000000)
@@ -161,6 +163,83 @@ def test_pinned_limits_are_given_back_in_order(pinned: Board) -> None:
     pinned.apply(MIDDLE._replace(gpu_hz=114750000))
     pinned.hardware.restore()
     assert [write for write in pinned.writes() if "gpu" in write] == ["gpu/max_freq=905250000", "gpu/min_freq=318750000"]
+
+
+# A board with three CPU clusters
+
+ORIN = load_board("agx-orin-64gb")
+HALF = FrequencyConfiguration(1190400, 612000000, 2133000000)
+
+
+def orin(folder: Path, clusters: Clusters | None = None) -> tuple[Hardware, Kernel]:
+    kernel = Kernel(ORIN, emc=("bpmp",))
+    return Hardware.probe(kernel, FakeClock(), baseline=folder / "baseline.json", clusters=clusters), kernel
+
+
+def cpu_writes(kernel: Kernel) -> list[str]:
+    """The writes to cpufreq files since the last call."""
+    made = [f"{path.removeprefix(f'{CPUFREQ}/')}={value}" for path, value in kernel.written if path.startswith(CPUFREQ)]
+    kernel.written.clear()
+    return made
+
+
+def test_clusters_are_set_together_unless_told_otherwise(tmp_path: Path) -> None:
+    hardware, kernel = orin(tmp_path)
+    applied = hardware.apply(HALF, "test")
+    assert applied.verified and applied.clusters == {} and hardware.leader is None
+    policies = ("policy0", "policy4", "policy8")
+    assert cpu_writes(kernel) == [
+        f"{policy}/{write}" for policy in policies for write in ("scaling_governor=userspace", "scaling_setspeed=1190400")
+    ]
+
+
+def test_clusters_set_apart_fall_before_the_leading_one_rises(tmp_path: Path) -> None:
+    hardware, kernel = orin(tmp_path, Clusters(apart=True))
+    assert hardware.leader == "policy0"
+    applied = hardware.apply(HALF, "test", {"policy8": 499200})
+    assert applied.verified
+    assert applied.clusters == {"policy4": (115200, 115200, 115200), "policy8": (499200, 499200, 499200)}
+    assert cpu_writes(kernel) == [
+        "policy0/scaling_governor=userspace",
+        "policy0/scaling_setspeed=1190400",
+        "policy4/scaling_governor=userspace",
+        "policy4/scaling_setspeed=115200",
+        "policy8/scaling_governor=userspace",
+        "policy8/scaling_setspeed=499200",
+    ]
+    hardware.apply(HALF._replace(cpu_khz=2201600), "test", {"policy4": 729600, "policy8": 268800})
+    assert cpu_writes(kernel) == [
+        "policy8/scaling_setspeed=268800",
+        "policy0/scaling_setspeed=2201600",
+        "policy4/scaling_setspeed=729600",
+    ]
+    assert not hardware.restore().failed
+    assert cpu_writes(kernel) == [f"{policy}/scaling_governor=schedutil" for policy in ("policy0", "policy4", "policy8")]
+
+
+def test_the_operator_names_the_cluster_that_leads(tmp_path: Path) -> None:
+    hardware, kernel = orin(tmp_path, Clusters(apart=True, leader="policy4"))
+    applied = hardware.apply(HALF, "test")
+    assert (hardware.leader, sorted(applied.clusters)) == ("policy4", ["policy0", "policy8"])
+    assert "policy4/scaling_setspeed=1190400" in cpu_writes(kernel)
+
+
+def test_clusters_without_a_core_online_are_left_out_and_another_one_leads(tmp_path: Path) -> None:
+    hardware, kernel = orin(tmp_path, Clusters(apart=True, leader="policy8"))
+    for policy in ("policy4", "policy8"):
+        kernel.store[f"{CPUFREQ}/{policy}/affected_cpus"] = ""
+    applied = hardware.apply(HALF, "test")
+    assert (hardware.leader, applied.clusters, next(iter(hardware.read()["cpu_khz"])).domain) == ("policy0", {}, "policy0")
+    kernel.store[f"{CPUFREQ}/policy8/affected_cpus"] = "8 9 10 11"
+    applied = hardware.apply(HALF, "test")
+    assert (hardware.leader, list(applied.clusters)) == ("policy8", ["policy0"])
+
+
+def test_a_cluster_is_only_set_to_what_it_offers(tmp_path: Path) -> None:
+    hardware, kernel = orin(tmp_path, Clusters(apart=True))
+    with pytest.raises(HardwareRefused, match=r"CPU clock of policy4 policy4=5 is not offered now; valid: 115200"):
+        hardware.apply(HALF, "test", {"policy4": 5})
+    assert cpu_writes(kernel) == []
 
 
 def test_a_refusal_in_the_middle_puts_everything_back_in_reverse(board: Board) -> None:

@@ -32,6 +32,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}"
     yield f"clocks     {_clocks(status['configuration'])}"
+    if len(status["cpu_policies"]) > 1:
+        yield f"clusters   {', '.join(map(_policy, status['cpu_policies']))}"
     applied = status["applied"]
     if applied is not None:
         if not applied["verified"]:
@@ -68,6 +70,11 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["observed"]:
         seen = lease["observed"]
         yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"
+
+
+def _policy(policy: Mapping[str, Any]) -> str:
+    khz = policy["effective_khz"] or policy["accepted_khz"]
+    return f"{policy['policy']} {f'{khz / 1e3:.1f} MHz' if khz else 'not measured'} ({policy['governor']})"
 
 
 def _clocks(configuration: Mapping[str, int] | None) -> str:

@@ -3,24 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ..errors import DaemonError, HardwareBusy, HardwareRefused, InputError, UsageError
 from . import cpu, emc, gpu, nvpmodel
+from .applied import Applied, Level, effective, obeyed
 from .baseline import Baseline, BaselineDamaged, RestoreReport
+from .clusters import Clusters
 from .domain import Driver, Reading, Write, write_each
 from .files import Files
 from .identity import Identity, described_boards, match_board, read_identity
 from .sensors import Sensors
 from .timing import Clock
 
-# A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
-_TOLERANCE = 0.02
 _SHORTEST_WAIT_S = 0.1
 _WAIT_TRANSITIONS = 10
 _POLL_S = 0.002
@@ -42,6 +43,11 @@ _AXES = (
 TITLES = {axis.name: axis.title for axis in _AXES}
 
 
+def title(axis: str) -> str:
+    """What an axis is called in messages, or a cluster that is set apart, by its cpufreq policy."""
+    return TITLES.get(axis) or f"CPU clock of {axis}"
+
+
 @dataclass(frozen=True)
 class FixedAxis:
     """A clock that cannot be controlled: the level at which it is taken to stay, and why."""
@@ -49,37 +55,6 @@ class FixedAxis:
     level: int
     reason: str
     may_appear: bool
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What became of a request.
-
-    Attributes:
-        requested: what was asked for.
-        accepted: what the kernel and firmware hold as our request; lower where they cut it down.
-        effective: what the clocks measure; as accepted where there is nothing to measure, 0 while power-gated.
-        verified: all three agree.
-        reason: why it was asked for.
-        writes: every write made, in order.
-        elapsed_ms: from the first check to the last read-back.
-        notes: what does not agree, or could not be checked.
-    """
-
-    requested: FrequencyConfiguration
-    accepted: FrequencyConfiguration
-    effective: FrequencyConfiguration
-    verified: bool
-    reason: str
-    writes: tuple[Write, ...]
-    elapsed_ms: float
-    notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        for name in ("requested", "accepted", "effective"):
-            data[name] = getattr(self, name)._asdict()
-        return {**data, "writes": [write._asdict() for write in self.writes], "notes": list(self.notes)}
 
 
 class Hardware:
@@ -99,6 +74,7 @@ class Hardware:
         identity: Identity,
         baseline: Path | None,
         leave: Collection[str] = (),
+        clusters: Clusters | None = None,
     ) -> None:
         self.description = description
         self.identity = identity
@@ -114,11 +90,13 @@ class Hardware:
         self._clock = clock
         self._baseline_path = baseline
         self._leave = frozenset(leave)
+        self._clusters = clusters or Clusters()
         self._baseline: Baseline | None = None
         self._drivers: dict[str, Driver] = {}
         self._fixed: dict[str, FixedAxis] = {}
         for axis in _AXES:
             self._find(axis)
+        self._find_clusters()
 
     @classmethod
     def probe(
@@ -130,6 +108,7 @@ class Hardware:
         board: str | None = None,
         baseline: Path | None = None,
         leave: Collection[str] = (),
+        clusters: Clusters | None = None,
     ) -> Hardware:
         """Find out which board this is and what of it can be controlled.
 
@@ -140,6 +119,7 @@ class Hardware:
                 process of this boot left there is taken over, to be given back by :meth:`restore`. A damaged one is set
                 aside, a memory lock that it may have leaked is ended, and :attr:`notes` says so.
             leave: axes (``emc_hz``) that are not to be set, on the operator's wish.
+            clusters: whether the CPU's clusters are set together, which they are by default.
 
         Raises:
             InputError: no description fits this machine.
@@ -155,7 +135,7 @@ class Hardware:
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
             description = named[board]
-        hardware = cls(files, clock, description, identity, baseline, leave)
+        hardware = cls(files, clock, description, identity, baseline, leave, clusters)
         if baseline is not None:
             try:
                 hardware._baseline = Baseline.load(files, baseline)
@@ -166,7 +146,7 @@ class Hardware:
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
-        notes = [f"{TITLES[name]} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
+        notes = [f"{title(name)} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
         notes += [note for driver in self._drivers.values() for note in driver.notes]
         notes += [*self._firmware_notes(), *self._damage]
         notes += [self._modes_note] if self._modes_note else []
@@ -189,8 +169,31 @@ class Hardware:
         self._look_again()
         return FrequencyGrid(**{axis.name: self._levels(axis.name) for axis in _AXES})
 
+    @property
+    def leader(self) -> str | None:
+        """The cpufreq policy that ``cpu_khz`` sets alone; None where it sets them all."""
+        driver = self._drivers.get("cpu_khz")
+        return driver.domains[0].name if self._clusters.apart and driver is not None else None
+
+    def clusters(self) -> dict[str, tuple[int, ...]]:
+        """What the CPU clusters that are set apart offer now in kHz, by cpufreq policy.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`grid`.
+        """
+        self._look_again()
+        return {name: self._levels(name) for name in self._drivers if name not in TITLES}
+
+    def levels(self, axis: str) -> tuple[int, ...]:
+        """What an axis, or a cluster that is set apart, offers now.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`grid`.
+        """
+        return self._levels(axis)
+
     def read(self) -> dict[str, tuple[Reading, ...]]:
-        """What every clock under control says of itself, by axis; one reading per domain."""
+        """What every clock under control says of itself, by axis or cluster that is set apart; one reading per domain."""
         self._look_again()
         return {name: driver.read() for name, driver in self._drivers.items()}
 
@@ -198,13 +201,14 @@ class Hardware:
         """The clocks as measured; where there is nothing to measure, as requested."""
         levels = {name: fixed.level for name, fixed in self._fixed.items()}
         for name, readings in self.read().items():
-            levels[name] = min(_effective(reading) for reading in readings)
+            if name in TITLES:
+                levels[name] = min(effective(reading) for reading in readings)
         return FrequencyConfiguration(**levels)
 
     def memory_hz(self) -> int:
         """The memory clock as measured, or else as requested; 0 where neither can be read."""
         readings = self._readings("emc_hz")
-        return _effective(readings[0]) if readings else self._fixed["emc_hz"].level if "emc_hz" in self._fixed else 0
+        return effective(readings[0]) if readings else self._fixed["emc_hz"].level if "emc_hz" in self._fixed else 0
 
     def rails_mw(self) -> dict[str, float]:
         """Power of every rail that can be read now, in mW."""
@@ -226,7 +230,7 @@ class Hardware:
         """What one change of each clock under control costs, by axis."""
         return {name: driver.transition_ms for name, driver in self._drivers.items()}
 
-    def apply(self, configuration: FrequencyConfiguration, reason: str) -> Applied:
+    def apply(self, configuration: FrequencyConfiguration, reason: str, clusters: Mapping[str, int] | None = None) -> Applied:
         """Set all three clocks, wait (bounded) until they obey, and say what became of the request.
 
         Where a file refuses, everything already written is put back and the error is raised. A clock that the firmware
@@ -234,22 +238,24 @@ class Hardware:
 
         Args:
             reason: why; kept in the answer.
+            clusters: for CPU clusters that are set apart, their clocks in kHz by cpufreq policy; the lowest by default.
 
         Raises:
             HardwareRefused, HardwareBusy: a frequency is not offered (nothing was written then), or a file refused; the
                 text says which, and whether everything could be put back.
         """
         started = self._clock.monotonic()
-        grid = self.grid()
-        for axis in _AXES:
-            wanted, offered = getattr(configuration, axis.name), getattr(grid, axis.name)
-            if wanted not in offered:
-                why = f" ({self._fixed[axis.name].reason})" if axis.name in self._fixed else ""
+        grid, apart = self.grid(), self.clusters()
+        offered = {**{axis.name: getattr(grid, axis.name) for axis in _AXES}, **apart}
+        wanted = {**configuration._asdict(), **{name: (clusters or {}).get(name, levels[0]) for name, levels in apart.items()}}
+        for name, level in wanted.items():
+            if level not in offered[name]:
+                why = f" ({self._fixed[name].reason})" if name in self._fixed else ""
                 raise HardwareRefused(
-                    f"{axis.title} {axis.name}={wanted} is not offered now; valid: {', '.join(map(str, offered))}{why}"
+                    f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
-        order = self._order(configuration)
-        plans = [driver.plan(getattr(configuration, driver.axis)) for driver in order]
+        order = self._order(wanted)
+        plans = [driver.plan(wanted[driver.axis]) for driver in order]
         intended = [write for plan in plans for write in plan]
         fresh = self._baseline is None
         baseline = self._ready_baseline()
@@ -258,8 +264,7 @@ class Hardware:
         seen: dict[str, tuple[Reading, ...]] = {}
         try:
             for driver, plan in zip(order, plans, strict=True):
-                level = getattr(configuration, driver.axis)
-                valid = getattr(grid, driver.axis)
+                level, valid = wanted[driver.axis], offered[driver.axis]
                 seen[driver.axis] = self._carry_out(driver, plan, level, valid, done)
                 if any(reading.accepted != level for reading in seen[driver.axis]):
                     # Somebody wrote, or a node came and went, at the same moment; a limit gives the same answer again.
@@ -268,7 +273,7 @@ class Hardware:
             outcome = self._roll_back(order, before, done, baseline, fresh)
             raise type(error)(f"{error}; {outcome}") from error
         baseline.confirm(done)
-        return self._applied(configuration, reason, seen, tuple(done), started)
+        return self._applied(wanted, reason, seen, tuple(done), started)
 
     def _carry_out(
         self, driver: Driver, plan: Sequence[Write], level: int, valid: tuple[int, ...], done: list[Write]
@@ -326,6 +331,8 @@ class Hardware:
         """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""
         notes = []
         for name, driver in self._drivers.items():
+            if name not in TITLES:
+                continue
             top, described = driver.table()[-1], getattr(self.description.grid, name)[-1]
             if top < described:
                 known = [f for f, grid in self.description.firmware.items() if getattr(grid, name)[-1] == top]
@@ -337,7 +344,7 @@ class Hardware:
         try:
             if axis.name in self._leave:
                 raise HardwareRefused("the operator leaves it alone")
-            self._drivers[axis.name] = axis.probe(self._files, self.description)
+            self._drivers[axis.name] = self._probe(axis)
             self._fixed.pop(axis.name, None)
         except (HardwareBusy, HardwareRefused) as error:
             self._drivers.pop(axis.name, None)
@@ -347,23 +354,43 @@ class Hardware:
             reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
             self._fixed[axis.name] = FixedAxis(level, reason, isinstance(error, HardwareBusy))
 
+    def _probe(self, axis: _Axis) -> Driver:
+        if axis.name != "cpu_khz" or not self._clusters.apart:
+            return axis.probe(self._files, self.description)
+        return cpu.probe(self._files, self.description, lead=self._clusters.leader)
+
+    def _find_clusters(self) -> None:
+        """Find the CPU clusters other than the leading one, where they are set apart and have cores online."""
+        known = {name for name in self._drivers if name not in TITLES}
+        leader = self.leader
+        there = cpu.online(self._files) if leader is not None else ()
+        others = {name: path for path in there if (name := path.rpartition("/")[2]) != leader}
+        for name in known - others.keys():
+            del self._drivers[name]
+        for name, path in others.items():
+            if name not in known:
+                with contextlib.suppress(HardwareBusy, HardwareRefused):
+                    self._drivers[name] = cpu.probe_cluster(self._files, self.description, path)
+
     def _look_again(self) -> None:
         for axis in _AXES:
             driver, fixed = self._drivers.get(axis.name), self._fixed.get(axis.name)
             if (fixed and fixed.may_appear) or (driver and driver.stale()):
                 self._find(axis)
+        self._find_clusters()
 
     def _levels(self, axis: str) -> tuple[int, ...]:
         if axis in self._fixed:
             return (self._fixed[axis].level,)
         levels = self._drivers[axis].levels(self._baseline.others if self._baseline else self._files.read_text)
         mode = self.mode()
-        return levels if mode is None else nvpmodel.bound_levels(levels, getattr(mode, axis))
+        return levels if mode is None else nvpmodel.bound_levels(levels, getattr(mode, axis if axis in TITLES else "cpu_khz"))
 
     def _ready_baseline(self) -> Baseline:
         if self._baseline_path is None:
             raise HardwareRefused("no file was named that keeps the baseline; no clock was set")
-        domains = [domain for axis in _AXES if axis.name in self._drivers for domain in self._drivers[axis.name].domains]
+        names = [axis.name for axis in _AXES] + [name for name in self._drivers if name not in TITLES]
+        domains = [domain for name in names if name in self._drivers for domain in self._drivers[name].domains]
         if self._baseline is None:
             baseline = Baseline.take(self._files, domains)
             baseline.save(self._baseline_path)
@@ -371,15 +398,15 @@ class Hardware:
         self._baseline.include(domains)
         return self._baseline
 
-    def _order(self, configuration: FrequencyConfiguration) -> list[Driver]:
+    def _order(self, wanted: Mapping[str, int]) -> list[Driver]:
         """The memory clock rises before and falls after those whose traffic it carries, so that they never starve.
 
         Of the others, what falls goes before what rises, so that power never exceeds both ends of the transition.
         """
-        now = self.current()
+        now = {name: min(effective(reading) for reading in readings) for name, readings in self.read().items()}
 
         def turn(driver: Driver) -> int:
-            rises = getattr(configuration, driver.axis) > getattr(now, driver.axis)
+            rises = wanted[driver.axis] > now.get(driver.axis, 0)
             if driver.axis == "emc_hz":
                 return 0 if rises else 3
             return 2 if rises else 1
@@ -396,7 +423,7 @@ class Hardware:
         deadline = self._clock.monotonic() + max(_SHORTEST_WAIT_S, _WAIT_TRANSITIONS * driver.transition_ms / 1000)
         while True:
             readings = driver.read()
-            if all(_obeyed(reading, level) for reading in readings) or self._clock.monotonic() >= deadline:
+            if all(obeyed(reading, level) for reading in readings) or self._clock.monotonic() >= deadline:
                 return readings
             self._clock.sleep(_POLL_S)
 
@@ -425,51 +452,39 @@ class Hardware:
 
     def _applied(
         self,
-        requested: FrequencyConfiguration,
+        requested: Mapping[str, int],
         reason: str,
         seen: dict[str, tuple[Reading, ...]],
         writes: tuple[Write, ...],
         started: float,
     ) -> Applied:
-        accepted, effective = requested._asdict(), requested._asdict()
+        accepted, measured = dict(requested), dict(requested)
         notes = []
         for axis, readings in seen.items():
-            level: int = accepted[axis]
-            reading = next((one for one in readings if not _obeyed(one, level)), readings[0])
+            level = requested[axis]
+            reading = next((one for one in readings if not obeyed(one, level)), readings[0])
             accepted[axis] = reading.accepted or 0
-            effective[axis] = _effective(reading)
+            measured[axis] = effective(reading)
             if reading.accepted != level:
-                notes.append(f"{TITLES[axis]}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
-            elif not _obeyed(reading, level):
+                notes.append(f"{title(axis)}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
+            elif not obeyed(reading, level):
                 why = "; ".join(self.throttled()) or "throttled, or stuck"
-                notes.append(f"{TITLES[axis]}: set to {level}, measured {reading.effective}: {why}")
+                notes.append(f"{title(axis)}: set to {level}, measured {reading.effective}: {why}")
             elif reading.effective is None:
-                notes.append(f"{TITLES[axis]}: accepted; the board has no measurement of it")
-        verified = all(_obeyed(reading, getattr(requested, axis)) for axis, readings in seen.items() for reading in readings)
-        elapsed_ms = 1000 * (self._clock.monotonic() - started)
+                notes.append(f"{title(axis)}: accepted; the board has no measurement of it")
+        verified = all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
         return Applied(
-            requested,
-            FrequencyConfiguration(**accepted),
-            FrequencyConfiguration(**effective),
+            _configuration(requested),
+            _configuration(accepted),
+            _configuration(measured),
             verified,
             reason,
             writes,
-            elapsed_ms,
+            1000 * (self._clock.monotonic() - started),
             tuple(notes),
+            {name: Level(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
         )
 
 
-def _effective(reading: Reading) -> int:
-    return reading.effective if reading.effective is not None else reading.accepted or 0
-
-
-def _obeyed(reading: Reading, level: int) -> bool:
-    """Whether a clock was accepted and runs; a power-gated one (0) runs as accepted when it wakes."""
-    if reading.accepted != level:
-        return False
-    return agrees(reading.effective, level)
-
-
-def agrees(measured: int | None, level: int) -> bool:
-    """Whether a measurement is that of a clock set to ``level``, as far as it can be told."""
-    return not measured or abs(measured - level) <= _TOLERANCE * level
+def _configuration(levels: Mapping[str, int]) -> FrequencyConfiguration:
+    return FrequencyConfiguration(*(levels[name] for name in FrequencyConfiguration._fields))

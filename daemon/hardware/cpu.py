@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU clocks through cpufreq: all policies of the board together (Linux, Documentation/admin-guide/pm/cpufreq.rst)."""
+"""CPU clocks through cpufreq: all policies of the board together, or each alone.
+
+Linux, Documentation/admin-guide/pm/cpufreq.rst.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -17,10 +21,15 @@ POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
 
 @dataclass(frozen=True)
 class CpuClock:
-    """Every cpufreq policy that has cores online."""
+    """Several cpufreq policies that have cores online, as one clock.
+
+    Attributes:
+        everybody: every such policy of the board when this one was probed.
+    """
 
     files: Files
     policies: tuple[str, ...]
+    everybody: tuple[str, ...]
     domains: tuple[ClockDomain, ...]
     described_khz: tuple[int, ...]
     transition_ms: float
@@ -28,7 +37,7 @@ class CpuClock:
     notes: tuple[str, ...] = ()
 
     def stale(self) -> bool:
-        return _online(self.files) != self.policies
+        return online(self.files) != self.everybody
 
     def table(self) -> tuple[int, ...]:
         """The frequencies in kHz that every policy lists, rising."""
@@ -55,22 +64,45 @@ class CpuClock:
         measured = self.files.find_int(f"{policy}/cpuinfo_cur_freq")
         if measured is None and accepted is None:
             measured = self.files.find_int(f"{policy}/scaling_cur_freq")
-        return Reading(accepted, measured, mode or self.files.find_text(f"{policy}/scaling_governor") or "")
+        return Reading(accepted, measured, mode or self.files.find_text(f"{policy}/scaling_governor") or "", domain.name)
 
     def plan(self, level: int) -> tuple[Write, ...]:
         return tuple(write for domain in self.domains for write in domain.plan(self.files, level))
 
 
-def probe(files: Files, description: BoardDescription) -> CpuClock:
+def probe(files: Files, description: BoardDescription, *, lead: str | None = "") -> CpuClock:
     """Find the policies.
+
+    Args:
+        lead: take one policy alone, the one of this name or, for None or where it has no core online, the one with most cores.
+            By default all are taken.
 
     Raises:
         HardwareBusy: there are none (yet).
         HardwareRefused: their limits cannot be read.
     """
-    policies = _online(files)
+    policies = online(files)
     if not policies:
         raise HardwareBusy(f"{POLICIES}: no cpufreq policy with a core online")
+    if lead == "":
+        return _clock(files, description, policies, policies)
+    named = [path for path in policies if path.rpartition("/")[2] == lead]
+    largest = max(policies, key=lambda path: len((files.find_text(f"{path}/affected_cpus") or "").split()))
+    return _clock(files, description, (named or [largest])[:1], policies)
+
+
+def probe_cluster(files: Files, description: BoardDescription, policy: str) -> CpuClock:
+    """One policy as a clock of its own, called by the policy's name.
+
+    Raises:
+        HardwareBusy, HardwareRefused: as for :func:`probe`.
+    """
+    return _clock(files, description, (policy,), online(files), policy.rpartition("/")[2])
+
+
+def _clock(
+    files: Files, description: BoardDescription, policies: Sequence[str], everybody: tuple[str, ...], axis: str = "cpu_khz"
+) -> CpuClock:
     domains = tuple(
         governed_domain(
             files,
@@ -84,10 +116,11 @@ def probe(files: Files, description: BoardDescription) -> CpuClock:
         for path in policies
     )
     transition_ms = float(description.section("cpu")["transition_ms"]) * len(policies)
-    return CpuClock(files, policies, domains, description.grid.cpu_khz, transition_ms)
+    return CpuClock(files, tuple(policies), everybody, domains, description.grid.cpu_khz, transition_ms, axis)
 
 
-def _online(files: Files) -> tuple[str, ...]:
+def online(files: Files) -> tuple[str, ...]:
+    """The policies that have cores online."""
     return tuple(path for path in files.glob(POLICIES) if files.find_text(f"{path}/affected_cpus"))
 
 

@@ -29,11 +29,13 @@ class Reading(NamedTuple):
         accepted: the fixed frequency that the kernel took as ours; None while a governor decides.
         effective: the measured frequency; None where it cannot be measured, 0 while the unit is power-gated.
         mode: the governor or lock in force.
+        domain: whose reading it is, where there are several.
     """
 
     accepted: int | None
     effective: int | None
     mode: str
+    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class Driver(Protocol):
 
     @property
     def axis(self) -> str:
-        """The field of a configuration that it sets: ``cpu_khz``, ``gpu_hz`` or ``emc_hz``."""
+        """The field of a configuration that it sets, ``cpu_khz``, ``gpu_hz`` or ``emc_hz``; or the policy of a CPU cluster."""
         ...
 
     @property

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a request: what was asked for, what the kernel holds, what the clocks measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from ...kernels.grid import FrequencyConfiguration
+from .domain import Reading, Write
+
+# A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
+_TOLERANCE = 0.02
+
+
+class Level(NamedTuple):
+    """One clock in kHz, as in :class:`Applied`."""
+
+    requested: int
+    accepted: int
+    effective: int
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of a request.
+
+    Attributes:
+        requested: what was asked for.
+        accepted: what the kernel and firmware hold as our request; lower where they cut it down.
+        effective: what the clocks measure; as accepted where there is nothing to measure, 0 while power-gated.
+        clusters: the same of each CPU cluster that is set apart from the one of ``cpu_khz``, by its cpufreq policy.
+        verified: all three agree.
+        reason: why it was asked for.
+        writes: every write made, in order.
+        elapsed_ms: from the first check to the last read-back.
+        notes: what does not agree, or could not be checked.
+    """
+
+    requested: FrequencyConfiguration
+    accepted: FrequencyConfiguration
+    effective: FrequencyConfiguration
+    verified: bool
+    reason: str
+    writes: tuple[Write, ...]
+    elapsed_ms: float
+    notes: tuple[str, ...] = ()
+    clusters: Mapping[str, Level] = field(default_factory=dict)
+
+    def held(self, axis: str) -> int | None:
+        """What was accepted for an axis or a cluster; None for a cluster that was not there."""
+        if axis in FrequencyConfiguration._fields:
+            return int(getattr(self.accepted, axis))
+        return self.clusters[axis].accepted if axis in self.clusters else None
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        for name in ("requested", "accepted", "effective"):
+            data[name] = getattr(self, name)._asdict()
+        data["clusters"] = [{"policy": name, **level._asdict()} for name, level in self.clusters.items()]
+        return {**data, "writes": [write._asdict() for write in self.writes], "notes": list(self.notes)}
+
+
+def effective(reading: Reading) -> int:
+    """What a clock runs at; as accepted where there is nothing to measure."""
+    return reading.effective if reading.effective is not None else reading.accepted or 0
+
+
+def obeyed(reading: Reading, level: int) -> bool:
+    """Whether a clock was accepted and runs; a power-gated one (0) runs as accepted when it wakes."""
+    if reading.accepted != level:
+        return False
+    return agrees(reading.effective, level)
+
+
+def agrees(measured: int | None, level: int) -> bool:
+    """Whether a measurement is that of a clock set to ``level``, as far as it can be told."""
+    return not measured or abs(measured - level) <= _TOLERANCE * level
