@@ -238,10 +238,12 @@ def root(kernel: Kernel, tmp_path: Path) -> Path:
 def test_modes_are_listed_with_the_one_in_force(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["board", "modes", "--root", str(root)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["0", "MAXN", "8", "cores,", "CPU", "uncapped,", "GPU", "uncapped,", "EMC", "uncapped"]
-    assert lines[1].startswith("*   3 MODE_15W")
+    assert " ".join(lines[0].split()) == "0 MAXN 8 cores, CPU uncapped, GPU uncapped, EMC uncapped (may need a reboot)"
+    assert lines[1].startswith("*   3 MODE_15W") and lines[1].endswith("(the default)")
     assert main(["board", "modes", "--root", str(root), "--json"]) == 0
-    assert [mode["active"] for mode in json.loads(capsys.readouterr().out)] == [False, True]
+    modes = json.loads(capsys.readouterr().out)
+    assert [mode["active"] for mode in modes] == [False, True]
+    assert [mode["changed_masks"] for mode in modes] == [["tpc_pg_mask"], []]
 
 
 def test_a_dry_run_says_what_changes_and_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

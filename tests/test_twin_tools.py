@@ -16,12 +16,26 @@ from twin_fakes import small_network
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy
-from jetdvfs.daemon.hardware.nvpmodel import Nvpmodel, Outcome, find_mode, parse_modes, run_program
+from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.daemon.hardware.nvpmodel import (
+    Nvpmodel,
+    Outcome,
+    bound_levels,
+    changed_masks,
+    find_mode,
+    parse_modes,
+    read_modes,
+    run_program,
+)
+from jetdvfs.daemon.hardware.timing import SystemClock
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin import fuse
+from jetdvfs.profiles.twin.board import simulated_board
 from jetdvfs.profiles.twin.faults import Faults
+from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.tools.modes_file import render
 
 NVPMODEL, JETSON_CLOCKS = "usr/sbin/nvpmodel", "usr/bin/jetson_clocks"
@@ -137,6 +151,22 @@ def test_jetson_clocks_pins_everything_within_the_mode_and_brings_back_what_it_s
     assert board.settings() == found
 
 
+def test_jetson_clocks_pins_the_nanos_memory_too(tmp_path: Path) -> None:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    twin = simulated_board("nano")
+    with serve(twin, tmp_path / "root", "fuse"):
+        board = Board(twin, tmp_path / "root")
+        top = twin.description.grid.top
+        assert call(board, JETSON_CLOCKS, "--store", str(tmp_path / "stored"))[0] == 0
+        assert call(board, JETSON_CLOCKS)[0] == 0
+        assert board.clocks == top
+        shown = f"EMC MinFreq=40800000 MaxFreq={top.emc_hz} CurrentFreq={top.emc_hz} FreqOverride=1"
+        assert shown in call(board, JETSON_CLOCKS, "--show")[1]
+        assert call(board, JETSON_CLOCKS, "--restore", str(tmp_path / "stored"))[0] == 0
+        assert eventually(lambda: board.clocks.emc_hz < top.emc_hz)
+
+
 def test_a_way_to_misbehave_that_a_program_does_not_have_is_refused() -> None:
     with pytest.raises(TwinError, match="no way 'sings' for 'nvpmodel' to misbehave; valid: nvpmodel: lies, "):
         Faults().script({"kind": "tool", "tool": "nvpmodel", "how": "sings"})
@@ -197,7 +227,7 @@ def test_a_program_that_hangs_under_load_goes_on_when_the_load_ends(board: Board
     board.twin.faults.misbehave("nvpmodel", "hangs-under-load")
     ended = threading.Event()
     load = threading.Thread(
-        target=lambda: board.twin.run(small_network(), frames=None, seconds=60, abandoned=ended.is_set), daemon=True
+        target=lambda: board.twin.run(small_network(), fps=60, frames=None, seconds=60, abandoned=ended.is_set), daemon=True
     )
     load.start()
     assert eventually(lambda: board.twin.gpu.load > 0)
@@ -206,6 +236,45 @@ def test_a_program_that_hangs_under_load_goes_on_when_the_load_ends(board: Board
     ended.set()
     load.join()
     assert Nvpmodel(str(board.root / NVPMODEL)).switch(mode).done
+
+
+@pytest.mark.parametrize(
+    ("name", "jetpack"),
+    [
+        ("nano", "4"),
+        ("tx2", "4"),
+        ("xavier-nx", "5"),
+        ("agx-orin-64gb", "5"),
+        ("orin-nano-8gb", "6"),
+        ("agx-orin-64gb", "7"),
+        ("agx-thor", "7"),
+    ],
+)
+def test_on_every_jetpack_a_mode_comes_into_force_and_bounds_the_clocks_or_needs_a_reboot(
+    name: str, jetpack: str, tmp_path: Path
+) -> None:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    twin = simulated_board(name, jetpack=jetpack)
+    with serve(twin, tmp_path / "root", "fuse"):
+        files = Files(tmp_path / "root")
+        hardware = Hardware.probe(files, SystemClock())
+        modes = read_modes(files, twin.description.cores)
+        assert modes is not None
+        nvpmodel = Nvpmodel(str(tmp_path / "root" / NVPMODEL))
+        for mode in modes.table:
+            before = hardware.mode()
+            assert before is not None
+            outcome = nvpmodel.switch(mode)
+            if changed_masks(before, mode):
+                assert (outcome.needs_reboot, hardware.mode()) == (True, before)
+                continue
+            assert outcome.done, outcome
+            assert (hardware.mode(), hardware.current().cpu_khz <= (mode.cpu_khz or 1 << 40)) == (mode, True)
+            grid, described = hardware.grid(), twin.description.grid
+            for axis in ("cpu_khz", "gpu_hz", "emc_hz"):
+                assert getattr(grid, axis) == bound_levels(getattr(described, axis), getattr(mode, axis)), (mode, axis)
+    assert twin.tools.reboots == 0
 
 
 # Behind the daemon's back

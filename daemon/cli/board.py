@@ -150,7 +150,8 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
     yield f"{shown['configurations']} frequency configurations allowed now"
     for axis, clock in shown["clocks"].items():
         title, scale = _UNITS[axis]
-        yield f"  {title} {clock['current'] / scale:8.2f} MHz  {', '.join(clock['mode'])}"
+        now = f"{clock['current'] / scale:8.2f} MHz" if clock["current"] else "   without power"
+        yield f"  {title} {now}  {', '.join(clock['mode'])}"
         yield f"      of {_megahertz(clock['levels'], scale)}"
     yield "power rails (* counts towards energy)"
     for label, power_mw in shown["rails_mw"].items():

@@ -33,12 +33,18 @@ def running_modes(files: Files) -> ModeSet:
 
 
 def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Every mode as JSON, and as lines of text; the one in force is marked."""
+    """Every mode as JSON, and as lines of text; the one in force is marked, and those that may need a reboot from there."""
     files = Files(root)
     modes = running_modes(files)
     active = active_mode(files, modes)
-    shown = [{**asdict(mode), "active": mode is active, "default": mode.id == modes.default} for mode in modes.table]
-    return shown, [f"{'*' if mode is active else ' '} {_described(mode)}" for mode in modes.table]
+    shown, lines = [], []
+    for mode in modes.table:
+        masks, default = list(changed_masks(active, mode)), mode.id == modes.default
+        shown.append({**asdict(mode), "active": mode is active, "default": default, "changed_masks": masks})
+        remarks = [*(["the default"] if default else []), *(["may need a reboot"] if masks else [])]
+        note = f" ({', '.join(remarks)})" if remarks else ""
+        lines.append(f"{'*' if mode is active else ' '} {_described(mode)}{note}")
+    return shown, lines
 
 
 def switch_mode(

@@ -102,9 +102,10 @@ class JetsonClocks:
             for title, name in (("MinFreq", "min_freq"), ("MaxFreq", "max_freq"), ("CurrentFreq", "cur_freq"))
         )
         yield f"GPU {limits}"
-        if (rate := self._system.find(f"{_EMC}/rate")) is not None:
-            bounds = f"MinFreq={self._system.read(f'{_EMC}/min_rate')} MaxFreq={self._highest_emc()}"
-            yield f"EMC {bounds} CurrentFreq={rate} FreqOverride={self._system.read(f'{_EMC}/mrq_rate_locked')}"
+        if (memory := self._memory()) is not None:
+            rate, low, high, lock = memory
+            bounds = f"MinFreq={self._system.read(low)} MaxFreq={self._capped(high)}"
+            yield f"EMC {bounds} CurrentFreq={self._system.read(rate)} FreqOverride={self._system.read(lock)}"
         if (fan := self._fan()) and (pwm := self._system.find(fan)) is not None:
             yield f"FAN Dynamic Speed Control=nvfancontrol {'_'.join(fan.split('/')[-2:])}={pwm}"
         modes = parse(self._system.read(CONF))
@@ -137,16 +138,25 @@ class JetsonClocks:
             found += range(int(first), int(last or first) + 1)
         return found
 
-    def _pin_memory(self) -> None:
-        if self._system.find(f"{_EMC}/rate") is not None:
-            self._system.write(f"{_EMC}/mrq_rate_locked", 1)
-            self._system.write(f"{_EMC}/rate", self._highest_emc())
-        elif (top := self._system.find(f"{_BWMGR}/emc_max_rate")) is not None:
-            self._system.write(f"{_OVERRIDE}/clk_update_rate", top)
-            self._system.write(f"{_OVERRIDE}/clk_state", 1)
+    def _memory(self) -> tuple[str, str, str, str] | None:
+        """The memory clock's files: its rate, the lowest and the highest there is, and the lock."""
+        for files in (
+            (f"{_EMC}/rate", f"{_EMC}/min_rate", f"{_EMC}/max_rate", f"{_EMC}/mrq_rate_locked"),
+            (f"{_OVERRIDE}/clk_rate", f"{_BWMGR}/emc_min_rate", f"{_BWMGR}/emc_max_rate", f"{_OVERRIDE}/clk_state"),
+        ):
+            if self._system.find(files[0]) is not None:
+                return files
+        return None
 
-    def _highest_emc(self) -> int:
-        top = int(self._system.read(f"{_EMC}/max_rate"))
+    def _pin_memory(self) -> None:
+        memory = self._memory()
+        if memory is not None:
+            rate, _, highest, lock = memory
+            self._system.write(lock, 1)
+            self._system.write(f"{_OVERRIDE}/clk_update_rate" if rate.startswith(_OVERRIDE) else rate, self._capped(highest))
+
+    def _capped(self, highest: str) -> int:
+        top = int(self._system.read(highest))
         cap = int(self._system.find(self._cap) or 0) if self._cap else 0
         return min(cap, top) if cap else top
 

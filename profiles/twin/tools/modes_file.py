@@ -116,11 +116,14 @@ def _lines(board: BoardDescription, modes: ModeSet) -> Iterator[str]:
         yield from (f"MAX_FREQ{suffix} {path}" for suffix, path in zip(("", NEWER), _older_and_newer(caps), strict=False))
     for mode in modes.table:
         yield f"< POWER_MODEL ID={mode.id} NAME={mode.name} >"
-        yield from _mode_lines(board, mode, bool(caps))
+        yield from _mode_lines(board, mode)
+        if caps:
+            # The older file takes zero for no limit; the newer one would round that up to the lowest rate.
+            yield f"EMC MAX_FREQ {mode.emc_hz or (0 if 'emc_iso_cap' in emc['cap'] else -1)}"
     yield f"< PM_CONFIG DEFAULT={modes.default} >"
 
 
-def _mode_lines(board: BoardDescription, mode: PowerMode, capped: bool) -> Iterator[str]:
+def _mode_lines(board: BoardDescription, mode: PowerMode) -> Iterator[str]:
     cores = board.cores if mode.cores is None else mode.cores
     # Whole clusters stay: a TX2 with four cores has those of one kind.
     online = [cpu for policy in board.cpu_policies for cpu in policy.cpus][:cores]
@@ -134,8 +137,6 @@ def _mode_lines(board: BoardDescription, mode: PowerMode, capped: bool) -> Itera
     yield "GPU MIN_FREQ 0"
     yield f"GPU MAX_FREQ {mode.gpu_hz or -1}"
     yield f"{POWER_AUTO} GPU_PWR_CNTL_DIS auto"
-    if capped:
-        yield f"EMC MAX_FREQ {mode.emc_hz or 0}"
 
 
 def _gating(mask: str) -> str:

@@ -22,6 +22,7 @@ CONF = "/etc/nvpmodel.conf"
 STATUS = "/var/lib/nvpmodel/status"
 MISBEHAVIOURS = ("lies", "complains", "hangs", "hangs-on-query", "hangs-under-load")
 _FAILED = 255
+_NO_LIMIT = 2**64 - 1
 
 
 class _Failed(Exception):
@@ -159,9 +160,9 @@ class Nvpmodel:
             raise
 
     def _in_table(self, setting: Setting) -> str:
-        """A clock's value as its table has it: -1 is the highest there, 0 the lowest."""
+        """A clock's value as its table has it: -1 is the highest there, 0 the lowest; without a table any number will do."""
         if "FREQ_TABLE" not in self._modes.parameters[setting.parameter].paths:
-            return setting.value
+            return str(_NO_LIMIT) if setting.value == "-1" else setting.value
         table = sorted(map(int, self._system.read(self._path(setting._replace(argument="FREQ_TABLE"))).split()))
         wanted = int(setting.value)
         return str(table[-1] if wanted < 0 else max((rate for rate in table if rate <= wanted), default=table[0]))
