@@ -7,19 +7,16 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..kernels.network import Network
 from .board import load_board
+from .characterization import NODES, measured
 from .reference import reference_network
-from .twin.execution import execute
 from .twin.silicon import Silicon
-from .twin.silicon_chip import Clocks
 
 TOLERANCE = 0.15
 MISSED = 4
 """Exit code where a time is further off: the command line's "not attainable"."""
-NODES = 13
+BOARD = "agx-xavier"
 KINDS = ("conv2d", "batch_norm", "matmul", "relu", "cat", "max_pool2d", "add", "adaptive_avg_pool2d")
 
 
@@ -61,24 +58,11 @@ class TwinRow:
         return self.time_ms / paper.time_ms - 1.0
 
 
-def measure(network: Network, board_name: str = "agx-xavier", nodes: int = NODES) -> TwinRow:
+def measure(network: Network, nodes: int = NODES) -> TwinRow:
     """Run a network at top clocks on every node."""
-    board = load_board(board_name)
-    top = Clocks.of([board.grid.top])
-    rows = []
-    for node in range(nodes):
-        silicon = Silicon(node, board_name)
-        run = execute(network, silicon, top)
-        activity = silicon.kernels(network.launches, top)
-        latency = float(run.latency_s[0])
-        of_kind = [
-            sum(float(time[0]) for call, time in zip(network.launches, activity.seconds, strict=True) if call.kind == kind)
-            for kind in KINDS
-        ]
-        power = sum(float(run.rail_energy_j[rail][0]) for rail in board.energy_rails) / latency
-        rows.append((latency * 1e3, float(run.gpu_busy_s[0]) / latency, float(run.host_busy_s[0]) * 1e3, power, *of_kind))
-    time_ms, busy, host_ms, power_w, *seconds = np.median(np.array(rows), axis=0).tolist()
-    return TwinRow(time_ms, tuple(1e5 * value / time_ms for value in seconds), 100.0 * busy, host_ms, power_w)
+    run = measured(network, load_board(BOARD), nodes=nodes)
+    shares = tuple(100 * run.share(kind) for kind in KINDS)
+    return TwinRow(run.time_ms, shares, 100 * run.busy_ms / run.time_ms, run.host_ms, run.power_mw / 1e3)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

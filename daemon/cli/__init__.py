@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "decompose": "list the kernel invocations of a model",
     "predict": "predict latency, power and energy at every frequency configuration",
     "plan": "choose the frequency configuration that meets a target best",
+    "characterize": "study which kernels networks spend their inference time in",
     "explain": "show where an inference's time and energy go at one configuration",
     "hold": "ask the daemon to keep a target or a configuration while a command runs",
     "release": "give up a lease",

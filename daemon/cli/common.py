@@ -27,10 +27,16 @@ _MAX_JSON_BYTES = 64 << 20
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """MODEL and --input."""
+    """MODEL, --input and --fused."""
     parser.add_argument(
         "model", metavar="MODEL", help="a TorchScript file, or the .json that 'jetdvfs decompose --json' printed for one"
     )
+    add_input_argument(parser)
+    add_fused_argument(parser)
+
+
+def add_input_argument(parser: argparse.ArgumentParser) -> None:
+    """--input."""
     parser.add_argument(
         "--input",
         dest="inputs",
@@ -39,6 +45,10 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHAPE[:DTYPE]",
         help="shape of an input, such as 1x3x224x224, and its type (default float32); once per input, in order",
     )
+
+
+def add_fused_argument(parser: argparse.ArgumentParser) -> None:
+    """--fused."""
     parser.add_argument(
         "--fused",
         action="store_true",
