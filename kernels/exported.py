@@ -150,7 +150,7 @@ class ExportedProgram:
         operator = _operator(target)
         result = args[0] if operator in _SAME and args else apply_rule(recorder, operator, args, kwargs)
         for place, output in enumerate(node["outputs"]):
-            made = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
+            made: Any = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
             if "as_tensors" in output:
                 for item, tensor in zip(output["as_tensors"], made, strict=True):
                     names[item["name"]] = tensor

@@ -67,7 +67,11 @@ def matmul(call: Call) -> Any:
 
 @onnx_operator("aten::linear")
 def linear(call: Call) -> Any:
-    return call.aten("linear", call.tensor(0), flipped(call.run, call.tensor(1)), call.tensor(2))
+    """Where the row is not what a linear layer adds, the product and a sum after it."""
+    x, matrix, row = (call.tensor(place) for place in range(3))
+    if matrix.rank == 2 and row.shape == matrix.shape[1:]:
+        return call.aten("linear", x, flipped(call.run, matrix), row)
+    return call.aten("add", call.aten("matmul", x, matrix), row)
 
 
 @onnx_operator("aten::attention")

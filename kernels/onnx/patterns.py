@@ -14,6 +14,7 @@ This is the one place that says where an ONNX file and the network it was export
   first, which the older exporter leaves out; so it does with rows picked from a table by fixed indices and permuted (the
   position bias of Swin and its relatives), and with the clone of a weight that is then written into.
 * Two slices of one tensor joined the other way round, along one dimension after the other: one ``roll``.
+* Weights of recurrent layers packed into ONNX's order: nothing. Several layers stay several, one launch each.
 * Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy; computing the places launches
   nothing, and neither does writing the slice back where a smaller part of it was written to.
 * ``Where`` with a number in place of its second input: ``masked_fill``; ``Not`` of ``Equal``: ``ne``.
@@ -69,6 +70,7 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
         (X, "#scale", "#shift"),
     ),
 ]  # fmt: skip
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 _BY_LAST: dict[str, list[tuple[str, Template, tuple[str, ...]]]] = {}
 for _entry in TEMPLATES:
@@ -100,6 +102,7 @@ class Rewriter:
                 turned = node.operator == "Transpose" and len(header.shape) == 2
                 self._weights[node.outputs[0]] = replace(header, shape=header.shape[::-1]) if turned else header
         self._sizes: set[str] = set()
+        self._fixed: set[str] = set(self._weights)
         self._find_sizes()
         self._kept = set(graph.outputs)
         self._gone: set[int] = set()
@@ -180,7 +183,7 @@ class Rewriter:
             elif template in bound:
                 if bound[template] == name:
                     yield bound, used
-            elif not template.startswith("#") or name in self._weights:
+            elif not template.startswith("#") or name in self._fixed:
                 yield {**bound, template: name}, used
             return
         place = self._maker.get(name)
@@ -222,11 +225,8 @@ class Rewriter:
 
     def _sensible(self, kind: str, bound: dict[str, str]) -> bool:
         """What a template cannot say: sizes of weights, and whether two of them fit together."""
-        if kind == "linear":
-            matrix, row = self._weights[bound["#matrix"]], self._weights[bound["#row"]]
-            return len(matrix.shape) == 2 and row.shape == matrix.shape[1:]
         if kind == "group_norm":
-            return len(self._weights[bound["#ones"]].shape) == 1
+            return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
         return True
 
     def _details(self, kind: str, bound: dict[str, str]) -> dict[str, Any]:
@@ -293,7 +293,7 @@ class Rewriter:
     # What is computed from sizes alone
 
     def _find_sizes(self) -> None:
-        """Note the names of all values that are computed from sizes and plain numbers, not from what is in a tensor."""
+        """Note what is computed from sizes and plain numbers, and what from weights alone, not from what is in a tensor."""
         for name, header in self._weights.items():
             if header.dtype.startswith(("int", "bool")) or all(size == 1 for size in header.shape):
                 self._sizes.add(name)
@@ -302,22 +302,29 @@ class Rewriter:
             plain = node.operator == "Constant" and not isinstance(node.attributes.get("value"), TensorHeader)
             if node.operator in ("Shape", "Size") or plain or (read and all(not name or name in self._sizes for name in read)):
                 self._sizes.update(node.outputs)
+            if plain or (read and all(not name or name in self._fixed for name in read)):
+                self._fixed.update(node.outputs)
 
     def _silent(self) -> frozenset[int]:
-        """The nodes that compute places of slices, or the one number to write there, and nothing else."""
+        """The nodes that compute places of slices, the one number to write there, or packed weights, and nothing else."""
         silent: set[int] = set()
         for place in range(len(self._graph.nodes) - 1, -1, -1):
             node = self._graph.nodes[place]
-            if not self._kept.intersection(node.outputs) and all(name in self._sizes for name in node.outputs):
+            names = node.outputs
+            alone = all(name in self._sizes for name in names) or all(name in self._fixed for name in names)
+            if alone and not self._kept.intersection(names):
                 readers = {reader for name in node.outputs for reader in self._readers(name)}
-                if all(reader in silent or self._writes_slice(reader, node) for reader in readers):
+                if all(reader in silent or self._only_prepared(reader, node) for reader in readers):
                     silent.add(place)
         return frozenset(id(self._graph.nodes[place]) for place in silent)
 
-    def _writes_slice(self, place: int, source: Node) -> bool:
+    def _only_prepared(self, place: int, source: Node) -> bool:
+        """Whether a node takes from another what PyTorch has ready: the place of a slice, the weights of a recurrent layer."""
         node = self._graph.nodes[place]
         data = node.inputs[0] if node.inputs else ""
-        return node.operator == "ScatterND" and node.inputs[1] in self._sizes and data not in source.outputs
+        if data in source.outputs:
+            return False
+        return node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes)
 
 
 def _outer_names(graph: Graph) -> set[str]:
