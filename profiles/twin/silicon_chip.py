@@ -65,6 +65,8 @@ class Memory:
         dram_bytes_per_cycle: at the memory clock, before efficiency.
         fabric_bytes_per_cycle: at the GPU clock.
         corner: exponent of the corner between the two limits.
+        sensitivity: exponent on what an access pattern reaches of a plain stream's rate, beside the AGX Xavier: chips with more
+            loads under way lose less.
         emc_hz, efficiency: share of the DRAM rate that a plain stream sustains, at these memory clocks.
         latency_s, latency_gpu_cycles, latency_emc_cycles: an SM's load that misses everywhere, in its three parts.
     """
@@ -72,6 +74,7 @@ class Memory:
     dram_bytes_per_cycle: float
     fabric_bytes_per_cycle: float
     corner: float
+    sensitivity: float
     emc_hz: tuple[float, ...]
     efficiency: tuple[float, ...]
     latency_s: float
@@ -202,7 +205,11 @@ class Chip:
         seed: from which its individuals are drawn.
         sm_lanes: single-precision lanes of an SM.
         rates: by element type; others count as single precision.
-        narrow_convolutions: whether convolutions run in the element type given, or as single precision whatever it is.
+        tensor_cores: whether dense convolutions run on them, in the element type given (single precision as ``tf32``);
+            otherwise they run as single precision whatever the type is.
+        library: instructions of a kernel beside those on the AGX Xavier, by kind or by kind and element type
+            (``depthwise.float16``); frameworks differ in how well they are written.
+        l2_floor: share of data that a kernel left in the L2, however little, that the next one finds in DRAM.
         clusters: CPU cores of each cpufreq policy, in the board's order.
         rails: what each rail of the board measures: a share (with losses) of each physical domain.
     """
@@ -215,8 +222,10 @@ class Chip:
     sm_lanes: int
     sm_threads: float
     rates: Mapping[str, Rate]
-    narrow_convolutions: bool
+    tensor_cores: bool
+    library: Mapping[str, float]
     l2_bytes: int
+    l2_floor: float
     l2_bytes_per_cycle: float
     memory: Memory
     start: Start
@@ -234,8 +243,16 @@ class Chip:
     def rate(self, dtype: str) -> Rate:
         return self.rates.get(dtype, _SINGLE)
 
+    def work(self, kind: str, dtype: str) -> float:
+        """Instructions of a kernel beside those on the AGX Xavier."""
+        return self.library.get(f"{kind}.{dtype}", self.library.get(kind, 1.0))
+
     def missing(self, footprint: Array) -> Array:
-        """The share of repeated accesses to ``footprint`` bytes that leave the L2."""
+        """The share of accesses to ``footprint`` bytes, already touched, that leave the L2."""
+        return np.asarray(np.maximum(self.reread(footprint), self.l2_floor))
+
+    def reread(self, footprint: Array) -> Array:
+        """The same for accesses soon after one another, by other blocks of the same kernel."""
         ratio = footprint / self.l2_bytes
         return np.asarray(np.clip((ratio - 0.55) / 1.1, 0.0, 1.0))
 

@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions on the simulated GPU: which algorithm the library's heuristics take, and the passes each consists of.
 
-Seven ways, as a convolution library has them: depthwise and direct, grouped, 1x1 as a plain product, implicit products with and
-without precomputed offsets, Winograd in one kernel (2x2 outputs) and in four (4x4 outputs), and tiled FFT. Heuristics switch on
-shapes, not on clocks.
+Eight ways, as a convolution library has them: depthwise and direct, grouped, 1x1 as a plain product, implicit products with and
+without precomputed offsets, Winograd in one kernel (2x2 outputs) and in four (4x4 outputs), tiled FFT, and an implicit product
+on tensor cores, which for narrow types wants channels innermost and so copies the image before and after. Heuristics switch on
+shapes and on what the chip has, not on clocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...kernels.network import KernelInvocation
+from ...kernels.network import DTYPE_BYTES, KernelInvocation
 from .silicon_chip import Array, Chip
 from .silicon_gemm import Gemm, again, gemm
 from .silicon_passes import Pass
 
-DEPTHWISE, GROUPED, PLAIN, PRECOMPUTED, IMPLICIT, WINOGRAD, WINOGRAD_STAGED, FFT = range(8)
+DEPTHWISE, GROUPED, PLAIN, PRECOMPUTED, IMPLICIT, WINOGRAD, WINOGRAD_STAGED, FFT, TENSOR = range(9)
 _WORKSPACE_BYTES = 256e6  # the heuristics take no algorithm that needs more
 # Share of a plain product's main-loop rate that each algorithm's indexing leaves, and the energy of its operations.
-_RATE = np.array([1.0, 0.50, 0.585, 0.70, 0.96, 0.46, 0.54, 0.60])
-_TOGGLING = np.array([0.52, 0.74, 1.16, 1.00, 0.70, 1.40, 1.06, 0.66])
+_RATE = np.array([1.0, 0.50, 0.585, 0.70, 0.96, 0.46, 0.54, 0.60, 1.00])
+_TOGGLING = np.array([0.52, 0.74, 1.16, 1.00, 0.70, 1.40, 1.06, 0.66, 1.00])
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,13 @@ class _Shape:
     bias: Array
     out_h: Array
     out_w: Array
+    element: Array  # bytes
+    rate: Array  # multiply-adds per lane and cycle, on tensor cores
+    energy: Array  # of such a cycle
+    direct: Array  # the depthwise kernel's instructions, beside the AGX Xavier's
 
     @classmethod
-    def of(cls, invocations: Sequence[KernelInvocation]) -> _Shape:
+    def of(cls, chip: Chip, invocations: Sequence[KernelInvocation]) -> _Shape:
         rows = []
         for call in invocations:
             (batch, channels, height, width), (filters, _, kernel_h, kernel_w) = call.inputs[0], _ints(call, "weight")
@@ -54,9 +59,17 @@ class _Shape:
                 (
                     *(batch, channels, height, width, filters, kernel_h, kernel_w, stride[0] * stride[1]),
                     *(max(dilation) > 1, max(padding) > 0, _int(call, "groups"), bool(call.params["bias"]), *call.output[2:]),
+                    *_type(chip, call.dtype),
                 )
             )
         return cls(*np.array(rows, np.float64).T)
+
+
+def _type(chip: Chip, dtype: str) -> tuple[float, float, float, float]:
+    if not chip.tensor_cores:
+        return 4.0, 1.0, 1.0, chip.work("depthwise", "float32")
+    rate = chip.rate("tf32" if dtype == "float32" else dtype)
+    return float(DTYPE_BYTES[dtype]), rate.matrix, rate.energy, chip.work("depthwise", dtype)
 
 
 def _ints(call: KernelInvocation, name: str) -> tuple[int, ...]:
@@ -73,8 +86,8 @@ def _int(call: KernelInvocation, name: str) -> int:
 
 def convolution(chip: Chip, invocations: Sequence[KernelInvocation]) -> list[Pass]:
     """The passes of two-dimensional convolutions."""
-    shape = _Shape.of(invocations)
-    way = _choose(shape)
+    shape = _Shape.of(chip, invocations)
+    way = _choose(chip, shape)
     staged = way == WINOGRAD_STAGED
     fft = way == FFT
     direct = way == DEPTHWISE
@@ -86,22 +99,22 @@ def convolution(chip: Chip, invocations: Sequence[KernelInvocation]) -> list[Pas
         count,
         runs=(shape.bias > 0) & ~direct,
         cycles=outputs * 5.0 / chip.lanes,
-        l2_bytes=8.0 * outputs,
-        dram_bytes=8.0 * outputs * chip.missing(8.0 * outputs),
+        l2_bytes=2.0 * shape.element * outputs,
+        dram_bytes=2.0 * shape.element * outputs * chip.missing(2.0 * shape.element * outputs),
         pattern=np.where(shape.out_h * shape.out_w % 4 == 0, 0.80, 0.64),
         operations=3.0 * outputs,
         toggling=0.5,
     )
     return [
         _prepare(chip, shape, way),
-        _transform(chip, shape, way, staged | fft),
+        _transform(chip, shape, way, staged | fft | _copied(shape, way)),
         main,
         _finish(chip, shape, way, product, columns),
         bias,
     ]
 
 
-def _choose(s: _Shape) -> Array:
+def _choose(chip: Chip, s: _Shape) -> Array:
     """The library's choice, from shapes alone."""
     per_group = s.channels / s.groups
     pixels = s.batch * s.out_h * s.out_w
@@ -123,13 +136,14 @@ def _choose(s: _Shape) -> Array:
         [
             (s.groups > 1) & (per_group == 1),
             s.groups > 1,
+            np.broadcast_to(chip.tensor_cores, taps.shape),
             (taps == 1) & (s.stride == 1) & (s.padded == 0),
             staged,
             fused,
             fft,
             (s.dilated > 0) | (s.channels < 8) | (pixels < 32),
         ],
-        [DEPTHWISE, GROUPED, PLAIN, WINOGRAD_STAGED, WINOGRAD, FFT, IMPLICIT],
+        [DEPTHWISE, GROUPED, TENSOR, PLAIN, WINOGRAD_STAGED, WINOGRAD, FFT, IMPLICIT],
         PRECOMPUTED,
     ).astype(np.intp)
 
@@ -138,12 +152,18 @@ def _fft_tiles(s: _Shape) -> Array:
     return np.asarray(s.batch * np.ceil(s.out_h / (33 - s.kernel_h)) * np.ceil(s.out_w / (33 - s.kernel_w)))
 
 
+def _copied(s: _Shape, way: Array) -> Array:
+    """Where the image is copied to have its channels innermost."""
+    return np.asarray((way == TENSOR) & (s.element < 4.0) & (s.kernel_h * s.kernel_w > 1))
+
+
 def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
     """Rows, columns, depth and batch of the product that an algorithm's main pass is."""
     tiles4 = s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)
     tiles2 = s.batch * np.ceil(s.out_h / 2) * np.ceil(s.out_w / 2)
     pixels = s.batch * s.out_h * s.out_w
-    depth = s.channels / s.groups * s.kernel_h * s.kernel_w
+    deep = np.where(way == TENSOR, np.ceil(s.channels / 8.0) * 8.0, s.channels / s.groups)  # tensor cores take eight at a time
+    depth = deep * s.kernel_h * s.kernel_w
     columns = np.select([way == WINOGRAD, way == WINOGRAD_STAGED, way == FFT], [tiles2 * 4, tiles4, _fft_tiles(s)], pixels)
     # F(2x2): 16 products for 4 outputs, so 4 channels' worth per output; F(4x4): 36 products; FFT: 544 complex frequencies.
     k = np.select([way == WINOGRAD, way == WINOGRAD_STAGED, way == FFT], [s.channels * 4, s.channels, s.channels * 3], depth)
@@ -156,24 +176,28 @@ def _library_product(chip: Chip, s: _Shape, way: Array) -> tuple[Gemm, Array]:
     m, n, k, batch = _dimensions(s, way)
     aligned = np.where((s.channels / s.groups) % 4 == 0, 1.0, 0.88) * np.where(s.filters % 4 == 0, 1.0, 0.91)
     aligned *= np.where((way == PLAIN) & (n % 4 != 0), 0.90, 1.0)
-    splits = (way == PLAIN) | (way == PRECOMPUTED)
+    splits = (way == PLAIN) | (way == PRECOMPUTED) | (way == TENSOR)
     whole = gemm(chip, m, n, k, batch, aligned * _RATE[way], may_split=False)
-    parts = gemm(chip, m, n, k, batch, aligned * _RATE[way], may_split=True)
+    parts = gemm(chip, m, n, k, batch, aligned * _RATE[way], may_split=True, tensor=chip.tensor_cores)
     chosen = {name: np.where(splits, getattr(parts, name), getattr(whole, name)) for name in Gemm.__dataclass_fields__}
-    return Gemm(**chosen), n
+    faster = np.where(way == TENSOR, s.rate, 1.0)
+    narrow = np.where(way == TENSOR, s.element / 4.0, 1.0)
+    product = Gemm(**chosen)
+    operations = product.operations / faster * np.where(way == TENSOR, s.energy, 1.0)
+    return replace(product, cycles=product.cycles / faster, operations=operations, l2_bytes=product.l2_bytes * narrow), n
 
 
 def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     m = s.filters / s.groups
     batch = np.where(way == FFT, 544.0, 36.0)
     taps = s.kernel_h * s.kernel_w
-    image = 4.0 * s.batch * s.channels * s.height * s.width
-    weights = 4.0 * s.filters * s.channels / s.groups * taps
-    outputs = 4.0 * s.batch * s.filters * s.out_h * s.out_w
+    image = s.element * s.batch * s.channels * s.height * s.width
+    weights = s.element * s.filters * s.channels / s.groups * taps
+    outputs = s.element * s.batch * s.filters * s.out_h * s.out_w
     spectral = (way == WINOGRAD_STAGED) | (way == FFT)
     tall = np.where(way == FFT, 8.0, 4.0) * batch
     a_size = np.where(spectral, tall * m * s.channels, weights)
-    b_size = np.where(spectral, tall * n * s.channels, np.minimum(image, 4.0 * n * s.channels * taps))
+    b_size = np.where(spectral, tall * n * s.channels, np.minimum(image, s.element * n * s.channels * taps))
     c_size = np.where(spectral, tall * m * n, outputs * product.split)
     footprint = a_size + b_size + c_size
     read = a_size * again(chip, product.across, a_size) + b_size * again(chip, product.down, b_size)
@@ -182,7 +206,7 @@ def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass
     cold = np.where(spectral, 0.0, weights) * (1.0 - chip.missing(footprint))
     strided = np.where((s.stride > 1) & (taps == 1), 0.62, np.where(s.stride > 1, 0.80, 1.0))
     rows = np.where(s.out_w % 8 == 0, 1.0, 0.90)
-    pattern = np.where(way == PLAIN, 0.84, np.where(spectral, 0.78, 0.74)) * strided * rows
+    pattern = np.where((way == PLAIN) | (way == TENSOR), 0.84, np.where(spectral, 0.78, 0.74)) * strided * rows
     steps = np.where(way == IMPLICIT, 3.0, 1.0)
     return Pass.of(
         len(m),
@@ -204,21 +228,21 @@ def _depthwise(chip: Chip, s: _Shape) -> Pass:
     taps = s.kernel_h * s.kernel_w
     outputs = s.batch * s.filters * s.out_h * s.out_w
     template = (s.kernel_h == s.kernel_w) & np.isin(s.kernel_h, (1, 3, 5)) & (s.dilated == 0)
-    work = outputs * (12.0 + taps * np.where(template, 2.4, 4.4))
+    work = outputs * (12.0 + taps * np.where(template, 2.4, 4.4)) * s.direct
     blocks = np.ceil(outputs / 256.0)
     resident = 6.0
     rounds = np.ceil(np.ceil(blocks / chip.sm_count) / resident)
     busy = np.minimum(1.0, np.ceil(blocks / chip.sm_count) / resident)
-    image = 4.0 * s.batch * s.channels * s.height * s.width
-    footprint = image + 4.0 * outputs
+    image = s.element * s.batch * s.channels * s.height * s.width
+    footprint = image + s.element * outputs
     return Pass.of(
         len(taps),
         cycles=work / chip.lanes * np.ceil(blocks / chip.sm_count) * chip.sm_count / blocks / (0.35 + 0.55 * busy),
         serial_cycles=300.0 + 80.0 * np.minimum(rounds, 8.0) + 22.0 * taps,
         round_trips=2.0,
-        l2_bytes=4.0 * outputs * (1.0 + 0.45 * taps),
+        l2_bytes=s.element * outputs * (1.0 + 0.45 * taps),
         dram_bytes=footprint * chip.missing(footprint) + 0.05 * footprint,
-        cold_bytes=4.0 * s.filters * taps,
+        cold_bytes=s.element * s.filters * taps,
         pattern=np.where(s.stride > 1, 0.58, 0.74) * np.where(s.width % 8 == 0, 1.0, 0.88),
         overlap=2.4,
         operations=work,
@@ -251,12 +275,13 @@ def _prepare(chip: Chip, s: _Shape, way: Array) -> Pass:
 
 
 def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
-    """The input's transform (staged Winograd and FFT)."""
-    fft = way == FFT
+    """The input's transform (staged Winograd and FFT), or its copy with channels innermost (tensor cores)."""
+    fft, tensor = way == FFT, _copied(s, way)
     tiles = np.where(fft, _fft_tiles(s), s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)) * s.channels
-    read = 4.0 * s.batch * s.channels * s.height * s.width
-    moved = tiles * np.where(fft, 4352.0, 144.0) + read
-    operations = tiles * np.where(fft, 2600.0, 130.0)
+    pixels = s.batch * s.channels * s.height * s.width
+    read = s.element * pixels
+    moved = np.where(tensor, 2.0 * read, tiles * np.where(fft, 4352.0, 144.0) + read)
+    operations = np.where(tensor, 12.0 * pixels, tiles * np.where(fft, 2600.0, 130.0))
     return Pass.of(
         len(read),
         runs=runs > 0,
@@ -272,18 +297,18 @@ def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
 
 
 def _finish(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
-    """What runs after the product: the inverse transform, or the sum over the parts of a split depth."""
+    """What runs after the product: the inverse transform, the sum over the parts of a split depth, the copy back."""
     m = s.filters
-    fft, staged = way == FFT, way == WINOGRAD_STAGED
+    fft, staged, tensor = way == FFT, way == WINOGRAD_STAGED, _copied(s, way)
     outputs = s.batch * s.filters * s.out_h * s.out_w
     tiles = np.where(fft, _fft_tiles(s), s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)) * s.filters
     spectral = fft | staged
-    moved = np.where(spectral, tiles * np.where(fft, 4352.0, 144.0), 4.0 * m * n * product.split) + 4.0 * outputs
+    moved = np.where(spectral, tiles * np.where(fft, 4352.0, 144.0), s.element * m * n * product.split) + s.element * outputs
     operations = np.where(spectral, tiles * np.where(fft, 2600.0, 90.0), outputs * (4.0 + product.split))
     direct = way == DEPTHWISE
     return Pass.of(
         len(m),
-        runs=(spectral | (product.split > 1)) & ~direct,
+        runs=(spectral | tensor | (product.split > 1)) & ~direct,
         cycles=operations / chip.lanes / 0.50,
         serial_cycles=350.0,
         l2_bytes=moved,

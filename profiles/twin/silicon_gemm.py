@@ -24,6 +24,8 @@ _TILES = np.array(
         [32, 32, 0.500, 8, 0.35],
     ]
 )
+# The same on tensor cores, whose kernels come in larger tiles only.
+_TENSOR_TILES = np.array([[128, 128, 0.900, 1, 1.0], [128, 64, 0.800, 2, 0.80], [64, 64, 0.650, 3, 0.60]])
 _SPLITS = (1, 2, 4, 8)
 
 
@@ -41,17 +43,21 @@ class Gemm:
     tile: Array
 
 
-def gemm(chip: Chip, m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_split: bool) -> Gemm:
+def gemm(
+    chip: Chip, m: Array, n: Array, k: Array, batch: Array, aligned: Array, *, may_split: bool, tensor: bool = False
+) -> Gemm:
     """Pick a tile and a split for each product and count what the launch costs.
 
     Args:
         aligned: share of peak that operand alignment leaves (1 where vector loads are possible).
         may_split: whether the library may split k over blocks.
+        tensor: whether it takes a kernel for tensor cores.
     """
+    tiles = _TENSOR_TILES if tensor else _TILES
     best = np.full(m.shape, np.inf)
     tile = np.zeros(m.shape, np.intp)
     split = np.ones(m.shape)
-    for index, (rows, columns, peak, resident, _) in enumerate(_TILES):
+    for index, (rows, columns, peak, resident, _) in enumerate(tiles):
         blocks = np.ceil(m / rows) * np.ceil(n / columns) * batch
         for parts in _SPLITS if may_split else (1,):
             waves = np.ceil(blocks * parts / (chip.sm_count * resident))
@@ -63,7 +69,7 @@ def gemm(chip: Chip, m: Array, n: Array, k: Array, batch: Array, aligned: Array,
             tile = np.where(better, index, tile)
             split = np.where(better, parts, split)
 
-    rows, columns, peak, resident, alone = _TILES[tile].T
+    rows, columns, peak, resident, alone = tiles[tile].T
     down, across = np.ceil(m / rows), np.ceil(n / columns)
     blocks = down * across * batch * split
     deep = np.ceil(k / split / 8.0) * 8.0
@@ -90,4 +96,4 @@ def gemm(chip: Chip, m: Array, n: Array, k: Array, batch: Array, aligned: Array,
 
 def again(chip: Chip, times: Array, footprint: Array, concurrent: float = 0.55) -> Array:
     """How often an operand comes from DRAM when ``times`` block rows read it; blocks that run together share most reads."""
-    return np.asarray(1.0 + (times - 1.0) * concurrent * chip.missing(footprint))
+    return np.asarray(1.0 + (times - 1.0) * concurrent * chip.reread(footprint))

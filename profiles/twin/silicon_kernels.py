@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -24,7 +25,11 @@ def passes(chip: Chip, kind: str, invocations: Sequence[KernelInvocation]) -> li
     family = _FAMILIES.get(kind)
     if family is None:
         family = _rowwise if kind in _ROWWISE else _pointwise
-    return family(chip, invocations)
+    result = family(chip, invocations)
+    if not chip.library:
+        return result
+    factor = np.array([chip.work(kind, call.dtype) for call in invocations], np.float64)
+    return [replace(one, cycles=one.cycles * factor, operations=one.operations * factor) for one in result]
 
 
 def _column(invocations: Sequence[KernelInvocation], value: Callable[[KernelInvocation], float]) -> Array:

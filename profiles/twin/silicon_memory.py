@@ -15,6 +15,8 @@ from .silicon_chip import Array, Memory
 
 def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:
     """Sustained bytes per second; ``pattern`` is the share of a plain stream's rate that the access pattern reaches."""
+    if memory.sensitivity != 1.0:
+        pattern = pattern**memory.sensitivity
     dram = memory.dram_bytes_per_cycle * emc_hz * np.interp(emc_hz, memory.emc_hz, memory.efficiency) * pattern
     fabric = memory.fabric_bytes_per_cycle * gpu_hz * np.minimum(1.0, 0.35 + 0.65 * pattern)
     ratio = dram / fabric
