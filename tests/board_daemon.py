@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from jetdvfs.daemon.client import Client
 from jetdvfs.daemon.errors import NoDaemon
@@ -80,6 +81,16 @@ class Daemon:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stderr=log, stdout=log, env=self._env, cwd="/")
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End the process, in order unless the test has failed already."""
+        if kind is not None:
+            self.kill()
+        elif (code := self.stop()) != 0:
+            raise AssertionError(f"jetdvfsd ended with {code}: {self.log.read_text()}")
 
     def client(self, *, within_s: float = 15.0) -> Client:
         """A connection, once it answers."""
