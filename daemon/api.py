@@ -18,6 +18,7 @@ from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
 from .errors import DaemonError, InputError, LimitReached, TargetNotAttainable, UsageError
+from .events import Events
 from .hardware.board import Hardware
 from .interface import Interface
 from .leases import Holder, Lease, Need, observed, raised_by
@@ -44,6 +45,7 @@ class Context:
     controller: Controller
     surfaces: Surfaces
     config: Config
+    events: Events
     writes: deque[tuple[str, str]]
     started_s: float
 
@@ -83,7 +85,9 @@ class Api:
 
     async def _status(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         context, hardware, controller = self._context, self._context.hardware, self._context.controller
-        degraded = [*hardware.notes, *controller.troubles, *controller.notes, *context.surfaces.troubles]
+        mode = hardware.mode()
+        degraded = [*hardware.notes, *context.events.notes, *controller.troubles, *controller.notes]
+        degraded += context.surfaces.troubles
         current: dict[str, int] | None = None
         policies: list[dict[str, Any]] = []
         try:
@@ -107,6 +111,9 @@ class Api:
             "rails_mw": hardware.rails_mw(),
             "energy_rails": list(hardware.description.energy_rails),
             "temperatures_mc": hardware.temperatures_mc(),
+            "mode": None if mode is None else {"id": mode.id, "name": mode.name},
+            "throttled": list(hardware.throttled()),
+            "over_current": [asdict(event) for event in context.events.events],
             "baseline": "held" if hardware.touched else "none",
             "degraded": degraded,
             "writes": [{"path": path, "value": value} for path, value in context.writes],

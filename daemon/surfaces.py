@@ -104,11 +104,14 @@ class Surfaces:
         profile: the bundle in use; without one networks can be loaded, but nothing predicted.
         cache_dir: where the workers find and keep converted node tables.
         stored: where surfaces outlast this process; no worker gets there.
+        troubles: what keeps surfaces from being made from the start, such as why there is no profile.
     """
 
-    def __init__(self, workers: Workers, profile: Profile | None, cache_dir: Path, stored: SurfaceCache) -> None:
+    def __init__(
+        self, workers: Workers, profile: Profile | None, cache_dir: Path, stored: SurfaceCache, troubles: tuple[str, ...] = ()
+    ) -> None:
         self.profile = profile
-        self.troubles: tuple[str, ...] = ()
+        self.troubles = troubles
         self._workers = workers
         self._cache_dir = cache_dir
         self._stored = stored
@@ -149,9 +152,8 @@ class Surfaces:
             InputError, WorkerFailed: there is no profile, it does not fit, or the worker failed.
         """
         if self.profile is None:
-            raise InputError(
-                "no profile for this board is installed, so nothing can be predicted; hold a configuration instead"
-            )
+            none = "no profile of this board: nothing can be predicted; hold a configuration instead"
+            raise InputError("; ".join(self.troubles) or none)
         if method not in METHODS:
             raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
         key = (network.digest, method)

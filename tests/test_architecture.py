@@ -85,7 +85,7 @@ def test_an_application_loads_the_standard_library_only() -> None:
 
 
 def test_the_resident_daemon_loads_no_machine_learning_library() -> None:
-    loaded = loaded_by("import jetdvfs.daemon.service")
+    loaded = loaded_by("import jetdvfs.daemon.resident")
     assert not loaded & set(HEAVY)
 
 

@@ -101,15 +101,11 @@ def stage() -> Iterator[Stage]:
 def serving(stage: Stage, folder: Path, floors: str) -> Iterator[tuple[Client, Network]]:
     """A daemon that has looked at the board for a while, and a network loaded on it."""
     (folder / "jetdvfsd.yaml").write_text(f"floors: {floors}\nprofile: agx-xavier-sim\n")
-    daemon = Daemon(stage.board, folder, "--config", str(folder / "jetdvfsd.yaml"))
-    try:
-        with daemon.client() as client:
-            network = client.load(Path(reference.__file__).with_name("resnet18.pt"), ["1x3x224x224"])
-            client.predict(network)
-            time.sleep(1.2)
-            yield client, network
-    finally:
-        assert daemon.stop() == 0, daemon.log.read_text()
+    with Daemon(stage.board, folder, "--config", str(folder / "jetdvfsd.yaml")) as daemon, daemon.client() as client:
+        network = client.load(Path(reference.__file__).with_name("resnet18.pt"), ["1x3x224x224"])
+        client.predict(network)
+        time.sleep(1.2)
+        yield client, network
 
 
 TARGETS = (("min-energy", None), ("min-energy", 10.0), ("latency_ms=100", 5.0), ("power_mw=4000", None))
@@ -149,17 +145,15 @@ def test_on_a_board_of_three_clusters_only_the_control_loops_own_is_kept_up(tmp_
     with served_board(tmp_path / "root", "fuse", "agx-orin-64gb") as board:
         loop = PeriodicWork(control_loop("policy4"), BYTES_PER_CYCLE)
         board.twin.attach(loop)
-        daemon = Daemon(board, tmp_path, "--config", str(tmp_path / "jetdvfsd.yaml"))
-        try:
-            with daemon.client() as client:
-                time.sleep(1.2)
-                client.hold(configuration=held)
-                time.sleep(0.7)
-                policies = {one["policy"]: one for one in client.status()["cpu_policies"]}
-        finally:
-            assert daemon.stop() == 0, daemon.log.read_text()
+        with Daemon(board, tmp_path, "--config", str(tmp_path / "jetdvfsd.yaml")) as daemon, daemon.client() as client:
+            time.sleep(1.2)
+            client.hold(configuration=held)
+            time.sleep(0.7)
+            status = client.status()
+        policies = {one["policy"]: one for one in status["cpu_policies"]}
         assert loop.beats > 500
         assert loop.missed == 0
+    assert status["mode"]["name"] and {"oc1", "oc2", "oc3"} == {one["event"] for one in status["over_current"]}
     assert [policies[name]["leads"] for name in ("policy0", "policy4", "policy8")] == [True, False, False]
     assert policies["policy0"]["accepted_khz"] == 729600
     assert 450000 <= policies["policy4"]["accepted_khz"] <= 1190400

@@ -254,11 +254,9 @@ def daemon() -> Iterator[Daemon]:
         pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with served_board(folder / "root", "fuse") as board:
-            daemon = Daemon(board, folder)
+        with served_board(folder / "root", "fuse") as board, Daemon(board, folder) as daemon:
             daemon.board = board  # type: ignore[attr-defined]
             yield daemon
-            assert daemon.stop() == 0, daemon.log.read_text()
 
 
 def test_within_a_second_status_names_what_somebody_else_changed(daemon: Daemon) -> None:

@@ -72,9 +72,8 @@ def found(board: Board) -> dict[str, str]:
 
 @pytest.fixture
 def daemon(board: Board, found: dict[str, str], tmp_path: Path, bundle: Path) -> Iterator[Daemon]:
-    daemon = Daemon(board, tmp_path, "--profile", str(bundle))
-    yield daemon
-    assert daemon.stop() == 0, daemon.log.read_text()
+    with Daemon(board, tmp_path, "--profile", str(bundle)) as daemon:
+        yield daemon
     assert board.settings() == found
     assert not (daemon.state / "baseline.json").exists()
 
@@ -128,17 +127,17 @@ def test_clocks_go_back_when_the_client_dies(board: Board, found: dict[str, str]
 def test_in_a_plain_folder_clocks_are_held_and_go_back_too(tmp_path: Path) -> None:
     with served_board(tmp_path / "root", "folder") as board:
         found = board.settings()
-        daemon = Daemon(board, tmp_path)
-        with daemon.client() as client, client.hold(configuration=LOW) as lease:
-            assert lease.applied is not None and lease.applied["verified"]
-            assert board.clocks == LOW
-        assert eventually(lambda: board.settings() == found)
-        daemon.client().hold(configuration=LOW)
-        daemon.kill()
-        daemon.start()
-        with daemon.client():
+        with Daemon(board, tmp_path) as daemon:
+            with daemon.client() as client, client.hold(configuration=LOW) as lease:
+                assert lease.applied is not None and lease.applied["verified"]
+                assert board.clocks == LOW
             assert eventually(lambda: board.settings() == found)
-        assert daemon.stop() == 0
+            daemon.client().hold(configuration=LOW)
+            daemon.kill()
+            daemon.start()
+            with daemon.client():
+                assert eventually(lambda: board.settings() == found)
+            assert daemon.stop() == 0
 
 
 def test_leases_together_get_the_highest_clock_on_each_axis(board: Board, found: dict[str, str], daemon: Daemon) -> None:
@@ -208,28 +207,28 @@ def test_a_network_given_as_launches_predicts_as_the_model_does(daemon: Daemon) 
 
 def test_surfaces_outlast_a_restart_and_a_damaged_one_is_made_anew(board: Board, found: dict[str, str], tmp_path: Path) -> None:
     make_bundle(tmp_path / "own")
-    daemon = Daemon(board, tmp_path, "--profile", str(tmp_path / "own"))
-    with daemon.client() as client:
-        predicted = client.predict(client.load(MODEL, IMAGE))
-    assert daemon.stop() == 0
-    models = {path: path.read_bytes() for path in (tmp_path / "own").glob("*.xz")}
-    for path in (*models, *(daemon.state / "cache").rglob("*.nodes")):
-        path.unlink()  # nothing can be swept any more
-    daemon.start()
-    with daemon.client() as client:
-        network = client.load(MODEL, IMAGE)
-        assert client.predict(network) == predicted
-        with pytest.raises(InputError):
-            client.predict(network, method="sum")
-    assert daemon.stop() == 0
-    for path, content in models.items():
-        path.write_bytes(content)
-    (stored,) = (daemon.state / "surfaces").iterdir()
-    stored.write_bytes(stored.read_bytes()[:-1])
-    daemon.start()
-    with daemon.client() as client:
-        assert client.predict(client.load(MODEL, IMAGE)) == predicted
-    assert daemon.stop() == 0
+    with Daemon(board, tmp_path, "--profile", str(tmp_path / "own")) as daemon:
+        with daemon.client() as client:
+            predicted = client.predict(client.load(MODEL, IMAGE))
+        assert daemon.stop() == 0
+        models = {path: path.read_bytes() for path in (tmp_path / "own").glob("*.xz")}
+        for path in (*models, *(daemon.state / "cache").rglob("*.nodes")):
+            path.unlink()  # nothing can be swept any more
+        daemon.start()
+        with daemon.client() as client:
+            network = client.load(MODEL, IMAGE)
+            assert client.predict(network) == predicted
+            with pytest.raises(InputError):
+                client.predict(network, method="sum")
+        assert daemon.stop() == 0
+        for path, content in models.items():
+            path.write_bytes(content)
+        (stored,) = (daemon.state / "surfaces").iterdir()
+        stored.write_bytes(stored.read_bytes()[:-1])
+        daemon.start()
+        with daemon.client() as client:
+            assert client.predict(client.load(MODEL, IMAGE)) == predicted
+        assert daemon.stop() == 0
 
 
 def test_what_cannot_be_done_is_refused_with_its_exit_code(board: Board, found: dict[str, str], daemon: Daemon) -> None:
@@ -378,35 +377,35 @@ def test_stopping_gives_the_board_back(board: Board, found: dict[str, str], daem
 
 
 def test_asked_to_end_while_it_starts_it_ends_in_order(board: Board, found: dict[str, str], tmp_path: Path) -> None:
-    daemon = Daemon(board, tmp_path)
-    assert eventually((daemon.state / "lock").exists)
-    assert daemon.stop() == 0, daemon.log.read_text()
-    assert board.settings() == found
+    with Daemon(board, tmp_path) as daemon:
+        assert eventually((daemon.state / "lock").exists)
+        assert daemon.stop() == 0, daemon.log.read_text()
+        assert board.settings() == found
 
 
 def test_the_operator_s_limits_bind_plans_and_leases(board: Board, found: dict[str, str], tmp_path: Path, bundle: Path) -> None:
     config = tmp_path / "jetdvfsd.yaml"
     config.write_text("limits: {gpu_hz: {max: 675750000}}\naxes: [cpu, gpu]\nclients: {leases: 2}\ntypo: 1\n")
-    daemon = Daemon(board, tmp_path, "--config", str(config), "--profile", str(bundle))
-    with daemon.client() as client:
-        assert "typo is unknown" in daemon.log.read_text()
-        emc = client.status()["configuration"]["emc_hz"]
-        with pytest.raises(UsageError, match="gpu_hz=1377000000 may not be set"):
-            client.hold(configuration=(1190400, 1377000000, 204000000))
-        network = client.load(MODEL, IMAGE)
-        plan = client.plan(network, "min-edp")
-        assert plan["choice"]["configuration"]["gpu_hz"] <= 675750000
-        with client.hold(network, "min-edp"), client.hold(network, "min-edp"):
-            assert board.read(f"{EMC}/mrq_rate_locked") == "0"
-            assert emc > 0
-            with pytest.raises(LimitReached):
-                client.hold(network, "min-edp")
-            config.write_text("limits: {gpu_hz: {max: 318750000}}\naxes: [cpu, gpu]\n")
-            with Client(daemon.admin, interface=protocol.ADMIN_INTERFACE) as admin:
-                assert admin.call("Reload", {}) == {"warnings": []}
-            assert board.clocks.gpu_hz <= 318750000
-    assert daemon.stop() == 0
-    assert board.settings() == found
+    with Daemon(board, tmp_path, "--config", str(config), "--profile", str(bundle)) as daemon:
+        with daemon.client() as client:
+            assert "typo is unknown" in daemon.log.read_text()
+            emc = client.status()["configuration"]["emc_hz"]
+            with pytest.raises(UsageError, match="gpu_hz=1377000000 may not be set"):
+                client.hold(configuration=(1190400, 1377000000, 204000000))
+            network = client.load(MODEL, IMAGE)
+            plan = client.plan(network, "min-edp")
+            assert plan["choice"]["configuration"]["gpu_hz"] <= 675750000
+            with client.hold(network, "min-edp"), client.hold(network, "min-edp"):
+                assert board.read(f"{EMC}/mrq_rate_locked") == "0"
+                assert emc > 0
+                with pytest.raises(LimitReached):
+                    client.hold(network, "min-edp")
+                config.write_text("limits: {gpu_hz: {max: 318750000}}\naxes: [cpu, gpu]\n")
+                with Client(daemon.admin, interface=protocol.ADMIN_INTERFACE) as admin:
+                    assert admin.call("Reload", {}) == {"warnings": []}
+                assert board.clocks.gpu_hz <= 318750000
+        assert daemon.stop() == 0
+        assert board.settings() == found
 
 
 def test_a_second_daemon_on_the_same_state_does_not_start(board: Board, daemon: Daemon) -> None:
@@ -436,6 +435,41 @@ def test_what_keeps_it_from_starting_is_said_in_one_line(
     assert done.returncode == code
     assert text in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_a_profile_measured_on_a_simulated_board_is_used_only_by_name(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        status = client.status()
+        assert status["profile"] is None
+        (note,) = (reason for reason in status["degraded"] if "profile" in reason)
+        assert note.endswith("measured on a simulated board, configure profile: agx-xavier-sim")
+        with pytest.raises(InputError, match="configure profile: agx-xavier-sim"):
+            client.plan(client.load(MODEL, IMAGE), "min-energy")
+        with client.hold(configuration=LOW):
+            assert board.clocks == LOW
+    (tmp_path / "named.yaml").write_text("profile: agx-xavier-sim\n")
+    with Daemon(board, tmp_path, "--config", str(tmp_path / "named.yaml")) as daemon, daemon.client() as client:
+        status = client.status()
+        assert status["profile"] == {"name": "agx-xavier-sim", "board": "agx-xavier", "simulated": True}
+        assert status["degraded"] == []
+
+
+def handles_terminate(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << signal.SIGTERM - 1)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3])
+def test_asked_to_end_while_it_loads_it_ends_in_order(
+    board: Board, found: dict[str, str], tmp_path: Path, after_s: float
+) -> None:
+    with Daemon(board, tmp_path) as daemon:
+        # Python itself must have started: until then nobody can keep a signal.
+        assert eventually(lambda: handles_terminate(daemon.process.pid))
+        time.sleep(after_s)
+    assert board.settings() == found
 
 
 def test_a_profile_for_another_board_is_refused(board: Board, tmp_path: Path, bundle: Path) -> None:
@@ -554,16 +588,16 @@ def test_it_tells_a_service_manager_how_it_is(board: Board, tmp_path: Path) -> N
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(15)
-        daemon = Daemon(board, tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"})
-        heard: list[str] = []
-        while "WATCHDOG=1" not in heard:
-            heard += manager.recv(4096).decode().split("\n")
-        assert heard[0] == "READY=1"
-        started = time.monotonic()
-        manager.recv(4096)
-        assert time.monotonic() - started < 0.3
-        assert daemon.stop() == 0
-        manager.setblocking(False)
-        while "STOPPING=1" not in heard:
-            heard += manager.recv(4096).decode().split("\n")
+        with Daemon(board, tmp_path, env={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}) as daemon:
+            heard: list[str] = []
+            while "WATCHDOG=1" not in heard:
+                heard += manager.recv(4096).decode().split("\n")
+            assert heard[0] == "READY=1"
+            started = time.monotonic()
+            manager.recv(4096)
+            assert time.monotonic() - started < 0.3
+            assert daemon.stop() == 0
+            manager.setblocking(False)
+            while "STOPPING=1" not in heard:
+                heard += manager.recv(4096).decode().split("\n")
     assert daemon.log.read_text().startswith("<")

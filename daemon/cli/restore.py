@@ -16,7 +16,7 @@ from ..errors import HardwareBusy, HardwareRefused
 from ..hardware.baseline import Baseline
 from ..hardware.files import Files
 from ..protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
-from ..service import BASELINE_NAME, default_state_dir, locked_state
+from ..state import BASELINE_NAME, default_state_dir, locked_state
 from .output import print_json
 
 

@@ -45,6 +45,11 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"power      {sum(counted) / 1e3:.2f} W ({'+'.join(status['energy_rails'])}); {rails or 'no rail can be read'}"
     hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
     yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} °C' for name, value in hottest) or 'no zone can be read'}"
+    if status["mode"]:
+        yield f"mode       {status['mode']['id']} {status['mode']['name']}"
+    if events := status["over_current"]:
+        counts = (f"{one['event']} {one['count']} ({one['per_minute']:.3g} a minute)" for one in events)
+        yield f"events     over-current since boot: {', '.join(counts)}"
     yield f"baseline   {'kept, to be restored' if status['baseline'] == 'held' else 'as found'}"
     for floor in status["floors"]:
         yield f"kept up    {floor['reason']}"

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resident daemon: puts the parts together, opens the sockets, serves until it is told to stop, gives the board back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import grp
+import logging
+import os
+import pwd
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .. import __version__
+from ..profiles.bundle import find_bundles, read_manifest
+from ..profiles.errors import BundleError
+from ..profiles.surface_cache import SurfaceCache
+from . import notify
+from .api import AdminApi, Api, Context
+from .config import AXES, load_config
+from .controller import Controller
+from .demand import Meter
+from .errors import UsageError
+from .events import Events
+from .floors import FloorRules
+from .hardware.board import Hardware
+from .hardware.files import Files
+from .hardware.timing import SystemClock
+from .protocol import ADMIN_SOCKET_NAME, default_socket, one_line
+from .server import Limits, Server
+from .state import BASELINE_NAME, default_state_dir, locked_state
+from .surfaces import Profile, Surfaces, find_profile
+from .worker import Workers, WorkerSettings
+
+log = logging.getLogger(__name__)
+
+_WRITES_KEPT = 64
+_TEND_S = 0.5
+
+
+class Resident:
+    """Everything from the lock on the state directory to the sockets; as a context manager it ends what it began."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Resident:
+        with contextlib.ExitStack() as stack:
+            self._set_up(stack)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    def _set_up(self, stack: contextlib.ExitStack) -> None:
+        args = self._args
+        started_s = time.monotonic()
+        config = load_config(args.config)
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        state_dir = args.state_dir or default_state_dir()
+        stack.enter_context(locked_state(state_dir))
+        writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
+        files = Files(args.root, lambda path, value: writes.append((path, value)))
+        hardware = Hardware.probe(
+            files,
+            SystemClock(),
+            board=args.board or config.board,
+            baseline=state_dir.resolve() / BASELINE_NAME,
+            leave=[AXES[axis] for axis in AXES if axis not in config.axes],
+            clusters=config.clusters,
+        )
+        for note in hardware.notes:
+            log.warning("%s", note)
+        demands = Meter(files, hardware.description, time.monotonic, hardware.memory_hz, config.floors or FloorRules())
+        self._controller = Controller(hardware, config, time.monotonic, demands)
+        self._controller.recover()
+        profile, notes = _profile(args.profile or config.profile, hardware.description.name)
+        self._workers = WorkerSettings(config.worker_user, config.worker_parallel, config.worker_timeout_s)
+        self._context = Context(
+            version=__version__,
+            hardware=hardware,
+            controller=self._controller,
+            surfaces=Surfaces(
+                Workers(self._workers),
+                profile,
+                _cache_dir(state_dir, config.worker_user),
+                SurfaceCache(state_dir.resolve() / "surfaces"),
+                notes,
+            ),
+            config=config,
+            events=Events(hardware.sensors.over_current, time.monotonic),
+            writes=writes,
+            started_s=started_s,
+        )
+        path = args.socket or default_socket()
+        given = notify.listen_sockets()
+        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, config.socket_group))
+        self._admin = given.get("jetdvfs-admin") or stack.enter_context(
+            _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, None)
+        )
+        for note in notes:
+            log.warning("%s", note)
+        log.info(
+            "%s, %s; listening on %s",
+            hardware.description.title,
+            f"profile {profile.manifest.name}{' (simulated)' if profile.manifest.simulated else ''}"
+            if profile
+            else "no profile",
+            path,
+        )
+
+    async def serve(self, ending: Sequence[signal.Signals], asked_to_end: Sequence[int]) -> None:
+        """Answer until one of the ``ending`` signals comes, then give the board back; at once where one has come already."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in ending:
+            loop.add_signal_handler(number, stop.set)
+        if asked_to_end:
+            stop.set()
+        config = self._context.config
+        server = Server(__version__, Limits(connections=config.connections))
+        server.listen(self._public, Api(self._context))
+        admin = AdminApi(self._context, self._args.config)
+        server.listen(self._admin, admin, only_uids=frozenset({0, os.geteuid()}))
+        background = [loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._tend())]
+        notify.notify("READY=1", "STATUS=Serving")
+        await stop.wait()
+        notify.notify("STOPPING=1", "STATUS=Giving the board back")
+        self._controller.give_back()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        await server.close()
+
+    async def _tend(self) -> None:
+        """Sign of life to the service manager, and the controller's own upkeep."""
+        watchdog_s = notify.watchdog_s()
+        told = None
+        while True:
+            self._controller.tend()
+            self._context.events.look()
+            status = f"STATUS={len(self._controller.leases)} leases"
+            if watchdog_s is not None or status != told:
+                notify.notify("WATCHDOG=1", status)
+                told = status
+            await asyncio.sleep(min(_TEND_S, watchdog_s / 3) if watchdog_s else _TEND_S)
+
+
+def _profile(wanted: str | None, board: str) -> tuple[Profile | None, tuple[str, ...]]:
+    """The profile asked for, or the first one that was measured on such a board; and what is to be said where there is none.
+
+    One that was measured on a simulated board is used only when it is asked for by name: its figures are not this board's.
+    """
+    if wanted is not None:
+        return find_profile(wanted, board), ()
+    simulated = []
+    for name, path in find_bundles().items():
+        try:
+            manifest = read_manifest(path)
+            if manifest.board == board and not manifest.simulated:
+                return find_profile(str(path), board), ()
+            simulated += [name] if manifest.board == board else []
+        except BundleError as error:
+            log.warning("profile %s is passed over: %s", name, one_line(error))
+    none = f"no profile of board {board} is in use: configurations can be held, nothing can be predicted"
+    if not simulated:
+        log.warning("%s", none)
+        return None, ()
+    return None, (f"{none}; to plan with one that was measured on a simulated board, configure profile: {simulated[0]}",)
+
+
+def _cache_dir(state_dir: Path, user: str) -> Path:
+    """The folder in which workers keep converted models; theirs, so that they need no rights elsewhere."""
+    cache = state_dir.resolve() / "cache"
+    try:
+        cache.mkdir(mode=0o755, exist_ok=True)
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(user)
+            os.chown(cache, account.pw_uid, account.pw_gid)
+    except KeyError:
+        raise UsageError(f"worker.user: there is no account {user!r}") from None
+    except OSError as error:
+        raise UsageError(f"cache directory {cache}: {error.strerror}") from error
+    return cache
+
+
+@contextlib.contextmanager
+def _listening(path: Path, mode: int, group: str | None) -> Iterator[socket.socket]:
+    """A listening socket at this path, which is gone again afterwards.
+
+    Raises:
+        UsageError: it cannot be made, or somebody answers there already.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with sock:
+        try:
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if _answers(path):
+                raise UsageError(f"socket {path}: another daemon answers on it")
+            path.unlink(missing_ok=True)
+            before = os.umask(0o777 & ~mode)
+            try:
+                sock.bind(os.fspath(path))
+            finally:
+                os.umask(before)
+            if group is not None:
+                os.chown(path, -1, grp.getgrnam(group).gr_gid)
+            sock.listen(64)
+        except KeyError:
+            raise UsageError(f"socket_group: there is no group {group!r}") from None
+        except OSError as error:
+            raise UsageError(f"socket {path}: {error.strerror or error}") from error
+        try:
+            yield sock
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True
