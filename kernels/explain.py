@@ -98,15 +98,18 @@ class Explanation:
     steps: tuple[Step, ...]
 
     @property
-    def limit(self) -> Limit:
-        """What limits the inference: what limits the kernels that take most of its latency together."""
-        shares = dict.fromkeys(("compute", "memory", "launch"), 0.0)
+    def limits_ms(self) -> dict[Limit, float]:
+        """How much of the latency each of the three limits, the most first; what the GPU waits counts as launch."""
+        shares: dict[Limit, float] = {"compute": 0.0, "memory": 0.0, "launch": self.after_ms}
         for part in self.kernels:
             shares[part.limit] += part.gpu_ms
             shares["launch"] += part.waited_ms
-        shares["launch"] += self.after_ms
-        names: tuple[Limit, ...] = ("compute", "memory", "launch")
-        return max(names, key=lambda name: shares[name])
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def limit(self) -> Limit:
+        """What limits the inference: what limits the kernels that take most of its latency together."""
+        return next(iter(self.limits_ms))
 
 
 def explain(

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +107,9 @@ def test_decompose_says_what_has_no_model_and_against_what(
     assert [kind["kind"] for kind in data["unmodelled"]] == ["softmax"]
 
 
-def test_the_fused_view_is_one_option_of_every_verb(simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_fused_view_is_one_option_of_every_verb(
+    simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     resnet = (str(reference_model("resnet18")), "--input", "1x3x224x224")
     data = run_json(capsys, "decompose", *resnet, "--fused")
     assert (data["kinds"]["fused_pointwise"], data["kinds"]["conv2d"], data["fused"]) == (17, 20, True)
@@ -113,6 +117,10 @@ def test_the_fused_view_is_one_option_of_every_verb(simulated: SimpleNamespace, 
     profile = ("--profile", "small-sim")
     plain, fused = (run_json(capsys, "predict", *resnet, *profile, *option) for option in ((), ("--fused",)))
     assert fused["points"][0]["latency_ms"] < plain["points"][0]["latency_ms"]
+    frozen = tmp_path / "frozen.json"
+    frozen.write_text(json.dumps({**NETWORK.to_json(), "launches": [{**conv2d().to_json(), "kind": "conv2d_relu"}]}))
+    note = "no model for conv2d_relu: the model of conv2d stands in, less certainly"
+    assert note in run(capsys, "predict", str(frozen), *profile)[1]
     plan = run_json(capsys, "plan", *resnet, *profile, "--fused", "--target", "min-energy")
     assert plan["choice"]["latency_ms"] in np.array(fused["latency_ms"])
     explained = run_json(capsys, "explain", *resnet, *profile, "--fused")
@@ -150,7 +158,7 @@ def test_predict_shows_what_stands_out_and_says_that_it_is_simulated(
     fastest = surface(NETWORK, COST).latency_ms.min()
     assert code == 0 and "simulated" in out
     assert re.search(rf"^lowest latency .* {fastest:.2f} ", out, re.MULTILINE)
-    assert "no model for softmax (1 launches" in out
+    assert "no model for softmax (1 launches" in out and "stands in" not in out
     simulated.simulated = False
     simulated.name = "small"
     assert "simulated" not in run(capsys, "predict", model, "--profile", "small")[1]
@@ -249,6 +257,7 @@ def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
     assert "simulated" in out
     assert re.search(r"^conv2d +conv +1x64x56x56 +compute +1 +1\.156 ", out, re.MULTILINE)
     assert re.search(r"^softmax .* no model$", out, re.MULTILINE)
+    assert re.search(r"^bound by compute \d\d\.\d%, ", out, re.MULTILINE)
     assert re.search(r"^  GPU up to 800 MHz +[\d.]+ +-\d", out, re.MULTILINE)
     assert "EMC up" not in out  # it is at its top
 
@@ -266,8 +275,15 @@ def test_explain_json_holds_the_whole_and_its_parts(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("verb", ["decompose", "predict", "plan", "explain"])
+def test_a_warning_takes_one_line(model: str) -> None:
+    words = ["decompose", model, "--profile", "agx-xavier-sim"]
+    code = f"import sys; sys.modules['jetdvfs.kernels._sweep'] = None; from jetdvfs.daemon.cli import main; main({words})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "warning: jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly\n"
+
+
+@pytest.mark.parametrize("verb", ["decompose", "predict", "plan", "explain", "characterize"])
 def test_help_has_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, verb, "--help")
     assert code == 0
-    assert f"  jetdvfs {verb} resnet18.pt" in out and "4  target not attainable" in out
+    assert f"  jetdvfs {verb} resnet18" in out and "4  target not attainable" in out

@@ -12,6 +12,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from ... import __version__
@@ -46,6 +47,7 @@ EXIT_CODES = """exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; every expected failure ends as one line on stderr."""
+    warnings.formatwarning = _one_line
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(
@@ -91,6 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return InputError.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning as people read it: what it says, without the line of code that said it."""
+    return f"warning: {' '.join(str(message).split())}\n"
 
 
 def _give_up_output() -> None:

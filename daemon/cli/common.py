@@ -7,13 +7,13 @@ import argparse
 import json
 import math
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...kernels.cost import METHODS, surface
+from ...kernels.cost import METHODS, BoardCost, surface, unmodelled_kinds
 from ...kernels.decompose import decompose, parse_input
-from ...kernels.fusion import fuse
+from ...kernels.fusion import STAND_INS, fuse
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ...kernels.surface import Surface
@@ -115,6 +115,22 @@ def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) 
     """The network's surface on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
         return surface(network, bundle.cost, args.method)
+
+
+def network_label(network: Network, args: argparse.Namespace) -> str:
+    """A network's name, and whether it is its fused view."""
+    return f"{network.name} (fused)" if args.fused else network.name
+
+
+def model_notes(network: Network, cost: BoardCost) -> Iterator[str]:
+    """What a reader of predictions has to know of kernels without a model of their own, a line for each kind."""
+    for kind in unmodelled_kinds(network, cost.model_for):
+        part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
+        yield f"no model for {kind.kind} ({part}): bounded by the roofline"
+    served = {launch.kind: cost.model_for(launch) for launch in network.launches if launch.kind in STAND_INS}
+    for fused, model in served.items():
+        if model is not None and model.kind != fused:
+            yield f"no model for {fused}: the model of {model.kind} stands in, less certainly"
 
 
 def parse_configuration(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:

@@ -3,7 +3,9 @@
 
 Each distinct kernel is listed with what bounds it: compute or memory, whichever its roofline bound is made of, or launch, where
 the GPU waits for the host to issue it longer than it runs. "of roofline" is that bound as a part of the time it runs: what is
-far below 100% is held up by something else than the clocks' rates. Kernels' energy is what they draw above idle.
+far below 100% is held up by something else than the clocks' rates. Kernels' energy is what they draw above idle. "bound by"
+divides the whole latency in the same way; what the GPU waits, and what the host does after the last kernel, counts as launch.
+A step of a clock that bounds little changes little: that clock can go down.
 
 examples:
   jetdvfs explain resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
@@ -44,15 +46,19 @@ def run(args: argparse.Namespace) -> int:
         explanation = explain(network, bundle.cost, configuration, args.method)
     if args.json:
         about = {"network": network.name, "profile": bundle.manifest.name, "simulated": bundle.manifest.simulated}
-        output.print_json({**about, **_to_json(explanation)})
+        output.print_json({**about, "fused": args.fused, **_to_json(explanation)})
         return 0
-    print(f"{network.name} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}")
+    print(
+        f"{common.network_label(network, args)} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}"
+    )
     if bundle.manifest.simulated:
         print(output.SIMULATED)
     print(f"\n{_whole(explanation)}\n\n{_kernels(explanation)}")
     if explanation.host:
         print(f"\n{_host(explanation, network)}")
     print(f"\none step of a clock would change:\n{_steps(explanation)}")
+    for note in common.model_notes(network, bundle.cost):
+        print(note)
     return 0
 
 
@@ -67,7 +73,7 @@ def _whole(explanation: Explanation) -> str:
         f"latency {latency:.2f} ms {_range(latency, at.latency_sigma)}: {gpu} and {waits}; meanwhile {host}\n"
         f"energy {energy:.1f} mJ {_range(energy, at.energy_sigma)}: "
         f"{', '.join(f'{name} {part:.1f} mJ ({output.share(part, energy)})' for name, part in parts)}\n"
-        f"what bounds it most: {explanation.limit}"
+        f"bound by {', '.join(f'{name} {output.share(ms, latency)}' for name, ms in explanation.limits_ms.items())}"
     )
 
 
@@ -103,7 +109,7 @@ def _roofline(part: KernelPart) -> str:
 
 
 def _host(explanation: Explanation, network: Network) -> str:
-    dearest = ", ".join(f"{part.name} {part.host_ms:.2f} ms ({part.calls} calls)" for part in explanation.host[:5])
+    dearest = ", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5])
     return f"the host issues {len(network.calls)} calls in {explanation.host_ms:.2f} ms: {dearest}"
 
 
@@ -133,6 +139,7 @@ def _to_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "method": explanation.method,
         "limit": explanation.limit,
+        "limits_ms": explanation.limits_ms,
         "prediction": point(explanation.prediction),
         "gpu_ms": explanation.gpu_ms,
         "waited_ms": explanation.waited_ms,

@@ -69,10 +69,11 @@ class _Scene:
     def energy_label(self) -> str:
         return "energy per frame, mJ" if self.plan and self.plan.fps else "energy per inference, mJ"
 
-    def limit(self, figure: str) -> float | None:
-        """The latency or energy that the plan must not exceed, if it says so."""
+    def limits(self, figure: str) -> list[tuple[str, float]]:
+        """What the latency or energy must not exceed by the plan, and why."""
         bound = self.plan.target.bound if self.plan else None
-        return bound.limit if bound and bound.figure == figure else None
+        limits = [("target", bound.limit)] if bound and bound.figure == figure else []
+        return limits + ([("period", 1e3 / self.plan.fps)] if self.plan and self.plan.fps and figure == "latency_ms" else [])
 
 
 def _draw(
@@ -94,7 +95,7 @@ def _draw(
     _trade_off(figure, trade_off, scene)
     legend = figure.add_subplot(panels[2, :])
     legend.axis("off")
-    legend.legend(*trade_off.get_legend_handles_labels(), loc="center", ncol=6, fontsize=10, frameon=False)
+    legend.legend(*trade_off.get_legend_handles_labels(), loc="center", ncol=6, fontsize=9.5, columnspacing=1.6, frameon=False)
     save(figure, path)
 
 
@@ -141,12 +142,18 @@ def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
     line, low, high = (getattr(side, figure)[:, gpu, emc] for side in (scene.figures, scene.low, scene.high))
     axes.fill_between(mhz, low, high, color=_TOP, alpha=0.18, linewidth=0, label="9 in 10 measurements")
     axes.plot(mhz, line, color=_TOP, linewidth=1.8, label="predicted")
-    limit = scene.limit(figure)
-    if limit is not None:
-        axes.axhline(limit, color=_TARGET, linewidth=2, linestyle="--", label="target")
+    if scene.plan and scene.plan.confidence:
+        cautious = getattr(outlook(scene.surface, scene.plan.fps, scene.plan.confidence), figure)[:, gpu, emc]
+        label_of_it = f"{100 * scene.plan.confidence:.4g}% stay below"
+        axes.plot(mhz, cautious, color=_TOP, linewidth=1.4, linestyle="-.", label=label_of_it)
+    limits = scene.limits(figure)
+    for name, limit in limits:
+        style = ("--", _TARGET, 2.0) if name == "target" else (":", _FRONT, 1.4)
+        axes.axhline(limit, linestyle=style[0], color=style[1], linewidth=style[2], label=name)
     if scene.plan:
         axes.plot(mhz[cpu], line[cpu], "*", color=_CHOICE, markersize=17, markeredgecolor="white", label="chosen")
-    axes.set_ylim(0, 1.1 * max(high.max(), limit or 0) if high.max() < 6 * np.median(line) else None)
+    highest = max([high.max(), *(limit for _, limit in limits)])
+    axes.set_ylim(0, 1.1 * highest if high.max() < 6 * np.median(line) else None)
     axes.set(xlabel="CPU clock, MHz", ylabel=label)
     axes.set_title(f"at GPU {grid.gpu_hz[gpu] / 1e6:.0f}, memory {grid.emc_hz[emc] / 1e6:.0f} MHz")
     axes.grid(alpha=0.3)
@@ -161,14 +168,26 @@ def _trade_off(figure: Figure, axes: Axes, scene: _Scene) -> None:
     cloud = axes.scatter(latency, energy, c=gpu_mhz, cmap=_CLOUD, s=9, alpha=0.55, linewidth=0, rasterized=True)
     figure.colorbar(cloud, ax=axes, pad=0.02, alpha=1).set_label("GPU clock, MHz")
     in_period = in_time(scene.figures, scene.plan.fps if scene.plan else None)
-    front = np.array([(latency[at], energy[at]) for at in pareto_front(scene.figures, in_period)])
-    axes.plot(*front.T, color=_FRONT, linewidth=1.8, label=f"Pareto front ({len(front)})")
+    front = list(pareto_front(scene.figures, in_period))
+    along, low, high = (
+        np.array([values[at] for at in front]) for values in (latency, scene.low.energy_mj, scene.high.energy_mj)
+    )
+    axes.fill_between(along, low, high, color=_FRONT, alpha=0.10, linewidth=0)
+    axes.plot(
+        along,
+        [energy[at] for at in front],
+        color=_FRONT,
+        linewidth=1.8,
+        label=f"Pareto front ({len(front)});\nshaded: 9 in 10 measurements",
+    )
     axes.set(xscale="log", yscale="log", xlabel="latency, ms", ylabel=scene.energy_label)
     axes.set_title(f"{grid.size} configurations: latency against energy")
     for axis, values in ((axes.xaxis, latency), (axes.yaxis, energy)):
         _plain_numbers(axis, values.min(), values.max())
     at, top = scene.index, grid.index(grid.top)
     _mark(axes, scene, top, "top clocks", marker="D", color=_TOP, markersize=11)
+    if scene.plan is None:
+        _mark(axes, scene, front[-1], "least energy", marker="o", color=_CHOICE, markersize=12)
     if scene.plan:
         spread = [
             [[abs(getattr(side, figure)[at] - values[at])] for side in (scene.low, scene.high)]

@@ -45,14 +45,14 @@ def run(args: argparse.Namespace) -> int:
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)
-    title = f"{network.name} on {bundle.manifest.board}"
+    title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
     if args.plot:
         from .pictures import draw_plan
 
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
         about = {"network": network.name, "profile": bundle.manifest.name, "simulated": bundle.manifest.simulated}
-        output.print_json({**about, "method": surface.method, **chosen.to_json()})
+        output.print_json({**about, "fused": args.fused, "method": surface.method, **chosen.to_json()})
         return 0
     print(f"{title}, profile {bundle.manifest.name}, target {target}")
     if bundle.manifest.simulated:
@@ -64,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
     print(f"\nthe trade-off: no configuration beats these in both latency and energy ({_front_note(chosen)})")
     print(_table([("", option) for option in _thinned(chosen.front)], chosen))
+    for note in common.model_notes(network, bundle.cost):
+        print(note)
     return 0
 
 

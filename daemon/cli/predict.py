@@ -3,7 +3,7 @@
 
 Printed are the configurations that stand out; --save keeps the whole surface, --at adds configurations of your own. The range
 beside a latency or an energy holds two thirds of what would be measured, by the profile's own account of its errors. Kernels
-without a model are bounded by the roofline, and listed.
+without a model are bounded by the roofline, and listed; so are fused kernels that the model of an unfused one stands in for.
 
 examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
@@ -51,19 +51,20 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         from .pictures import draw_surface
 
-        title = f"{network.name} on {bundle.manifest.board}"
+        title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
-        output.print_json(_to_json(network, surface, rows, bundle.manifest.name, bundle.manifest.simulated))
+        about = {"profile": bundle.manifest.name, "simulated": bundle.manifest.simulated, "fused": args.fused}
+        output.print_json(_to_json(network, surface, rows, about))
         return 0
-    print(f"{network.name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
+    name = common.network_label(network, args)
+    print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
     if bundle.manifest.simulated:
         print(output.SIMULATED)
     print()
     print(_table(rows))
-    for kind in surface.unmodelled:
-        part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
-        print(f"no model for {kind.kind} ({part}): bounded by the roofline")
+    for note in common.model_notes(network, bundle.cost):
+        print(note)
     return 0
 
 
@@ -98,14 +99,11 @@ def _range(value: float, sigma: float) -> str:
     return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
 
 
-def _to_json(
-    network: Network, surface: Surface, rows: list[tuple[str, Prediction]], profile: str, simulated: bool
-) -> dict[str, Any]:
+def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]], about: dict[str, Any]) -> dict[str, Any]:
     return {
         "network": network.name,
         "digest": network.digest,
-        "profile": profile,
-        "simulated": simulated,
+        **about,
         "method": surface.method,
         "unmodelled": [asdict(kind) for kind in surface.unmodelled],
         "points": [{"name": name, **asdict(at), "configuration": _named(at.configuration)} for name, at in rows],
