@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from ..client import Client, Lease
 from ..errors import UsageError
 
 TAKES_COMMAND = True
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
             app=name,
         )
         with lease:
+            # From here on a request to end is for the command, or for the wait; none may fall in between.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
             _show(lease, as_json=args.json)
-            return _run(command) if command else _wait()
+            return _run(command, before) if command else _wait()
 
 
 def _clocks(text: str) -> list[int]:
@@ -87,31 +91,33 @@ def _show(lease: Lease, *, as_json: bool) -> None:
         print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
 
 
-def _run(command: list[str]) -> int:
-    """Run the command and return its exit code, 128 + N where signal N ended it, as shells do."""
+def _run(command: list[str], mask: Iterable[int]) -> int:
+    """Run the command with this signal mask and return its exit code, 128 + N where signal N ended it, as shells do."""
     try:
-        child = subprocess.Popen(command)
+        # It takes signals from its first moment on: until it has replaced this program, by their default.
+        pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=mask, setsigdef=[*_ENDING, *_PYTHON_IGNORES])
     except OSError as error:
         raise UsageError(f"{command[0]}: {error.strerror}") from error
 
     def pass_on(number: int, _: object) -> None:
-        child.send_signal(number)
+        os.kill(pid, number)
 
-    # The lease must outlive the command. A terminal's interrupt reaches the command by itself.
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        code = child.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    # The lease must outlive the command. A terminal's interrupt reaches the command by itself, if it was there already.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    if signal.SIGINT in signal.sigpending():
+        os.kill(pid, signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    # Once it is waited for, its number may be somebody else's.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code if code >= 0 else 128 - code
 
 
 def _wait() -> int:
     """Wait for an interrupt or a request to end."""
-    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     print("held until interrupted", file=sys.stderr, flush=True)
-    signal.sigwait(ending)
+    signal.sigwait(_ENDING)
     return 0
