@@ -116,6 +116,7 @@ def test_the_study_is_drawn(simulated: None, capsys: pytest.CaptureFixture[str],
     ("arguments", "code", "says"),
     [
         (["absent"], 3, "reference networks: alexnet"),
+        (["alexnet", "--input", "foo"], 3, "expected sizes joined by x"),
         (["alexnet", "--fused"], 2, "valid with --profile"),
         (["alexnet", "--profile", "p", "--board", "agx-xavier"], 2, "give one of the two"),
         (["alexnet", "--config", "1,2"], 2, "expected CPU,GPU,EMC"),

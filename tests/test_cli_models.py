@@ -229,7 +229,9 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["decompose", "MODEL", "--tree", "--depth", "-1"], 2, "from 0 on"),
         (["decompose", "MODEL", "--tree", "--launches"], 2, "ask for one of them"),
         (["decompose", "MODEL", "--profile", "other"], 3, "valid: small-sim"),
-        (["decompose", "MODEL", "--plot", "/no/folder/x.png"], 3, "cannot write the picture"),
+        (["decompose", "MODEL", "--plot", "/no/folder/x.png"], 3, "cannot write the picture (No such file or directory)"),
+        (["predict", "any.pt", "--input", "0x3x224x224", "--profile", "small-sim"], 3, "0 leaves nothing to run"),
+        (["decompose", "MODEL", "--plot", "/"], 3, "ends in none of .png"),
     ],
 )
 def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(

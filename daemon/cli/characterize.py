@@ -6,9 +6,9 @@ kinds, each timed by itself; T_K', those of the others; how many kinds it launch
 selected by two criteria: it is significant (among the largest kinds that together make 95% of some network's kernel time) and
 common (launched by 40% of the networks). Adaptive pooling to one element is the kind "mean", as PyTorch runs it.
 
-MODEL is a TorchScript file, the .json of 'jetdvfs decompose --json', or the name of a reference network; --input goes for every
-file. Without a MODEL the ten networks of the paper are studied, and shown are the eight kinds of its Table 1; what the paper
-measured stands beside them in 'jetdvfs profile table1'.
+MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network; --input goes for all of them
+(reference networks have one of their own). Without a MODEL the ten networks of the paper are studied, and shown are the eight
+kinds of its Table 1; what the paper measured stands beside them in 'jetdvfs profile table1'.
 
 where the figures come from:
   without --profile   measured on simulated boards: medians over thirteen of them, without measurement noise
@@ -36,7 +36,7 @@ from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ...profiles.board import load_board
 from ...profiles.characterization import NODES, KindFigures, NetworkRun, measured, predicted, select
-from ...profiles.reference import reference_names, reference_network
+from ...profiles.reference import reference_model, reference_names, reference_network
 from ..errors import InputError, UsageError
 from . import common, output
 
@@ -125,7 +125,7 @@ def _networks(args: argparse.Namespace) -> list[Network]:
     networks = []
     for model in args.models or names:
         if model in names and not Path(model).exists():
-            network = reference_network(model)
+            network = common.read_model(reference_model(model), args.inputs) if args.inputs else reference_network(model)
         elif Path(model).exists():
             network = common.read_model(Path(model), args.inputs)
         else:

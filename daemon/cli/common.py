@@ -99,8 +99,12 @@ def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Ne
         return _network_from_json(path)
     if not inputs:
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
+    specs = [parse_input(text) for text in inputs]
+    for spec in specs:
+        if 0 in spec.shape:
+            raise InputError(f"input {spec}: a size of 0 leaves nothing to run")
     with progress(f"reading {path.name}"):
-        return decompose(path, [parse_input(text) for text in inputs], method=method)
+        return decompose(path, specs, method=method)
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:

@@ -17,7 +17,7 @@ examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --tree --depth 2
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --fused --plot resnet18.png
-  jetdvfs decompose resnet18.pt --input 8x3x224x224:float16 --launches
+  jetdvfs decompose resnet18_half.pt --input 8x3x224x224:float16 --launches
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --json --host-calls > resnet18.json
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -59,10 +60,15 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: it cannot be written.
     """
+    kinds = figure.canvas.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in kinds:
+        valid = ", ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
+        raise InputError(f"{os.fspath(path)}: cannot write the picture: its name ends in none of {valid}")
     try:
         figure.savefig(path, dpi=DPI)
     except (OSError, ValueError) as error:
-        raise InputError(f"{os.fspath(path)}: cannot write the picture ({error})") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
 
 
 def heading(text: str, simulated: bool) -> str:
