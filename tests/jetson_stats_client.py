@@ -14,7 +14,7 @@ from typing import Any
 from jtop import jtop
 
 from jetdvfs.daemon.hardware.jtop import connect
-from jetdvfs.daemon.hardware.nvpmodel import find_mode, parse_modes
+from jetdvfs.daemon.hardware.nvpmodel import changed_masks, find_mode, parse_modes
 
 _LONGEST_S = 20.0
 
@@ -33,7 +33,7 @@ def observe(client: Any) -> dict[str, Any]:
 
 
 def main(first: int, second: str) -> None:
-    with jtop(interval=0.5) as client:
+    with jtop(interval=2.0) as client:
         client.ok()
         before = observe(client)
         client.nvpmodel = first
@@ -44,10 +44,12 @@ def main(first: int, second: str) -> None:
         after = observe(client)
     # And through the product's own view of the service.
     with open("/etc/nvpmodel.conf") as file:
-        mode = find_mode(parse_modes(file.read(), len(before["cpu"])), second)
+        modes = parse_modes(file.read(), len(before["cpu"]))
+    mode = find_mode(modes, second)
+    masks = changed_masks(find_mode(modes, after["mode"]), mode)
     with connect() as stats:
         assert stats is not None
-        module, switch = stats.module, stats.switch(mode)
+        module, switch = stats.module, stats.switch(mode, masks)
     product = {"module": module, "active": switch.active, "done": switch.done, "needs_reboot": switch.needs_reboot}
     print(json.dumps({"before": before, "after": after, "product": product}))
 

@@ -4,8 +4,8 @@
     unshare --mount --propagation private python tests/jetson_stats_stage.py BOARD FOLDER COMMAND...
 
 Needs root and a mount namespace of its own: it mounts the board over /sys, links it into /proc, and lays its other files over
-/etc, /usr, /var/lib and /run, none of which anybody outside sees. Ends with the command's exit code, or with 77 and a reason
-where such mounts cannot be had. The service's log is FOLDER/service.log.
+/etc, /usr, /opt, /var/lib and /run, none of which anybody outside sees. Ends with the command's exit code, or with 77 and a
+reason where such mounts cannot be had. The service's log is FOLDER/service.log.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def put_in_place(twin: Path, store: Path, board: BoardDescription) -> None:
     prefix = Path(sys.base_prefix)
     # Where the service keeps its configuration; often below /usr already.
     own = () if prefix.is_relative_to("/usr") else (prefix,)
-    for folder in (Path("/etc"), Path("/usr"), Path("/var/lib"), *own):
+    for folder in (Path("/etc"), Path("/usr"), Path("/var/lib"), Path("/opt"), *own):
         lay_over(folder, store)
     real = store / "real-proc"
     real.mkdir()
@@ -72,9 +72,10 @@ def put_in_place(twin: Path, store: Path, board: BoardDescription) -> None:
     mount("-t", "tmpfs", "tmpfs", "/run")
     for folder in ("etc", "usr"):
         shutil.copytree(twin / folder, f"/{folder}", copy_function=copy, symlinks=True, dirs_exist_ok=True)
-    for folder in ("var/lib/nvpmodel", "run/jetdvfs-twin", "sys"):
-        Path("/", folder).mkdir(parents=True, exist_ok=True)
-        mount("--bind", twin / folder, f"/{folder}")
+    for folder in ("var/lib/nvpmodel", "opt/nvidia", "run/jetdvfs-twin", "sys"):
+        if (twin / folder).is_dir():
+            Path("/", folder).mkdir(parents=True, exist_ok=True)
+            mount("--bind", twin / folder, f"/{folder}")
     with Path("/etc/group").open("a") as group:
         group.write("jtop:x:990:root\n")
     proc = store / "proc"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real jetson-stats service and client on simulated boards; and what the product uses the client for."""
+"""The real jetson-stats service and client on simulated boards; and what the product uses the client for.
+
+On the two boards of ``BOARDS``, or on one of every kind with ``JETDVFS_ALL_BOARDS=1``.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ from jetdvfs.profiles.twin.variant import boot_mode, installed, mode_set
 
 HERE = Path(__file__).parent
 BOARDS = ("agx-xavier", "agx-orin-64gb")
+OTHERS = ("nano", "tx2", "xavier-nx", "agx-orin-32gb", "orin-nx-16gb", "orin-nano-8gb", "agx-thor")
 
 
 # The real one
@@ -42,16 +46,16 @@ def obstacle() -> str:
 
 
 def changes(board: BoardDescription) -> tuple[PowerMode, PowerMode]:
-    """A mode that can be had at once, with as many cores as now, and one that needs a reboot."""
+    """A mode that can be had at once, with as many cores as now, and one that needs a reboot; or the present one for lack."""
     now = boot_mode(board, mode_set(board))
     others = [mode for mode in mode_set(board).table if mode is not now]
     return (
-        next(mode for mode in others if mode.masks == now.masks and mode.cores == now.cores),
-        next(mode for mode in others if mode.masks != now.masks),
+        next((mode for mode in others if mode.masks == now.masks and mode.cores == now.cores), now),
+        next((mode for mode in others if mode.masks != now.masks), now),
     )
 
 
-@pytest.fixture(scope="module", params=BOARDS)
+@pytest.fixture(scope="module", params=BOARDS + OTHERS if os.environ.get("JETDVFS_ALL_BOARDS") else BOARDS)
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[BoardDescription, dict[str, Any]]:
     """A board, and what the client said on it: ``before`` and ``after`` a change of the mode, and through the product."""
     if reason := obstacle():
@@ -66,6 +70,13 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     log = folder / "service.log"
     assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
     return board, json.loads(done.stdout)
+
+
+def gpus(board: BoardDescription, seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """The GPU's clock; a Thor's is asked of NVML, which simulated boards do not have."""
+    found = list(seen["gpu"].values())
+    assert len(found) == (board.soc != "tegra264")
+    return found
 
 
 @pytest.mark.jetson_stats
@@ -84,21 +95,26 @@ def test_it_reports_the_clocks(told: tuple[BoardDescription, dict[str, Any]]) ->
     grid, before = board.grid, said["before"]
     assert [core["info_freq"]["max"] for core in before["cpu"]] == [grid.cpu_khz[-1]] * board.cores
     assert all(core["freq"]["cur"] in grid.cpu_khz for core in before["cpu"])
-    (gpu,) = before["gpu"].values()
-    assert (gpu["min"] * 1000, gpu["max"] * 1000) == (grid.gpu_hz[0], grid.gpu_hz[-1])
-    assert before["emc"]["max"] * 1000 == grid.emc_hz[-1]
+    now = boot_mode(board, mode_set(board))
+    for gpu in gpus(board, before):
+        assert (gpu["min"] * 1000, gpu["max"] * 1000) == (grid.gpu_hz[0], bound_levels(grid.gpu_hz, now.gpu_hz)[-1])
+    # It does not know where a Nano keeps the limits.
+    if board.soc != "tegra210":
+        assert before["emc"]["max"] * 1000 == bound_levels(grid.emc_hz, now.emc_hz)[-1]
 
 
 @pytest.mark.jetson_stats
 def test_it_reports_rails_and_temperatures(told: tuple[BoardDescription, dict[str, Any]]) -> None:
     board, said = told
-    measured = {label for monitor in board.monitors for label in monitor.channels} - {"NC"}
+    # A rail that is the whole board's is its total.
+    whole = set(board.total_rails) if len(board.total_rails) == 1 else set()
+    measured = {label for monitor in board.monitors for label in monitor.channels} - {"NC"} - whole
     rails = said["before"]["rails_mw"]
     assert measured <= set(rails)
-    assert 500 < sum(power for label, power in rails.items() if label in board.total_rails) < 60000
+    assert 100 < sum(rails.values()) < 60000
     temperatures = said["before"]["temperatures_c"]
     # A part without power has a zone that cannot be read.
-    assert "CPU" in {name.upper() for name in temperatures} and len(temperatures) >= 5
+    assert any("CPU" in name.upper() for name in temperatures) and len(temperatures) >= 4
     assert all(20 < temperature < 100 for temperature in temperatures.values())
 
 
@@ -109,18 +125,21 @@ def test_it_changes_the_power_mode_through_the_boards_nvpmodel(told: tuple[Board
     assert before["modes"] == [mode.name for mode in mode_set(board).table]
     assert (before["mode"], after["mode"]) == (boot_mode(board, mode_set(board)).name, first.name)
     assert after["cpu"][0]["freq"]["max"] == bound_levels(board.grid.cpu_khz, first.cpu_khz)[-1]
-    (gpu,) = after["gpu"].values()
-    assert gpu["max"] * 1000 == bound_levels(board.grid.gpu_hz, first.gpu_hz)[-1]
+    for gpu in gpus(board, after):
+        assert gpu["max"] * 1000 == bound_levels(board.grid.gpu_hz, first.gpu_hz)[-1]
 
 
 @pytest.mark.jetson_stats
 def test_through_it_the_product_does_not_agree_to_a_reboot_either(told: tuple[BoardDescription, dict[str, Any]]) -> None:
     board, said = told
+    first, second = changes(board)
+    if second is not first and second.masks == first.masks:
+        pytest.skip("none of this board's modes needs a reboot")
     assert said["product"] == {
         "module": said["before"]["board"]["Module"],
-        "active": changes(board)[0].name,
-        "done": False,
-        "needs_reboot": True,
+        "active": first.name,
+        "done": second is first,
+        "needs_reboot": second is not first,
     }
 
 
@@ -171,6 +190,18 @@ def test_a_mode_that_needs_a_reboot_is_not_asked_of_the_service() -> None:
     modes = FakeModes()
     switch = service(modes).switch(PowerMode(1, "15W"))
     assert (switch.done, switch.active, switch.needs_reboot, modes.asked) == (False, "MAXN", True, [])
+
+
+def test_a_mode_that_does_not_come_into_force_needs_a_reboot_where_it_changes_masks() -> None:
+    class Deaf(FakeModes):
+        status = (True, True, True)
+
+        def pass_time(self, seconds: float) -> None:
+            pass
+
+    for masks, needs_reboot in ((("gpu_pg_mask",), True), ((), False)):
+        switch = service(Deaf()).switch(PowerMode(1, "15W"), masks)
+        assert (switch.done, switch.active, switch.needs_reboot) == (False, "MAXN", needs_reboot)
 
 
 def test_the_service_cannot_be_asked_for_an_identifier_beyond_a_gap() -> None:

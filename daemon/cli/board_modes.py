@@ -73,7 +73,7 @@ def switch_mode(
         lines += [f"changes {', '.join(masks)}: may need a reboot"] if masks else []
         return {"requested": asdict(mode), "active": active and asdict(active), "changed_masks": list(masks)}, lines
     if root == "/" and os.geteuid() != 0:
-        done = _asked_of(stats, mode)
+        done = _asked_of(stats, mode, changed_masks(active, mode))
     else:
         done = Nvpmodel(PROGRAM if root == "/" else f"{files.root}{PROGRAM}").switch(mode)
     if done.needs_reboot:
@@ -85,14 +85,16 @@ def switch_mode(
     return {**asdict(done), "done": done.done}, [f"power mode {done.active} is in force"]
 
 
-def _asked_of(stats: Callable[[], AbstractContextManager[JetsonStats | None]], mode: PowerMode) -> ModeSwitch:
+def _asked_of(
+    stats: Callable[[], AbstractContextManager[JetsonStats | None]], mode: PowerMode, masks: tuple[str, ...]
+) -> ModeSwitch:
     with stats() as service:
         if service is None:
             raise NotPermitted(
                 f"power mode {mode.name}: only root may change it, or who may use a running jetson-stats service; "
                 "--dry-run shows what it would do"
             )
-        return service.switch(mode)
+        return service.switch(mode, masks)
 
 
 def _described(mode: PowerMode) -> str:

@@ -67,8 +67,12 @@ class JetsonStats:
         """The module's name, or an empty string where the service does not know it."""
         return str(self._client.board.get("hardware", {}).get("Module", ""))
 
-    def switch(self, mode: PowerMode) -> ModeSwitch:
-        """Ask the service for a mode; one that needs a reboot is not asked for.
+    def switch(self, mode: PowerMode, masks: Sequence[str] = ()) -> ModeSwitch:
+        """Ask the service for a mode; one that it knows to need a reboot is not asked for.
+
+        Args:
+            masks: the units' masks that differ from those in force. The service knows about one of them only, and does not
+                tell why a mode did not come into force.
 
         Raises:
             HardwareRefused: the service has no nvpmodel, or cannot be asked for this mode: it takes identifiers up to the
@@ -89,7 +93,8 @@ class JetsonStats:
             if modes.name == mode.name:
                 break
             self._sleep(_LOOK_S)
-        return ModeSwitch(mode.name, modes.name, False, "asked of the jetson-stats service")
+        refused = modes.name != mode.name and bool(masks)
+        return ModeSwitch(mode.name, modes.name, refused, "asked of the jetson-stats service")
 
 
 def _open_client() -> Client | None:

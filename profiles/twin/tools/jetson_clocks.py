@@ -86,17 +86,15 @@ class JetsonClocks:
         chip = (self._system.find("/sys/firmware/devicetree/base/compatible") or "").rpartition(",")[2]
         yield f"SOC family:{chip}  Machine:{self._system.find('/sys/firmware/devicetree/base/model')}"
         yield f"Online CPUs: {self._system.read(f'{CPU_ROOT}/online')}"
+        clocks: dict[int, str] = {}
+        for policy in self._system.glob(f"{CPU_ROOT}/cpufreq/policy*"):
+            names = {"Governor": "governor", "MinFreq": "min_freq", "MaxFreq": "max_freq", "CurrentFreq": "cur_freq"}
+            text = " ".join(f"{title}={self._system.read(f'{policy}/scaling_{name}')}" for title, name in names.items())
+            clocks |= dict.fromkeys(map(int, self._system.read(f"{policy}/affected_cpus").split()), text)
         for core in self._online():
-            folder = f"{CPU_ROOT}/cpu{core}"
-            read = {
-                name: self._system.read(f"{folder}/cpufreq/scaling_{name}") for name in ("governor", "min_freq", "max_freq")
-            }
-            allowed = [1 - int(self._system.read(f"{folder}/cpuidle/state{state}/disable")) for state in range(len(self._idle))]
-            states = "".join(f"{name}={value} " for name, value in zip(self._idle, allowed, strict=True))
-            yield (
-                f"cpu{core}: Online=1 Governor={read['governor']} MinFreq={read['min_freq']} MaxFreq={read['max_freq']} "
-                f"CurrentFreq={self._system.read(f'{folder}/cpufreq/scaling_cur_freq')} IdleStates: {states}"
-            )
+            disabled = [self._system.read(f"{CPU_ROOT}/cpu{core}/cpuidle/state{n}/disable") for n in range(len(self._idle))]
+            states = "".join(f"{name}={1 - int(value)} " for name, value in zip(self._idle, disabled, strict=True))
+            yield f"cpu{core}: Online=1 {clocks[core]} IdleStates: {states}"
         limits = " ".join(
             f"{title}={self._system.read(f'{self._gpu}/{name}')}"
             for title, name in (("MinFreq", "min_freq"), ("MaxFreq", "max_freq"), ("CurrentFreq", "cur_freq"))
