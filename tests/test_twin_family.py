@@ -236,6 +236,55 @@ def test_faults_happen_on_every_board(system: System, tmp_path: Path) -> None:
     assert hardware.rails_mw()[rail] == 0.0
 
 
+HOT = [system for system in FAMILY if load_board(system.board).section("thermal")["trips_mc"]]
+
+
+@pytest.mark.parametrize("system", HOT, ids=str)
+def test_a_board_that_is_too_hot_says_so_and_is_given_back_when_it_has_cooled(system: System, tmp_path: Path) -> None:
+    one = found(system, tmp_path)
+    before, (middle, top, _) = one.settings(), corners(one.hardware.grid())
+    assert one.hardware.apply(middle, "test").verified
+    trip = min(millidegrees for _, millidegrees, _ in one.board.thermal.trips())
+    one.board.faults.script({"kind": "heat", "degrees": trip + 1.0 - one.board.thermal.hottest_c})
+    one.board.clock.sleep(4.5)
+    assert any("past its passive trip" in reason for reason in one.hardware.throttled())
+    applied = one.hardware.apply(top, "test") if top in one.hardware.grid() else None
+    assert applied is None or not applied.verified
+    one.board.faults.clear()
+    one.board.clock.sleep(20.0)
+    assert one.hardware.throttled() == ()
+    assert one.hardware.restore().failed == ()
+    assert one.settings() == before
+
+
+def test_a_gpu_that_nothing_has_used_yet_is_controlled_once_it_has_appeared(tmp_path: Path) -> None:
+    one = Found(fake_board(VirtualClock(), "agx-orin-64gb", desktop=False), tmp_path)
+    assert len(one.hardware.grid().gpu_hz) == 1
+    assert any("GPU clock is fixed" in note for note in one.hardware.notes)
+    one.files.write_text("/sys/devices/platform/gpu.0/railgate_enable", "0")
+    assert len(one.hardware.grid().gpu_hz) == 11
+    assert one.hardware.apply(one.hardware.grid().top, "test").verified
+
+
+@pytest.mark.parametrize(
+    ("jetpack", "levels", "note"),
+    [("6", 4, "memory clock can only be capped"), ("7", 4, ""), ("5", 1, "memory clock is fixed")],
+)
+def test_without_debugfs_the_memory_clock_is_reached_as_the_release_allows(
+    jetpack: str, levels: int, note: str, tmp_path: Path
+) -> None:
+    board = fake_board(VirtualClock(), "agx-orin-64gb", jetpack=jetpack)
+    board.faults.vanish("/sys/kernel/debug")
+    one = Found(board, tmp_path)
+    before = one.settings()
+    assert len(one.hardware.grid().emc_hz) == levels
+    assert any(note in one_note for one_note in one.hardware.notes) or not (note or one.hardware.notes)
+    low = one.hardware.grid().top._replace(emc_hz=one.hardware.grid().emc_hz[0])
+    assert one.hardware.apply(low, "test").verified
+    assert one.hardware.restore().failed == ()
+    assert one.settings() == before
+
+
 # Adding a board
 
 

@@ -128,7 +128,7 @@ def test_the_monitors_of_jetpack_4_are_industrial_io_devices() -> None:
 def test_the_fan_of_jetpack_4_is_driven_by_the_kernel_until_told_otherwise() -> None:
     one = shell("tx2")
     fan = "/sys/devices/pwm-fan"
-    one.board.thermal.fever_c = 40.0
+    one.board.faults.fever_c = 40.0
     sleep(one, 3.0)
     assert int(one.cat(f"{fan}/cur_pwm")) > 100
     one.echo(0, f"{fan}/temp_control")
@@ -314,12 +314,12 @@ def test_a_monitor_that_averages_512_samples_lags_by_seconds() -> None:
 def test_a_hot_board_lowers_its_limits_step_by_step_and_raises_them_again() -> None:
     one = shell("agx-orin-64gb")
     one.echo("performance", f"{POLICY}/scaling_governor")
-    one.board.thermal.fever_c = 100.0 - one.board.thermal.hottest_c
+    one.board.faults.fever_c = 100.0 - one.board.thermal.hottest_c
     sleep(one, 3.5)
     assert int(one.cat(f"{POLICY}/scaling_max_freq")) < 2201600
     assert int(one.cat(f"{ORIN_DEVFREQ}/max_freq")) < 1300500000
     assert int(one.cat(f"{POLICY}/cpuinfo_cur_freq")) < 2201600
-    one.board.thermal.fever_c = 0.0
+    one.board.faults.fever_c = 0.0
     sleep(one, 10.0)
     assert one.cat(f"{POLICY}/scaling_max_freq") == "2201600"
     assert one.cat(f"{ORIN_DEVFREQ}/max_freq") == "1300500000"
@@ -327,7 +327,7 @@ def test_a_hot_board_lowers_its_limits_step_by_step_and_raises_them_again() -> N
 
 def test_hotter_still_the_firmware_takes_pulses_away_which_no_request_shows() -> None:
     one = shell("agx-orin-64gb")
-    one.board.thermal.fever_c = 102.0 - one.board.thermal.hottest_c
+    one.board.faults.fever_c = 102.0 - one.board.thermal.hottest_c
     sleep(one, 1.5)
     requested = int(one.cat(f"{POLICY}/scaling_cur_freq"))
     assert int(one.cat(f"{POLICY}/cpuinfo_cur_freq")) == pytest.approx(requested / 2)
@@ -336,7 +336,7 @@ def test_hotter_still_the_firmware_takes_pulses_away_which_no_request_shows() ->
 
 def test_past_its_critical_trip_a_board_switches_itself_off() -> None:
     one = shell("agx-orin-64gb")
-    one.board.thermal.fever_c = 106.0 - one.board.thermal.hottest_c
+    one.board.faults.fever_c = 106.0 - one.board.thermal.hottest_c
     sleep(one, 2.0)
     with pytest.raises(TwinError, match="switched itself off"):
         one.board.run(small_network())
@@ -349,7 +349,7 @@ def test_a_fan_turns_faster_the_hotter_it_is() -> None:
     one = shell("agx-orin-64gb")
     fan, tachometer = "/sys/class/hwmon/hwmon0/pwm1", "/sys/class/hwmon/hwmon1/rpm"
     before = (int(one.cat(fan)), int(one.cat(tachometer)))
-    one.board.thermal.fever_c = 40.0
+    one.board.faults.fever_c = 40.0
     sleep(one, 3.0)
     assert int(one.cat(fan)) > before[0] and int(one.cat(tachometer)) > before[1]
 

@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from .procfs import ProcessorTime
 from .silicon import Silicon
 from .thermal import ThermalModel
 from .throttle import Throttle
+from .ticks import Tick
 from .timing import Clock, SystemClock
 from .tools.files import ToolFiles
 from .tree import Link, Provider, Tree
@@ -43,22 +43,6 @@ _LONGEST_STEP_S = 1.0
 _WAIT_S = 0.01
 _BACKGROUND_LOAD = 0.01
 _FAN_S = 1.0
-
-
-@dataclass
-class Tick:
-    """A governor's timer, and how busy its unit has been since it last went off."""
-
-    period_s: float
-    act: Callable[[float], bool]
-    next_at: float
-    since: float = 0.0
-    busy_s: float = 0.0
-
-    def fire(self, now: float) -> bool:
-        elapsed = max(now - self.since, 1e-9)
-        load, self.busy_s, self.since = min(self.busy_s / elapsed, 1.0), 0.0, now
-        return self.act(load)
 
 
 class TwinBoard:
@@ -125,7 +109,14 @@ class TwinBoard:
         thermal, rails = twin["thermal"], silicon.rails
         idle = self._costs.idle_w(self.configuration, float(thermal["ambient_c"]), self._clusters)
         self.thermal = ThermalModel(
-            thermal, shop.zones(), rails, idle, self._fan.pwm, description.total_rails, lambda: self.gpu.gate.gated
+            thermal,
+            shop.zones(),
+            rails,
+            idle,
+            self._fan.pwm,
+            description.total_rails,
+            lambda: self.gpu.gate.gated,
+            lambda: self.faults.fever_c,
         )
         self._throttle = Throttle(self.thermal, self.policies, self.gpu, float(thermal.get("hardware_c", math.inf)))
         self._over_current = shop.over_current(self.gpu, silicon.node)

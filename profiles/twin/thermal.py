@@ -55,9 +55,7 @@ class ThermalModel:
         watts: the powers with which the board has been running for long.
         heating: those of the rails whose powers add up to all (others lie within them).
         gated: whether the GPU has no power now.
-
-    Attributes:
-        fever_c: degrees that something else adds: a blocked vent, a hot day.
+        fever_c: degrees that something else adds now.
     """
 
     def __init__(
@@ -69,8 +67,9 @@ class ThermalModel:
         pwm: int,
         heating: Sequence[str] | None = None,
         gated: Callable[[], bool] = lambda: False,
+        fever_c: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.fever_c = 0.0
+        self._fever_c = fever_c
         self._ambient_c = float(section["ambient_c"])
         self._k_per_w: tuple[float, float] = tuple(section["k_per_w"])
         self._tau_s = float(section["tau_s"])
@@ -102,7 +101,7 @@ class ThermalModel:
         if zone.hottest:
             return self.hottest_c
         above = zone.k_per_w * self._watts[self._rails.index(zone.rail)] if zone.rail else 0.0
-        return self._sink_c + zone.offset_c + above + self.fever_c
+        return self._sink_c + zone.offset_c + above + self._fever_c()
 
     @property
     def hottest_c(self) -> float:
