@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -20,7 +21,8 @@ class Budget:
         entry_bytes: decompressed size of any one entry that is read (weights are not read).
         graph_bytes: size of an exported graph, which takes many times as much in memory.
         total_bytes: decompressed size of all entries read.
-        source_bytes: size of one function's source text.
+        source_bytes: size of one file of source text.
+        piece_bytes: size of what is parsed at a time: a statement, or a few. Its syntax can take 500 times as much in memory.
         ast_depth: nesting of expressions and statements in one function.
         ast_nodes: syntax nodes of all functions together.
         pickle_steps: opcodes in one pickle.
@@ -32,6 +34,7 @@ class Budget:
         calls: kernel invocations and host-only calls recorded.
         tree_objects: objects in the module tree.
         wall_s: elapsed time.
+        memory_bytes: by how much the whole process grows meanwhile; looked at now and then, like the clock.
 
     Raises:
         BudgetExceeded: a limit is larger than the default one, or not positive.
@@ -40,9 +43,10 @@ class Budget:
     entries: int = 100_000
     directory_bytes: int = 16 << 20
     entry_bytes: int = 16 << 20
-    graph_bytes: int = 8 << 20
+    graph_bytes: int = 5 << 20
     total_bytes: int = 64 << 20
     source_bytes: int = 4 << 20
+    piece_bytes: int = 192 << 10
     ast_depth: int = 100
     ast_nodes: int = 1_000_000
     pickle_steps: int = 1_000_000
@@ -54,6 +58,7 @@ class Budget:
     calls: int = 200_000
     tree_objects: int = 200_000
     wall_s: float = 10.0
+    memory_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -62,16 +67,31 @@ class Budget:
                 raise BudgetExceeded(f"budget {limit.name}={value}: expected more than 0 and at most {limit.default}")
 
 
+def resident_bytes() -> int:
+    """The memory this process holds."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0  # without /proc, the other limits stand alone
+
+
 class Meter:
     """Counts what one decomposition has used of its budget."""
 
     #: How many steps pass between two looks at the clock.
     STRIDE = 512
+    #: How many items of a long list take as much as a step.
+    ITEMS = 64
 
-    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, budget: Budget, clock: Callable[[], float] = time.monotonic, resident: Callable[[], int] = resident_bytes
+    ) -> None:
         self.budget = budget
         self._clock = clock
         self._deadline = clock() + budget.wall_s
+        self._resident = resident
+        self._ceiling = resident() + budget.memory_bytes
         self._steps = 0
         self._pause = self.STRIDE
         self._nodes = 0
@@ -86,18 +106,32 @@ class Meter:
         """One statement or operator call."""
         self._pause -= 1
         if self._pause <= 0:
-            self._pause = self.STRIDE
-            self._steps += self.STRIDE
-            if self._steps >= self.budget.steps:
-                raise BudgetExceeded(f"the model takes more than {self.budget.steps} interpreter steps")
-            self.look_at_clock()
+            self._stride()
 
-    def look_at_clock(self) -> None:
+    def _stride(self) -> None:
+        self._steps += self.STRIDE - self._pause
+        self._pause = self.STRIDE
+        if self._steps >= self.budget.steps:
+            raise BudgetExceeded(f"the model takes more than {self.budget.steps} interpreter steps")
+        self.look()
+
+    def look(self) -> None:
+        """At the clock and at the memory.
+
+        Raises:
+            BudgetExceeded: the time is up, or the process has grown too large.
+        """
         if self._clock() > self._deadline:
             raise BudgetExceeded(f"reading the model takes longer than {self.budget.wall_s:g} s")
+        if self._resident() > self._ceiling:
+            raise BudgetExceeded(f"reading the model takes more than {self.budget.memory_bytes >> 20} MB of memory")
 
     def items(self, count: int) -> int:
-        """A length the model asked for, if it is within bounds."""
+        """A length the model asked for, if it is within bounds; long ones count as steps, for the work they make."""
         if count > self.budget.items:
             raise BudgetExceeded(f"the model builds a value of {count} items; at most {self.budget.items} are read")
+        if count > self.ITEMS:
+            self._pause -= count // self.ITEMS
+            if self._pause <= 0:
+                self._stride()
         return count

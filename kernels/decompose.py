@@ -155,9 +155,7 @@ class _Model:
             data = self._archive.read(path)[offset * size : (offset + count) * size]
             return decode(data, dtype, self._big_endian)
 
-        value = unpickle(self._archive.read(entry), entry, self._meter.budget, load)
-        self._meter.look_at_clock()
-        return value
+        return unpickle(self._archive.read(entry), entry, self._meter, load)
 
     def _name_modules(self) -> None:
         """Give every module the path by which the root reaches it first."""

@@ -79,6 +79,8 @@ class Recorder:
     ) -> Tensor:
         """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs."""
         params = params or {}
+        if len(inputs) > self.meter.ITEMS:
+            self.meter.items(len(inputs))
         shapes: tuple[Shape, ...] = tuple([tensor.shape for tensor in inputs])
         moved = output.nbytes
         for tensor in inputs:

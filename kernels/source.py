@@ -91,12 +91,15 @@ class SourceTree:
             path = f"code/{module.replace('.', '/')}.py"
             if path not in self._archive:
                 raise ModelError(f"archive has no code for {module!r:.160}")
+            if self._archive.size(path) > self._meter.budget.source_bytes:
+                size = self._archive.size(path)
+                raise BudgetExceeded(f"{path} has {size} bytes; at most {self._meter.budget.source_bytes} are read of one file")
             try:
                 text = self._archive.read(path).decode()
             except UnicodeDecodeError as error:
                 raise ModelError(f"{path}: source is not UTF-8 ({error})") from error
             self._files[module] = _split(path, text)
-            self._meter.look_at_clock()
+            self._meter.look()
         return self._files[module]
 
     def parse(self, text: str) -> FunctionSyntax:
@@ -106,8 +109,6 @@ class SourceTree:
             ModelError: it is no Python syntax.
             BudgetExceeded: it is too large or too deep.
         """
-        if len(text) > self._meter.budget.source_bytes:
-            raise BudgetExceeded(f"a function of {len(text)} bytes; at most {self._meter.budget.source_bytes} are read")
         head_end = _HEAD_END.search(text)
         if head_end is None:
             raise ModelError("code is not laid out as PyTorch prints it: a function has no body")
@@ -123,8 +124,12 @@ class SourceTree:
         while start < len(text):
             cut = cuts.search(text, start + _PIECE) if len(text) - start > _PIECE else None
             end = cut.start() if cut else len(text)
+            if end - start > self._meter.budget.piece_bytes:
+                raise BudgetExceeded(
+                    f"a statement of {end - start} characters; at most {self._meter.budget.piece_bytes} are parsed at a time"
+                )
             yield _indented(text[start:end], text.count("\n", 0, start))
-            self._meter.look_at_clock()
+            self._meter.look()
             start = end
 
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .budget import Budget
+from .budget import Budget, Meter
 from .errors import BudgetExceeded, ModelError
 from .network import DTYPE_BYTES
 from .values import Device, EnumValue, ScriptObject, Tensor
@@ -62,16 +62,18 @@ class _Storage:
 
 
 _MARK = _Mark()
+#: How many opcodes pass between two looks at the clock.
+_STRIDE = 4096
 Loader = Callable[[str, str, int, int], list[bool | int | float]]
 
 
-def unpickle(data: bytes, where: str, budget: Budget, load: Loader) -> Any:
+def unpickle(data: bytes, where: str, meter: Meter, load: Loader) -> Any:
     """Read one pickle.
 
     Args:
         data: the pickle.
         where: its name in the archive, for messages.
-        budget: bounds on its size.
+        meter: bounds on its size, and on what reading it takes.
         load: reads ``count`` numbers of a storage ``(key, dtype, offset, count)`` when the interpreter needs a value.
 
     Returns:
@@ -81,7 +83,7 @@ def unpickle(data: bytes, where: str, budget: Budget, load: Loader) -> Any:
         ModelError: it is damaged, or refers to anything that a TorchScript file has no reason to name.
         BudgetExceeded: it has more opcodes than the budget allows.
     """
-    reader = _Unpickler(data, where, budget, load)
+    reader = _Unpickler(data, where, meter, load)
     try:
         return reader.run()
     except (IndexError, struct.error, UnicodeDecodeError) as error:
@@ -91,19 +93,22 @@ def unpickle(data: bytes, where: str, budget: Budget, load: Loader) -> Any:
 
 
 class _Unpickler:
-    def __init__(self, data: bytes, where: str, budget: Budget, load: Loader) -> None:
+    def __init__(self, data: bytes, where: str, meter: Meter, load: Loader) -> None:
         self.data = data
         self.where = where
         self.position = 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self._budget = budget
+        self._meter = meter
+        self._budget = meter.budget
         self._load = load
 
     def run(self) -> Any:
         handlers = _OPCODES
         data = self.data
-        for _ in range(self._budget.pickle_steps):
+        for step in range(self._budget.pickle_steps):
+            if not step % _STRIDE:
+                self._meter.look()
             opcode = data[self.position]
             self.position += 1
             if opcode == 0x2E:  # STOP

@@ -24,8 +24,8 @@ def sizes(*values: int) -> bytes:
     return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
 
 
-def tensor(key: str, *shape: int, storage: str = "FloatStorage") -> bytes:
-    """A contiguous tensor in a pickle, its data in the archive's entry ``data/<key>``."""
+def tensor(key: str, *shape: int, storage: str = "FloatStorage", count: int | None = None) -> bytes:
+    """A contiguous tensor in a pickle, its data in the archive's entry ``data/<key>`` of ``count`` elements."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.insert(0, step)
@@ -37,7 +37,7 @@ def tensor(key: str, *shape: int, storage: str = "FloatStorage") -> bytes:
         + text(key)
         + text("cpu")
         + b"J"
-        + struct.pack("<i", step)
+        + struct.pack("<i", step if count is None else count)
         + b"tQ"
     )
     return (

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import pickle
@@ -238,27 +239,44 @@ def test_wall_time_is_bounded_by_the_budget():
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
-        Budget(entries=2),
-        Budget(directory_bytes=10),
-        Budget(entry_bytes=10),
-        Budget(total_bytes=10),
-        Budget(source_bytes=10),
-        Budget(ast_depth=1),
-        Budget(ast_nodes=2),
-        Budget(pickle_steps=3),
-        Budget(rank=1),
-        Budget(elements=3),
-        Budget(calls=1),
-        Budget(wall_s=1e-9),
-    ],
-)
-def test_every_limit_of_the_budget_can_be_lowered_and_holds(budget):
-    code = handmade.forward("y = torch.relu(torch.relu(x))", "return y")
+TWICE = handmade.archive(handmade.forward("y = torch.relu(torch.relu(x))", "return y"))
+LOOP = handmade.archive(handmade.forward("n = 0", "while True:", "  n = torch.add(n, 1)", "return x"))
+KEPT = handmade.archive(handmade.forward("a = []", "while True:", "  torch.append(a, torch.mul([1], 60000))", "return x"))
+CHILD = handmade.archive(handmade.forward("return x"), data=handmade.module({"c": handmade.PLAIN_MODULE[2:-1]}))
+GRAPH = handmade.zipped({"m/models/model.json": b'{"graph_module": 1}'})
+#: For each limit of the budget, a value and a file that crosses it.
+CROSSED = {
+    "entries": (2, TWICE),
+    "directory_bytes": (10, TWICE),
+    "entry_bytes": (10, TWICE),
+    "graph_bytes": (10, GRAPH),
+    "total_bytes": (10, TWICE),
+    "source_bytes": (10, TWICE),
+    "piece_bytes": (10, TWICE),
+    "ast_depth": (1, TWICE),
+    "ast_nodes": (2, TWICE),
+    "pickle_steps": (3, TWICE),
+    "steps": (600, LOOP),
+    "recursion": (1, handmade.archive(handmade.forward("return (self).forward(x, )"))),
+    "rank": (1, TWICE),
+    "elements": (3, TWICE),
+    "items": (2, handmade.archive(handmade.forward("a = torch.mul([1], 3)", "return x"))),
+    "calls": (1, TWICE),
+    "tree_objects": (1, CHILD),
+    "wall_s": (1e-9, TWICE),
+    "memory_bytes": (8 << 20, KEPT),
+}
+
+
+def test_every_limit_of_the_budget_has_a_test():
+    assert set(CROSSED) == {limit.name for limit in dataclasses.fields(Budget)}
+
+
+@pytest.mark.parametrize("name", CROSSED)
+def test_every_limit_of_the_budget_can_be_lowered_and_holds(name):
+    limit, data = CROSSED[name]
     with pytest.raises(BudgetExceeded):
-        read(handmade.archive(code), budget=budget)
+        read(data, budget=Budget(**{name: limit}))
 
 
 def test_a_budget_cannot_be_raised():
@@ -297,6 +315,82 @@ def test_weights_are_never_read():
     network = decompose(stream, [TensorSpec((1, 2048))])
     assert network.launches[0].params["n"] == 1024
     assert stream.taken < 100_000
+
+
+def with_hole(code: str, data: bytes, name: str, size: int, path: Path) -> Path:
+    """An archive whose last entry has this size and no bytes on the disk."""
+    whole = handmade.archive(code, data=data)
+    end = whole.rfind(b"PK\x05\x06")
+    count, length, offset = struct.unpack_from("<HII", whole, end + 10)
+    wide = struct.pack("<HHQQ", 1, 16, size, size)
+    local = struct.pack("<4s5H3I2H", b"PK\x03\x04", 45, 0, 0, 0, 0, 0, *[0xFFFFFFFF] * 2, len(name), len(wide))
+    fixed = (45, 45, 0, 0, 0, 0, 0, *[0xFFFFFFFF] * 2, len(name), len(wide), 0, 0, 0, 0, offset)
+    central = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", *fixed) + name.encode() + wide
+    start = offset + len(local) + len(name) + len(wide) + size
+    last = length + len(central)
+    end64 = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count + 1, count + 1, last, start)
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, start + last, 1)
+    short = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, count + 1, count + 1, last, 0xFFFFFFFF, 0)
+    with path.open("wb") as file:
+        file.write(whole[:offset] + local + name.encode() + wide)
+        file.seek(start)
+        file.write(whole[offset:end][:length] + central + end64 + locator + short)
+    return path
+
+
+def cost_of(path: Path, shape: tuple[int, ...]) -> tuple[int, int]:
+    """What a process of its own takes to read a file: bytes read from it, and the most memory held, in kB."""
+    program = (
+        "from jetdvfs.kernels.decompose import decompose; from jetdvfs.kernels.network import TensorSpec;"
+        "read = lambda: int(open('/proc/self/io').readline().split()[1]); before = read();"
+        f"network = decompose({str(path)!r}, [TensorSpec({shape})]); print(read() - before, network.kinds == {{'matmul': 1}});"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert lines[1] == "True"
+    return int(lines[0]), int(lines[2])
+
+
+def test_an_archive_of_a_gigabyte_costs_no_more_than_its_headers(tmp_path):
+    code = handmade.forward("return torch.matmul(x, self.weight)")
+    costs = []
+    for side in (256, 16384, 65536):  # 256 kB, 1 GB, 16 GB
+        data = handmade.module({"weight": handmade.tensor("0", side, side, count=0)})
+        path = with_hole(code, data, "model/data/0", side * side * 4, tmp_path / f"{side}.pt")
+        assert path.stat().st_size > side * side * 4
+        costs.append(cost_of(path, (1, side)))
+    (small, small_kb), *larger = costs
+    for taken, held_kb in larger:
+        assert taken < small + 4096
+        assert held_kb < min(small_kb + 2048, 40 * 1024)
+
+
+HUNGRY = {
+    "lists kept": ["a = []", "while True:", "  torch.append(a, torch.mul([1], 60000))", "return x"],
+    "strings kept": ["a = []", "while True:", "  torch.append(a, torch.add(torch.mul('a', 65000), 'b'))", "return x"],
+    "tensors kept": ["a = []", "while True:", "  torch.append(a, torch.unbind(torch.expand(s, [60000])))", "return x"],
+    "pairs kept": ["a = [1]", "while True:", "  a = [a, [a, a, a, a, a, a, a]]", "return x"],
+    "long launches": ["a = torch.mul([x], 60000)", "while True:", "  y = torch.cat(a)", "return x"],
+    "long statement": ["y = [" + "1," * 1_900_000 + "]", "return x"],
+    "long sum": ["y = " + "1+" * 1_900_000 + "1", "return x"],
+    "many functions": ["return x", *(f"def f{place}():\n      return 1" for place in range(400_000))],
+}
+
+
+@pytest.mark.parametrize("name", HUNGRY)
+def test_no_file_takes_more_than_200_mb(name, tmp_path):
+    lines = ["s = torch.select(torch.select(x, 0, 0), 0, 0)", *HUNGRY[name]]
+    (tmp_path / "model.pt").write_bytes(handmade.archive(handmade.forward(*lines)))
+    program = (
+        "from jetdvfs.kernels.budget import Budget; from jetdvfs.kernels.decompose import decompose;"
+        "from jetdvfs.kernels.errors import BudgetExceeded; from jetdvfs.kernels.network import TensorSpec\n"
+        f"try: decompose({str(tmp_path / 'model.pt')!r}, [TensorSpec((2, 3))], budget=Budget(wall_s=2))\n"
+        "except BudgetExceeded: print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    began = time.monotonic()
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30).stdout
+    assert int(out) < 200 * 1024
+    assert time.monotonic() - began < 10
 
 
 def test_a_directory_with_64_bit_sizes_is_read():
