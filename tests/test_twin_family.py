@@ -16,10 +16,10 @@ from twin_fakes import TreeFiles, VirtualClock, fake_board
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
-from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board
+from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
-from jetdvfs.profiles.twin.variant import installed
+from jetdvfs.profiles.twin.variant import installed, laid_over
 
 SNAPSHOT = Path(__file__).with_name("twin_writes.txt")
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
@@ -283,6 +283,18 @@ def test_without_debugfs_the_memory_clock_is_reached_as_the_release_allows(
     assert one.hardware.apply(low, "test").verified
     assert one.hardware.restore().failed == ()
     assert one.settings() == before
+
+
+def test_a_cap_of_the_memory_clock_that_does_not_rise_again_is_said_to_stay(tmp_path: Path) -> None:
+    raw = laid_over(load_board("agx-orin-64gb").raw, {"twin": {"power_hints": False}})
+    board = fake_board(VirtualClock(), parse_board(raw))
+    board.faults.vanish("/sys/kernel/debug")
+    one = Found(board, tmp_path)
+    grid = one.hardware.grid()
+    assert one.hardware.apply(grid.top._replace(emc_hz=665600000), "test").verified
+    assert not one.hardware.apply(grid.top, "test").verified
+    cap = "/sys/kernel/nvpmodel_clk_cap/emc"
+    assert one.hardware.restore().failed == (f"{cap}: stays at 665600000, though 3199000000 was written",)
 
 
 # Adding a board

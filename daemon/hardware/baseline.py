@@ -203,10 +203,20 @@ class Baseline:
                 continue
             restored += done
             failed += refused
+            failed += [] if dry_run else self._not_taken(domain, done)
         if not failed and not dry_run:
             self._journal, self._confirmed_journal = {}, {}
             self.discard()
         return RestoreReport(tuple(restored), tuple(left), tuple(failed))
+
+    def _not_taken(self, domain: ClockDomain, done: Iterable[Write]) -> list[str]:
+        """Values that were written back, and not taken: a cap of the memory clock may fall and yet not rise again."""
+        if domain.mode is not None:
+            return []
+        held = [(write, self._files.find_text(write.path)) for write in done if write.path == domain.setpoint]
+        return [
+            f"{path}: stays at {now}, though {value} was written" for (path, value), now in held if now not in (None, value)
+        ]
 
     def discard(self) -> None:
         """Remove the baseline from disk."""
