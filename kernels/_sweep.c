@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C core of ensemble.py: partial evaluation of trees over a frequency grid of one to six axes. node_table.py describes the data, and
-// reference_sweep.py is the same algorithm in NumPy. Everything is checked in Python before it gets here; nothing below
-// leaves its buffers for any table that first_fault() accepts.
+// The C core of ensemble.py: partial evaluation of trees over a frequency grid of one to six axes. node_table.py describes the
+// data, and reference_sweep.py is the same algorithm in NumPy. Everything is checked in Python before it gets here; nothing
+// below leaves its buffers for any table that first_fault() accepts.
 //
-// Where the time goes, for 1,500 trees of depth 10 (14 MB of nodes) on 3,654 configurations: a row visits 25 nodes per tree
-// and reaches 4 to 5 leaves of each. About 60% is reach(), 20% append(), 15% add_corners(), under 5% integrate(). A plain
-// walk spends it waiting: for nodes that are in no near cache, and after branches that cannot be predicted. So:
-//  - reach() goes level by level over a frontier of (node, row): a few trees times a chunk of rows. Its steps do not depend
-//    on each other, and none branches on data: both children are always stored, and kept by adding 0 or 1 to the count.
-//  - Right children are prefetched when they enter the frontier (left ones are next to their parent). This is worth 1.6x
-//    where the table is larger than the second-level cache.
-//  - A tree is read once per chunk of rows. Leaves wait in lists by row and by shape of box, so that one row's sums at a
-//    time are in cache, and so that a box that is open on an axis costs no corners there (3 instead of 8 on average).
-// What is left is 25 to 30 instructions a visit: about 2 ns at four per cycle and 3 GHz, where 3 to 3.5 ns are measured. To go
-// further, fewer nodes would have to be visited (rows that agree on a split could share the visit).
+// A plain walk of every tree for every row spends its time waiting: for nodes that are in no near cache, and after branches that
+// cannot be predicted. So:
+//  - reach() takes up to 32 rows through the trees together. A node is visited once for all rows that come to it, with a bit for
+//    each; splits on frequencies, most of them in models of clocks, send all of them the same way. Kernels of one network share
+//    3 to 10 of their visits, unrelated ones 2 to 3.
+//  - It goes level by level over a frontier of many trees. Its steps do not depend on each other, and none branches on data: both
+//    children are always stored, and kept by adding 0 or 1 to the count.
+//  - Right children are prefetched when they enter the frontier (left ones are next to their parent).
+//  - Rows are summed one after the other on the same sums: a leaf that some rows in succession reach is added with the first of
+//    them and taken away after the last. Until then leaves wait in lists by row and by shape of box, so that a box that is open
+//    on an axis costs no corners there.
+// docs/sweep.md has the figures.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
@@ -24,16 +25,23 @@
 
 enum { KEY_BITS = 10, KEY_MASK = (1 << KEY_BITS) - 1, MOST_AXES = 6, MOST_CORNERS = 1 << MOST_AXES };
 
-/* Found by trial: more rows gain little and their lists leave the cache; a frontier that starts with fewer steps runs dry. */
-enum { ROWS_PER_CHUNK = 32, STEPS_PER_BLOCK = 128, LEAVES_AHEAD = 12 };
+/* Rows that go through the trees together, a bit each. Trees whose nodes are looked at together, found by trial: with fewer the
+ * frontier runs dry, with more it leaves the cache. */
+enum { ROWS = 32, TREES_PER_BLOCK = 128, LEAVES_AHEAD = 12 };
 
 /* Bounds the memory of a frontier for very large trees. */
 enum { MOST_STEPS = 1 << 22 };
 
 #if defined(__GNUC__)
 #define PREFETCH(address) __builtin_prefetch(address)
+static inline size_t lowest(uint32_t bits) { return (size_t)__builtin_ctz(bits); }
 #else
 #define PREFETCH(address) ((void)(address))
+static inline size_t lowest(uint32_t bits) {
+    size_t bit = 0;
+    while (!(bits >> bit & 1)) bit++;
+    return bit;
+}
 #endif
 
 typedef struct {
@@ -43,11 +51,6 @@ typedef struct {
 
 typedef uint16_t Edge; /* a box is its first and end edge on each axis */
 
-/* What a key's feature may be: a split is passed on the left if low < threshold, on the right unless high < threshold. */
-typedef struct {
-    float low, high;
-} Range;
-
 typedef struct {
     const Node *nodes;
     const uint32_t *roots; /* n_trees + 1 */
@@ -56,19 +59,26 @@ typedef struct {
 
 typedef struct {
     size_t n_axes, length[MOST_AXES];
-    Range ends[MOST_AXES];            /* the first and the last level */
+    float first[MOST_AXES], last[MOST_AXES]; /* levels */
     const int32_t *offset[MOST_AXES]; /* where in a row's sums each edge lies */
 } Grid;
 
-/* A node to look at, for the row whose ranges start there. */
+/* By key: a split is passed on the left by the rows whose low is below the threshold, and on the right by the others; by all if
+ * high is not below it either, which only that of a frequency can be. */
 typedef struct {
-    uint32_t node, ranges;
+    float *low; /* ROWS for each key */
+    float *high;
+} Values;
+
+/* A node to look at, and the rows that come to it. */
+typedef struct {
+    uint32_t node, rows;
 } Step;
 
-/* A leaf that was reached, and the list it goes to: row and shape of its box. */
+/* A leaf that was reached, and by which rows. */
 typedef struct {
     Node leaf;
-    uint32_t list;
+    uint32_t rows;
 } Reached;
 
 typedef struct {
@@ -77,7 +87,6 @@ typedef struct {
 } List;
 
 typedef struct {
-    size_t trees; /* that are walked at a time */
     Step *now, *next;
     Reached *reached;
 } Frontier;
@@ -92,32 +101,23 @@ static size_t shape_count(const Forest *forest) { return (size_t)1 << forest->n_
 
 static size_t key_count(const Forest *forest) { return 2 * forest->n_features + shape_count(forest); }
 
-static size_t block_end(const Forest *forest, const Frontier *frontier, size_t first) {
-    const size_t end = first + frontier->trees;
-    return end < forest->n_trees ? end : forest->n_trees;
+static uint32_t all_of(size_t rows) { return rows < 32 ? ((uint32_t)1 << rows) - 1 : UINT32_MAX; }
+
+/* Where the block of trees ends that starts with this one. */
+static size_t block_end(const Forest *forest, size_t first) {
+    size_t end = first + 1;
+    while (end < forest->n_trees && end - first < TREES_PER_BLOCK && forest->roots[end + 1] - forest->roots[first] <= MOST_STEPS)
+        end++;
+    return end;
 }
 
-/* Rows that go through the trees together. */
-static size_t chunk_rows(const Forest *forest, size_t rows) {
-    size_t largest = 1;
-    for (size_t t = 0; t < forest->n_trees; t++) {
-        const size_t nodes = forest->roots[t + 1] - forest->roots[t];
-        largest = nodes > largest ? nodes : largest;
-    }
-    const size_t fit = largest < MOST_STEPS ? MOST_STEPS / largest : 1;
-    rows = rows < ROWS_PER_CHUNK ? rows : ROWS_PER_CHUNK;
-    rows = rows < fit ? rows : fit;
-    return rows ? rows : 1;
-}
-
-static int frontier_alloc(Frontier *frontier, const Forest *forest, size_t rows) {
-    frontier->trees = rows < STEPS_PER_BLOCK ? STEPS_PER_BLOCK / rows : 1;
+static int frontier_alloc(Frontier *frontier, const Forest *forest) {
     size_t most = 0;
-    for (size_t t = 0; t < forest->n_trees; t = block_end(forest, frontier, t)) {
-        const size_t nodes = forest->roots[block_end(forest, frontier, t)] - forest->roots[t];
+    for (size_t first = 0; first < forest->n_trees; first = block_end(forest, first)) {
+        const size_t nodes = forest->roots[block_end(forest, first)] - forest->roots[first];
         most = nodes > most ? nodes : most;
     }
-    most = most * rows + 2; /* the loop writes before it knows whether it keeps */
+    most += 2; /* the loop writes before it knows whether it keeps */
     frontier->now = malloc(most * sizeof *frontier->now);
     frontier->next = malloc(most * sizeof *frontier->next);
     frontier->reached = malloc(most * sizeof *frontier->reached);
@@ -130,29 +130,74 @@ static void frontier_free(Frontier *frontier) {
     free(frontier->reached);
 }
 
-/* All leaves of trees [first, end) that some configuration reaches, for each row; returns how many. */
-static size_t reach(const Forest *forest, size_t first, size_t end, const Range *ranges, size_t rows, Frontier *frontier) {
+static int values_alloc(Values *values, const Forest *forest) {
+    const size_t keys = key_count(forest);
+    values->low = calloc(keys * ROWS, sizeof *values->low);
+    values->high = malloc(keys * sizeof *values->high);
+    for (size_t key = 0; values->high && key < keys; key++) values->high[key] = -INFINITY;
+    return values->low && values->high;
+}
+
+static void values_free(Values *values) {
+    free(values->low);
+    free(values->high);
+}
+
+/* Rows of features, of which the first n are taken; a missing one is on the side that its key's splits lead it to. */
+static void set_values(Values *values, const float *features, size_t n_features, size_t rows, size_t n) {
+    for (size_t f = 0; f < n; f++)
+        for (size_t r = 0; r < rows; r++) {
+            const float x = features[r * n_features + f];
+            values->low[2 * f * ROWS + r] = isnan(x) ? INFINITY : x;
+            values->low[(2 * f + 1) * ROWS + r] = isnan(x) ? -INFINITY : x;
+        }
+}
+
+static void set_levels(Values *values, const Grid *grid, size_t fixed) {
+    for (size_t a = 0; a < grid->n_axes; a++)
+        for (size_t key = 2 * (fixed + a); key < 2 * (fixed + a) + 2; key++) {
+            for (size_t r = 0; r < ROWS; r++) values->low[key * ROWS + r] = grid->first[a];
+            values->high[key] = grid->last[a];
+        }
+}
+
+/* Which of the first lanes values are below the threshold. */
+static inline uint32_t below(const float *values, float threshold, const size_t lanes) {
+    static const uint32_t bit[ROWS] = {
+        1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,  1u << 8,  1u << 9,  1u << 10,
+        1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21,
+        1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31,
+    };
+    uint32_t found = 0;
+    for (size_t i = 0; i < lanes; i++) found |= values[i] < threshold ? bit[i] : 0;
+    return found;
+}
+
+/* All leaves of trees [first, end) that some configuration reaches, and for which rows; returns how many. */
+static inline size_t reach_lanes(const Forest *forest, size_t first, size_t end, const Values *values, uint32_t all,
+                                 Frontier *frontier, const size_t lanes) {
     const Node *nodes = forest->nodes;
-    const uint32_t leaf_key = (uint32_t)(2 * forest->n_features), keys = (uint32_t)key_count(forest);
+    const uint32_t leaf_key = (uint32_t)(2 * forest->n_features);
     Step *now = frontier->now, *next = frontier->next;
     Reached *reached = frontier->reached;
     size_t count = 0, found = 0;
-    for (size_t t = first; t < end; t++)
-        for (uint32_t r = 0; r < rows; r++) now[count++] = (Step){forest->roots[t], r * keys};
+    for (size_t t = first; t < end; t++) now[count++] = (Step){forest->roots[t], all};
     while (count) {
         size_t kept = 0;
         for (size_t i = 0; i < count; i++) {
             const Step step = now[i];
             const Node node = nodes[step.node];
-            const uint32_t key = node.meta & KEY_MASK, slot = step.ranges + key;
-            const float low = ranges[slot].low, high = ranges[slot].high, threshold = as_float(node.bits);
-            next[kept] = (Step){step.node + 1, step.ranges};
-            kept += low < threshold;
-            next[kept] = (Step){step.node + (node.meta >> KEY_BITS), step.ranges};
+            const uint32_t key = node.meta & KEY_MASK, leaf = key >= leaf_key, rows = step.rows & (leaf - 1);
+            const float threshold = as_float(node.bits);
+            const uint32_t left = below(values->low + key * ROWS, threshold, lanes);
+            const uint32_t both = values->high[key] < threshold ? 0 : UINT32_MAX;
+            next[kept] = (Step){step.node + 1, rows & left};
+            kept += (rows & left) != 0;
+            next[kept] = (Step){step.node + (node.meta >> KEY_BITS), rows & (~left | both)};
             PREFETCH(nodes + next[kept].node);
-            kept += !(high < threshold);
-            reached[found] = (Reached){node, slot};
-            found += key >= leaf_key;
+            kept += (rows & (~left | both)) != 0;
+            reached[found] = (Reached){node, step.rows};
+            found += leaf;
         }
         Step *swap = now;
         now = next;
@@ -160,6 +205,15 @@ static size_t reach(const Forest *forest, size_t first, size_t end, const Range 
         count = kept;
     }
     return found;
+}
+
+static size_t reach(const Forest *forest, size_t first, size_t end, const Values *values, size_t rows, Frontier *frontier) {
+    const uint32_t all = all_of(rows);
+    if (rows == 1) return reach_lanes(forest, first, end, values, all, frontier, 1);
+    if (rows <= 4) return reach_lanes(forest, first, end, values, all, frontier, 4);
+    if (rows <= 8) return reach_lanes(forest, first, end, values, all, frontier, 8);
+    if (rows <= 16) return reach_lanes(forest, first, end, values, all, frontier, 16);
+    return reach_lanes(forest, first, end, values, all, frontier, ROWS);
 }
 
 static int append(List *list, Node leaf) {
@@ -174,18 +228,15 @@ static int append(List *list, Node leaf) {
     return 1;
 }
 
-static void set_ranges(Range *ranges, const float *row, size_t n) {
-    for (size_t f = 0; f < n; f++) {
-        const float x = row[f];
-        const int missing = isnan(x);
-        ranges[2 * f] = missing ? (Range){INFINITY, INFINITY} : (Range){x, x};
-        ranges[2 * f + 1] = missing ? (Range){-INFINITY, -INFINITY} : (Range){x, x};
+/* Lists a leaf, by shape of its box, with the row from which on it counts, and its opposite with the row from which on it does
+ * not, for each run of rows that reach it. */
+static int append_runs(List *lists, size_t shapes, uint32_t shape, Node leaf, uint32_t rows, uint32_t all) {
+    int ready = 1;
+    for (uint32_t changes = (rows ^ rows << 1) & all; changes; changes &= changes - 1) {
+        const size_t row = lowest(changes);
+        ready &= append(&lists[row * shapes + shape], (Node){leaf.bits ^ (~rows >> row) << 31, leaf.meta});
     }
-}
-
-/* Nothing below a leaf is ever looked at. */
-static void end_ranges(const Forest *forest, Range *ranges) {
-    for (size_t key = 2 * forest->n_features; key < key_count(forest); key++) ranges[key] = (Range){INFINITY, -INFINITY};
+    return ready;
 }
 
 /* Adds each leaf to the corners of its box. Bit a of shape: the box is open on axis a, which has no end corners then.
@@ -239,7 +290,7 @@ static inline void add_corners_of_3(uint64_t *sums, const List *list, const Edge
     }
 }
 
-/* Adds one row's leaves, a list for each shape, and empties the lists. */
+/* Adds what a row has and the one before it had not, a list for each shape, and empties the lists. */
 static void add_lists(uint64_t *sums, List *lists, const Edge *boxes, const Grid *grid, double scale) {
     if (grid->n_axes == 3) {
         add_corners_of_3(sums, &lists[0], boxes, grid->offset, scale, 0);
@@ -325,63 +376,65 @@ static size_t cells_from(const Grid *grid, size_t axis, size_t extra) {
 static int sweep_rows(const Forest *forest, const Edge *boxes, const float *features, size_t n_rows, const Grid *grid,
                       double scale, double base, float *out) {
     const size_t cells = cells_from(grid, 0, 1), configurations = cells_from(grid, 0, 0), shapes = shape_count(forest);
-    const size_t keys = key_count(forest), fixed = forest->n_features - forest->n_axes, chunk = chunk_rows(forest, n_rows);
-    Frontier frontier;
     const size_t line = grid->length[grid->n_axes - 1], above = grid->n_axes > 1 ? grid->length[grid->n_axes - 2] : 1;
+    const uint32_t leaf_key = (uint32_t)(2 * forest->n_features);
+    Frontier frontier = {0};
+    Values values = {0};
     Running running = {.plane = malloc((above + 2) * line * sizeof *running.plane)};
-    uint64_t *sums = calloc(cells, sizeof *sums);
-    Range *ranges = malloc(chunk * keys * sizeof *ranges);
-    List *lists = calloc(chunk * keys, sizeof *lists); /* numbered as the ranges are; only those of leaf keys are used */
-    int ready = frontier_alloc(&frontier, forest, chunk) && sums && running.plane && ranges && lists;
+    uint64_t *sums = malloc(cells * sizeof *sums);
+    List *lists = calloc(ROWS * shapes, sizeof *lists);
+    int ready = frontier_alloc(&frontier, forest) && values_alloc(&values, forest) && sums && running.plane && lists;
     if (ready) running.line = running.plane + above * line, running.own = running.line + line;
     for (size_t a = 0; a + 3 < grid->n_axes; a++) {
         running.upto[a] = malloc(cells_from(grid, a + 1, 0) * sizeof *running.upto[a]);
         ready &= running.upto[a] != NULL;
     }
-    for (size_t row = 0; ready && row < n_rows; row += chunk) {
-        const size_t rows = n_rows - row < chunk ? n_rows - row : chunk;
-        for (size_t r = 0; r < rows; r++) {
-            Range *own = ranges + r * keys;
-            set_ranges(own, features + (row + r) * forest->n_features, fixed);
-            for (size_t a = 0; a < grid->n_axes; a++) own[2 * (fixed + a)] = own[2 * (fixed + a) + 1] = grid->ends[a];
-            end_ranges(forest, own);
+    if (ready) set_levels(&values, grid, forest->n_features - grid->n_axes);
+    for (size_t row = 0; ready && row < n_rows; row += ROWS) {
+        const size_t rows = n_rows - row < ROWS ? n_rows - row : ROWS;
+        set_values(&values, features + row * forest->n_features, forest->n_features, rows, forest->n_features - grid->n_axes);
+        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, first)) {
+            const size_t found = reach(forest, first, block_end(forest, first), &values, rows, &frontier);
+            for (size_t i = 0; i < found; i++) {
+                const Reached *one = &frontier.reached[i];
+                ready &= append_runs(lists, shapes, (one->leaf.meta & KEY_MASK) - leaf_key, one->leaf, one->rows, all_of(rows));
+            }
         }
-        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, &frontier, first)) {
-            const size_t found = reach(forest, first, block_end(forest, &frontier, first), ranges, rows, &frontier);
-            for (size_t i = 0; i < found; i++) ready &= append(&lists[frontier.reached[i].list], frontier.reached[i].leaf);
-        }
+        memset(sums, 0, cells * sizeof *sums);
         for (size_t r = 0; ready && r < rows; r++) {
-            add_lists(sums, lists + r * keys + keys - shapes, boxes, grid, scale);
+            add_lists(sums, lists + r * shapes, boxes, grid, scale);
             integrate(sums, grid, &running, 1.0 / scale, base, out + (row + r) * configurations);
-            memset(sums, 0, cells * sizeof *sums); /* for the next row */
         }
     }
-    for (size_t i = 0; lists && i < chunk * keys; i++) free(lists[i].leaves);
+    for (size_t i = 0; lists && i < ROWS * shapes; i++) free(lists[i].leaves);
     for (size_t a = 0; a + 3 < grid->n_axes; a++) free(running.upto[a]);
     frontier_free(&frontier);
+    values_free(&values);
     free(running.plane);
     free(lists);
-    free(ranges);
     free(sums);
     return ready;
 }
 
 static int predict_rows(const Forest *forest, const float *features, size_t n_rows, double scale, double base, float *out) {
-    Frontier frontier;
-    Range *ranges = malloc(key_count(forest) * sizeof *ranges);
-    const int ready = frontier_alloc(&frontier, forest, 1) && ranges;
-    for (size_t row = 0; ready && row < n_rows; row++) {
-        uint64_t sum = 0;
-        set_ranges(ranges, features + row * forest->n_features, forest->n_features);
-        end_ranges(forest, ranges);
-        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, &frontier, first)) {
-            const size_t found = reach(forest, first, block_end(forest, &frontier, first), ranges, 1, &frontier);
-            for (size_t i = 0; i < found; i++) sum += (uint64_t)(int64_t)(as_float(frontier.reached[i].leaf.bits) * scale);
+    Frontier frontier = {0};
+    Values values = {0};
+    const int ready = frontier_alloc(&frontier, forest) && values_alloc(&values, forest);
+    for (size_t row = 0; ready && row < n_rows; row += ROWS) {
+        const size_t rows = n_rows - row < ROWS ? n_rows - row : ROWS;
+        uint64_t sums[ROWS] = {0};
+        set_values(&values, features + row * forest->n_features, forest->n_features, rows, forest->n_features);
+        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, first)) {
+            const size_t found = reach(forest, first, block_end(forest, first), &values, rows, &frontier);
+            for (size_t i = 0; i < found; i++) {
+                const uint64_t value = (uint64_t)(int64_t)(as_float(frontier.reached[i].leaf.bits) * scale);
+                for (uint32_t left = frontier.reached[i].rows; left; left &= left - 1) sums[lowest(left)] += value;
+            }
         }
-        out[row] = (float)((double)(int64_t)sum * (1.0 / scale) + base);
+        for (size_t r = 0; r < rows; r++) out[row + r] = (float)((double)(int64_t)sums[r] * (1.0 / scale) + base);
     }
     frontier_free(&frontier);
-    free(ranges);
+    values_free(&values);
     return ready;
 }
 
@@ -440,7 +493,8 @@ static int grid_from(PyObject *levels, PyObject *lengths, PyObject *offsets, Gri
         if (!address(PyTuple_GetItem(offsets, (Py_ssize_t)a), &grid->offset[a])) return 0;
         grid->length[a] = PyLong_AsSize_t(PyTuple_GetItem(lengths, (Py_ssize_t)a));
         if (PyErr_Occurred()) return 0;
-        grid->ends[a] = (Range){level[0], level[grid->length[a] - 1]};
+        grid->first[a] = level[0];
+        grid->last[a] = level[grid->length[a] - 1];
     }
     return 1;
 }
