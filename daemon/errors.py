@@ -53,6 +53,10 @@ class HardwareBusy(TransientError):
     exit_code = 5
 
 
+class HardwareHangs(HardwareBusy):
+    """A file of the board did not answer at all; a write may still take effect when it does."""
+
+
 class LimitReached(TransientError):
     """As many of something are in use as are allowed at once."""
 

@@ -30,7 +30,7 @@ from .errors import UsageError
 from .events import Events
 from .floors import FloorRules
 from .hardware.board import Hardware
-from .hardware.files import Files
+from .hardware.files import LONGEST_S, Files
 from .hardware.timing import SystemClock
 from .protocol import ADMIN_SOCKET_NAME, default_socket, one_line
 from .server import Limits, Server
@@ -69,7 +69,7 @@ class Resident:
         state_dir = args.state_dir or default_state_dir()
         stack.enter_context(locked_state(state_dir))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
-        files = Files(args.root, lambda path, value: writes.append((path, value)))
+        files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)
         hardware = Hardware.probe(
             files,
             SystemClock(),

@@ -47,6 +47,7 @@ class Kernel(Files):
     Args:
         rules: of kernel 4.9, which refuses limits in the wrong order and has no hwmon for its power monitors, or 5.10.
         emc: the ways to the memory clock that this system has.
+        longest_s: how long a file may take to answer; ``hold_up`` is called with every one, and ``=`` where it is written.
     """
 
     def __init__(
@@ -56,9 +57,11 @@ class Kernel(Files):
         rules: str = "5.10",
         gpu_userspace: bool = True,
         emc: tuple[str, ...] | None = None,
+        longest_s: float | None = None,
     ) -> None:
         self.written: list[tuple[str, str]] = []
-        super().__init__("/", lambda path, value: self.written.append((path, value)))
+        self.hold_up: Callable[[str], None] = lambda path: None
+        super().__init__("/", lambda path, value: self.written.append((path, value)), longest_s)
         self.board = board
         self.rules = rules
         self.refuse: Callable[[str, str], int] = lambda path, value: 0
@@ -169,11 +172,13 @@ class Kernel(Files):
         return tuple(sorted(names, key=lambda name: (len(name), name)))
 
     def _read(self, path: str) -> bytes:
+        self.hold_up(path)
         if path not in self.store or self._hidden(path):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         return self._show(path).encode()
 
     def _write(self, path: str, line: bytes) -> int:
+        self.hold_up(f"{path}=")
         value = line.decode().removesuffix("\n")
         number = self.refuse(path, value)
         if number:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from hardware_kernel import CAP, CPU, EMC, GPU, INA, TREE, XAVIER, FakeClock, Kernel
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused, InputError, UsageError
+from jetdvfs.daemon.errors import HardwareBusy, HardwareHangs, HardwareRefused, InputError, UsageError
 from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
@@ -265,28 +266,80 @@ def test_a_power_monitor_that_appears_late_is_found(kernel: Kernel, clock: FakeC
     assert not [note for note in hardware.notes if "power rails" in note]
 
 
-def test_a_sensor_that_hangs_takes_nobody_with_it(kernel: Kernel, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    hardware = Hardware.probe(kernel, clock)
-    awake, read = threading.Event(), kernel.read_text
+class Stuck:
+    """Files whose names end like this do not answer until ``answer`` is called."""
 
-    def hang(path: str) -> str:
-        if path.endswith("curr2_input"):
-            awake.wait(30)
-        return read(path)
+    def __init__(self, kernel: Kernel, end: str) -> None:
+        self._answers, self._end = threading.Event(), end
+        kernel.hold_up = self._hold_up
 
-    monkeypatch.setattr(kernel, "read_text", hang)
-    started = time.monotonic()
-    assert hardware.sensors.rails_mw() == {}
-    assert hardware.sensors.rails_mw() == {}
-    assert time.monotonic() - started < 5
-    assert "power rails do not answer: a sensor hangs" in hardware.notes
-    assert hardware.sensors.temperatures_mc() == {"CPU-therm": 41500}
-    awake.set()
+    def _hold_up(self, path: str) -> None:
+        if path.endswith(self._end):
+            self._answers.wait(30)
+
+    def answer(self) -> None:
+        self._answers.set()
+
+
+def soon(condition: Callable[[], object]) -> bool:
     deadline = time.monotonic() + 5
-    while not hardware.sensors.rails_mw() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(hardware.sensors.rails_mw()) == 6
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return bool(condition())
+
+
+@pytest.fixture
+def patient() -> Kernel:
+    return Kernel(longest_s=0.05)
+
+
+def test_a_sensor_that_hangs_takes_nobody_with_it(patient: Kernel, clock: FakeClock) -> None:
+    hardware = Hardware.probe(patient, clock)
+    stuck = Stuck(patient, "curr2_input")
+    started = time.monotonic()
+    assert len(hardware.sensors.rails_mw()) < 6
+    hardware.sensors.rails_mw()
+    assert time.monotonic() - started < 2
+    assert [note for note in hardware.notes if note.endswith("curr2_input: reading it hangs")]
+    assert hardware.sensors.temperatures_mc() == {"CPU-therm": 41500}
+    stuck.answer()
+    assert soon(lambda: len(hardware.sensors.rails_mw()) == 6)
     assert not [note for note in hardware.notes if "hangs" in note]
+
+
+def test_a_clock_that_hangs_is_named_and_holds_nobody_up(patient: Kernel, clock: FakeClock, tmp_path: Path) -> None:
+    hardware = probe(patient, clock, tmp_path)
+    hardware.apply(MIDDLE, "test")
+    stuck = Stuck(patient, "pto_counter")
+    started = time.monotonic()
+    hardware.read()
+    for _ in range(20):
+        with pytest.raises(HardwareHangs, match="pto_counter: reading it hangs"):
+            hardware.read()
+    with pytest.raises(HardwareHangs, match="pto_counter: reading it hangs"):
+        hardware.apply(MIDDLE._replace(gpu_hz=318750000), "test")
+    assert time.monotonic() - started < 2
+    assert f"{EMC}/pto_counter: reading it hangs" in hardware.notes
+    assert patient.store[f"{GPU}/userspace/set_freq"] == str(MIDDLE.gpu_hz)
+    stuck.answer()
+    assert soon(lambda: not [note for note in hardware.notes if "hangs" in note])
+    assert hardware.current() == MIDDLE
+
+
+def test_a_write_that_hangs_is_put_back_when_it_has_taken_effect_after_all(
+    patient: Kernel, clock: FakeClock, tmp_path: Path
+) -> None:
+    hardware = probe(patient, clock, tmp_path)
+    found = dict(patient.store)
+    stuck = Stuck(patient, "emc/rate=")
+    with pytest.raises(HardwareHangs, match=r"emc/rate: writing '1331200000' hangs; not everything could be put back"):
+        hardware.apply(MIDDLE, "test")
+    assert hardware.touched
+    stuck.answer()
+    assert soon(lambda: not hardware.restore().failed)
+    assert not hardware.touched
+    assert patient.store[f"{GPU}/governor"] == found[f"{GPU}/governor"]
+    assert patient.store[f"{EMC}/mrq_rate_locked"] == "0"
 
 
 # What was left behind

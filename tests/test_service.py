@@ -299,6 +299,21 @@ def test_a_stuck_clock_is_said_to_be_unverified(board: Board, daemon: Daemon) ->
         assert client.status()["degraded"] == []
 
 
+def test_a_clock_file_that_hangs_is_named_and_everybody_is_answered(
+    board: Board, found: dict[str, str], daemon: Daemon
+) -> None:
+    with daemon.client() as client, client.hold(configuration=LOW):
+        board.twin.faults.slow_down(f"/{EMC}/pto_counter", 4.0)
+        assert eventually(lambda: f"/{EMC}/pto_counter: reading it hangs" in client.status()["degraded"])
+        started = time.monotonic()
+        status = client.status()
+        assert time.monotonic() - started < 2
+        assert len(status["leases"]) == 1 and status["temperatures_mc"]
+        board.twin.faults.clear()
+        assert eventually(lambda: client.status()["degraded"] == [], 15)
+        assert board.clocks == LOW
+
+
 def test_killed_while_holding_the_next_start_brings_the_baseline_back(
     board: Board, found: dict[str, str], daemon: Daemon
 ) -> None:

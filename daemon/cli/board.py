@@ -18,7 +18,7 @@ from typing import Any
 from ...profiles.board import SECTIONS, BoardDescription, load_board
 from ...profiles.marks import MARKS
 from ..hardware.board import Hardware
-from ..hardware.files import Files
+from ..hardware.files import LONGEST_S, Files
 from ..hardware.identity import described_boards
 from ..hardware.jtop import connect
 from ..hardware.timing import SystemClock
@@ -58,11 +58,12 @@ def run(args: argparse.Namespace) -> int:
     elif args.what == "mode":
         shown, lines = switch_mode(args.root, args.name, dry_run=args.dry_run)
     elif args.what == "unlock":
-        writes = Hardware.probe(Files(args.root), SystemClock()).unlock_memory(dry_run=args.dry_run)
+        writes = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock()).unlock_memory(dry_run=args.dry_run)
         shown = [write._asdict() for write in writes]
         lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
     else:
-        shown = _observe(Hardware.probe(Files(args.root), SystemClock()), _module() if args.root == "/" else "")
+        hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
+        shown = _observe(hardware, _module() if args.root == "/" else "")
         lines = list(_report(shown))
     print(json.dumps(shown, indent=2) if args.json else "\n".join(lines))
     return 0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..client import Client
 from ..errors import HardwareBusy, HardwareRefused
 from ..hardware.baseline import Baseline
-from ..hardware.files import Files
+from ..hardware.files import LONGEST_S, Files
 from ..protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..state import BASELINE_NAME, default_state_dir, locked_state
 from .output import print_json
@@ -67,7 +67,7 @@ def _by_daemon(admin: Path) -> Outcome:
 
 
 def _by_hand(root: Path, path: Path, *, dry_run: bool) -> Outcome:
-    baseline = Baseline.load(Files(root), path)
+    baseline = Baseline.load(Files(root, longest_s=LONGEST_S), path)
     if baseline is None:
         return Outcome((), (), ())
     report = baseline.restore(dry_run=dry_run)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
-from ..errors import DaemonError, HardwareBusy, HardwareRefused, InputError, UsageError
+from ..errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused, InputError, UsageError
 from . import cpu, emc, gpu, nvpmodel
 from .applied import Applied, Level, effective, obeyed
 from .baseline import Baseline, BaselineDamaged, RestoreReport
@@ -152,6 +152,7 @@ class Hardware:
         notes += [self._modes_note] if self._modes_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             notes.append("memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock")
+        notes += self._files.hanging
         notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.throttled())]
         return tuple(notes)
 
@@ -193,7 +194,11 @@ class Hardware:
         return self._levels(axis)
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
-        """What every clock under control says of itself, by axis or cluster that is set apart; one reading per domain."""
+        """What every clock under control says of itself, by axis or cluster that is set apart; one reading per domain.
+
+        Raises:
+            HardwareHangs: a clock's files do not answer.
+        """
         self._look_again()
         return {name: driver.read() for name, driver in self._drivers.items()}
 
@@ -281,7 +286,11 @@ class Hardware:
         """Make one clock's writes, adding each to ``done``, and wait until they show."""
         for write in plan:
             self._await(write.path)
-            self._files.write_text(write.path, write.value, valid if write.value == str(level) else ())
+            try:
+                self._files.write_text(write.path, write.value, valid if write.value == str(level) else ())
+            except HardwareHangs:
+                done.append(write)  # it may yet take effect
+                raise
             done.append(write)
         return self._settle(driver, level)
 
@@ -325,7 +334,10 @@ class Hardware:
             self._damage += ("the lock of the memory clock that it left was ended",) if ended else ()
 
     def _readings(self, axis: str) -> tuple[Reading, ...]:
-        return self._drivers[axis].read() if axis in self._drivers else ()
+        try:
+            return self._drivers[axis].read() if axis in self._drivers else ()
+        except HardwareHangs:
+            return ()
 
     def _firmware_notes(self) -> list[str]:
         """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""

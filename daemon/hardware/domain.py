@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ..errors import DaemonError
+from ..errors import DaemonError, HardwareHangs
 from .files import Files
 
 
@@ -132,13 +132,16 @@ class ClockDomain:
         """The mode in force (None for a domain without), and the fixed frequency the kernel holds for us.
 
         The latter is None while a governor or the firmware decides.
+
+        Raises:
+            HardwareHangs: a file does not answer; what it would say is not to be guessed.
         """
         if self.setpoint is not None:
-            mode = files.find_text(self.mode.path) if self.mode else None
+            mode = _told(files, self.mode.path) if self.mode else None
             ours = self.mode is None or mode == self.mode.value
-            return mode, files.find_int(self.readback or self.setpoint) if ours else None
-        low = files.find_int(self.low) if self.low else None
-        return None, low if self.high and low == files.find_int(self.high) else None
+            return mode, _number(_told(files, self.readback or self.setpoint)) if ours else None
+        low = _number(_told(files, self.low)) if self.low else None
+        return None, low if self.high and low == _number(_told(files, self.high)) else None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ClockDomain:
@@ -155,6 +158,19 @@ class ClockDomain:
             readback=data["readback"],
             early=bool(data["early"]),
         )
+
+
+def _told(files: Files, path: str) -> str | None:
+    try:
+        return files.read_text(path)
+    except HardwareHangs:
+        raise
+    except DaemonError:
+        return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
 
 
 def in_safe_order(files: Files, low: Write, high: Write) -> tuple[Write, Write]:

@@ -12,10 +12,16 @@ import os
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeVar
 
-from ..errors import DaemonError, HardwareBusy, HardwareRefused
+from ..errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused
+from .patience import Hangs, Patience
 
 WriteObserver = Callable[[str, str], None]
+T = TypeVar("T")
+
+LONGEST_S = 0.5
+"""How long a file may take to answer, for those who must not wait for ever. The slowest healthy one takes about 10 ms."""
 
 _MOST_LINKS = 40
 _READ_BYTES = 1 << 16
@@ -41,22 +47,31 @@ class Files:
     Args:
         root: directory that stands for the board's ``/``.
         observer: called with ``(path, value)`` after every write that the kernel took, in order.
+        longest_s: how long a file may take to answer until it is taken to hang; None waits for ever.
     """
 
-    def __init__(self, root: str | os.PathLike[str] = "/", observer: WriteObserver | None = None) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str] = "/", observer: WriteObserver | None = None, longest_s: float | None = None
+    ) -> None:
         self.root = os.path.realpath(root)
+        self._patience = None if longest_s is None else Patience(longest_s)
         self._observer = observer
         self._located: dict[str, str] = {}
+
+    @property
+    def hanging(self) -> tuple[str, ...]:
+        """The files that do not answer, one line each."""
+        return () if self._patience is None else self._patience.hanging
 
     def read_text(self, path: str) -> str:
         """The file's text without trailing white space and NULs.
 
         Raises:
-            HardwareBusy: the node is not there (yet), is powered off, or did not answer.
+            HardwareBusy: the node is not there (yet), is powered off, or did not answer; HardwareHangs if at all.
             HardwareRefused: it cannot be read.
         """
         try:
-            return self._read(path).decode("utf-8", "replace").rstrip("\0 \t\r\n")
+            return self._patiently(path, "reading it", lambda: self._read(path)).decode("utf-8", "replace").rstrip("\0 \t\r\n")
         except OSError as error:
             raise _failure(error, path, "reading it") from error
 
@@ -94,12 +109,12 @@ class Files:
             valid: values that would be taken, to be listed if this one is refused.
 
         Raises:
-            HardwareBusy: the node is not there (yet), is busy, or did not answer.
+            HardwareBusy: the node is not there (yet), is busy, or did not answer; HardwareHangs if at all.
             HardwareRefused: the kernel refused the value, or this process may not write.
         """
         line = f"{value}\n".encode()
         try:
-            taken = self._write(path, line)
+            taken = self._patiently(path, f"writing {value!r}", lambda: self._write(path, line))
         except OSError as error:
             raise _failure(error, path, f"writing {value!r}", valid) from error
         if taken != len(line):
@@ -131,6 +146,14 @@ class Files:
             else:
                 found = [f"{base}/{part}" for base in found]
         return tuple(path for path in found if checked or self.exists(path))
+
+    def _patiently(self, path: str, doing: str, call: Callable[[], T]) -> T:
+        if self._patience is None:
+            return call()
+        try:
+            return self._patience.call(path, doing, call)
+        except Hangs as hang:
+            raise HardwareHangs(str(hang)) from None
 
     def _read(self, path: str) -> bytes:
         descriptor = self._open(path, os.O_RDONLY)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from ...profiles.board import BoardDescription
 from . import rails, thermal
-from .bounded import Bounded
 from .fan import Fan, read_fan
 from .files import Files
 from .throttling import read_over_current
 
 
 class Sensors:
-    """The sensors of one board. Readings are bounded in time: what hangs reads as nothing, and :attr:`notes` says so.
+    """The sensors of one board; what does not answer reads as nothing.
 
     Attributes:
         rails: the power rails.
@@ -24,27 +23,22 @@ class Sensors:
         self.trips = thermal.read_trips(files)
         self._files = files
         self._description = description
-        self._read_rails: Bounded[dict[str, float]] = Bounded(lambda: self.rails.read_mw(), {})
-        self._read_temperatures: Bounded[dict[str, int]] = Bounded(lambda: thermal.read_temperatures_mc(files), {})
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be measured, and why."""
-        hanging = {"power rails": self._read_rails.hangs, "temperatures": self._read_temperatures.hangs}
-        notes = [f"{what} do not answer: a sensor hangs" for what, hangs in hanging.items() if hangs]
-        if missing := self._missing():
-            notes.append(f"power rails {', '.join(missing)} are not there: energy cannot be observed")
-        return tuple(notes)
+        missing = self._missing()
+        return (f"power rails {', '.join(missing)} are not there: energy cannot be observed",) if missing else ()
 
     def rails_mw(self) -> dict[str, float]:
         """Power of every rail that can be read now, in mW; monitors whose drivers load late are looked for again."""
         if self._missing():
             self.rails = rails.probe(self._files, self._description)
-        return self._read_rails()
+        return self.rails.read_mw()
 
     def temperatures_mc(self) -> dict[str, int]:
         """Temperature of every zone that can be read now, in thousandths of a degree Celsius."""
-        return self._read_temperatures()
+        return thermal.read_temperatures_mc(self._files)
 
     def throttled(self) -> tuple[str, ...]:
         """Why the board runs slower than its clocks say, as far as it can be seen; empty while nothing is known."""

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls into the kernel that may never come back (a firmware, a bus that is stuck): waited for, but not for ever."""
+
+from __future__ import annotations
+
+import posixpath
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Hangs(Exception):
+    """A call did not come back in time, or another one into the same place has not yet."""
+
+
+class _Call:
+    def __init__(self, name: str, function: Callable[[], Any]) -> None:
+        self.name = name
+        self.over = threading.Event()
+        self._function = function
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+        self.over.set()
+
+    def outcome(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Patience:
+    """Makes calls on a thread kept for them, and waits for each no longer than agreed.
+
+    After one that hangs, no call into the same directory is made until it comes back: what one file of a device waits for, the
+    others would wait for too.
+    """
+
+    def __init__(self, longest_s: float) -> None:
+        self.longest_s = longest_s
+        self._calls: queue.SimpleQueue[_Call | None] | None = None
+        self._stuck: dict[str, _Call] = {}
+
+    @property
+    def hanging(self) -> tuple[str, ...]:
+        """What the calls that have not come back were about."""
+        return tuple(call.name for call in tuple(self._stuck.values()) if not call.over.is_set())
+
+    def call(self, path: str, doing: str, function: Callable[[], T]) -> T:
+        """Call a function that touches a file.
+
+        Raises:
+            Hangs: it has not come back yet.
+        """
+        place = posixpath.dirname(path)
+        before = self._stuck.get(place)
+        if before is not None:
+            if not before.over.is_set():
+                raise Hangs(before.name)
+            del self._stuck[place]
+        if self._calls is None:
+            self._calls = queue.SimpleQueue()
+            threading.Thread(target=_work, args=(self._calls,), name="board-files", daemon=True).start()
+        call = _Call(f"{path}: {doing} hangs", function)
+        self._calls.put(call)
+        if not call.over.wait(self.longest_s):
+            self._stuck[place] = call
+            self._calls.put(None)
+            self._calls = None
+            raise Hangs(call.name)
+        result: T = call.outcome()
+        return result
+
+
+def _work(calls: queue.SimpleQueue[_Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        call.run()
