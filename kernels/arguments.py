@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import ShapeError
-from .values import Tensor
+from .values import NamedInputs, Tensor
 
 
 def arguments(method: str, signature: ast.arguments, tensors: Sequence[Tensor]) -> dict[str, Any]:
     """The method's arguments by name.
 
     In order, a ``Tensor`` takes one input, a ``Tuple`` as many as it has items, a ``List[Tensor]`` all that the parameters
-    after it leave over, and a ``Dict[str, Tensor]`` the same, under the keys ``"0"``, ``"1"`` and so on. A parameter with a
-    default or of an ``Optional`` type may go without.
+    after it leave over, and a ``Dict[str, Tensor]`` the same, under the names the model looks up, in that order (the rest
+    under ``"0"``, ``"1"`` and so on). A parameter with a default or of an ``Optional`` type may go without.
 
     Raises:
         ShapeError: the inputs do not go round, or are too many; the text lists the parameters.
@@ -59,10 +59,13 @@ def _take(annotation: ast.expr | None, left: list[Tensor], at_most: int) -> Any:
         return left.pop(0)
     if kind == "Optional":
         return _take(inner, left, at_most)
+    if kind == "Union" and isinstance(inner, ast.Tuple):
+        kinds = [_outer(item) for item in inner.elts]
+        return _take(next((item for item, one in zip(inner.elts, kinds, strict=True) if one == "Tensor"), None), left, at_most)
     if kind == "List" and _outer(inner) == "Tensor":
         return [left.pop(0) for _ in range(max(at_most, 0))]
     if kind == "Dict":
-        return {str(place): left.pop(0) for place in range(max(at_most, 0))}
+        return NamedInputs((str(place), left.pop(0)) for place in range(max(at_most, 0)))
     if kind == "Tuple" and isinstance(inner, ast.Tuple):
         items = [_take(item, left, 1) for item in inner.elts]
         return _NOTHING if any(item is _NOTHING for item in items) else tuple(items)

@@ -8,6 +8,7 @@ from typing import Any
 
 from .errors import ShapeError, UnsupportedOperator
 from .operators import rule_of
+from .operators.special import why_missing
 from .recorder import DataDependent, Recorder
 from .values import ScriptObject, Tensor
 
@@ -21,7 +22,7 @@ def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str,
     """
     rule = rule_of(name)
     if rule is None:
-        raise UnsupportedOperator(f"operator {_spelled(name)} has no shape rule")
+        raise UnsupportedOperator(f"operator {_spelled(name)} {why_missing(name)}")
     recorder.meter.step()
     try:
         return rule(recorder, *args, **kwargs)

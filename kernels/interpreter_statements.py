@@ -201,6 +201,23 @@ class Translator(ExpressionTranslator):
 
         return run
 
+    def _with(self, node: ast.With) -> Statement:
+        """The body alone: what PyTorch lets stand here (``no_grad``, profiler ranges) launches nothing."""
+        managers = [
+            (self.expression(item.context_expr), self._store(item.optional_vars) if item.optional_vars else None)
+            for item in node.items
+        ]
+        body = self.block(node.body)
+
+        def run(frame: Frame) -> Any:
+            for manager, store in managers:
+                entered = manager(frame)
+                if store is not None:
+                    store(frame, entered)
+            return body(frame)
+
+        return run
+
     def _return(self, node: ast.Return) -> Statement:
         if node.value is None:
             return lambda frame: (None,)
@@ -222,6 +239,7 @@ _STATEMENTS: dict[type, Callable[[Translator, Any], Statement]] = {
     ast.If: Translator._if,
     ast.While: Translator._while,
     ast.For: Translator._for,
+    ast.With: Translator._with,
     ast.Return: Translator._return,
     ast.Expr: Translator._bare,
     ast.Break: lambda translator, node: lambda frame: _BREAK,

@@ -158,6 +158,25 @@ class Record(tuple[Any, ...]):
         return record
 
 
+class NamedInputs(dict[Any, Any]):
+    """A dictionary of inputs whose names nobody gave: a name that is looked up takes the first one that has only a number."""
+
+    def __missing__(self, key: Any) -> Any:
+        if not self.claim(key):
+            raise KeyError(key)
+        return self[key]
+
+    def claim(self, key: Any) -> bool:
+        """Give an input this name; whether one was left."""
+        place = next((name for name in self if str(name).isdecimal()), None)
+        if place is None or not isinstance(key, str):
+            return False
+        named = {key if name == place else name: value for name, value in self.items()}
+        self.clear()
+        self.update(named)
+        return True
+
+
 class EnumValue:
     """A member of an enumeration of the model, by its value."""
 

@@ -217,6 +217,16 @@ _named("minimum", min)
 _named("atan2", math.atan2)
 _named("bitwise_and", python.and_, "__and__", "__iand__")
 _named("bitwise_or", python.or_, "__or__", "__ior__")
+
+
+def _shifted(value: int, by: int) -> int:
+    if not 0 <= by <= 64:
+        raise ModelError("arithmetic leaves the range of 64-bit integers")
+    return value << by
+
+
+_named("bitwise_left_shift", _shifted, "__lshift__")
+_named("bitwise_right_shift", python.rshift, "__rshift__")
 _named("bitwise_xor", python.xor, "__xor__")
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ShapeError
@@ -60,11 +61,16 @@ def extreme(run: Recorder, self: Tensor, dim: Any = (), keepdim: bool = False) -
     return reduce(run, "amax", self, dim, keepdim)
 
 
-@operator("any", "all")
-def logical(run: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    if isinstance(self, list):
-        return any(self)
-    return reduce(run, "any", self, dim, keepdim, "bool")
+def _logical(name: str, compute: Callable[[list[Any]], bool]) -> None:
+    @operator(name)
+    def rule(run: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(self, list):
+            return compute(plain_items(self))
+        return reduce(run, "any", self, dim, keepdim, "bool")
+
+
+_logical("any", any)
+_logical("all", all)
 
 
 @operator("logsumexp")
@@ -144,7 +150,7 @@ def topk(run: Recorder, self: Tensor, k: int, dim: int = -1, *_: Any) -> tuple[T
 @operator("sort")
 def sort(run: Recorder, self: Any, *arguments: Any, **_: Any) -> Any:
     if isinstance(self, list):
-        self[:] = sorted(plain_items(self))
+        self[:] = sorted(plain_items(self), reverse=bool(arguments and arguments[0]))
         return None
     values = run.launch("sort", [self], run.tensor(self.shape, self.dtype))
     return values, run.tensor(self.shape, "int64")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError
+from ..network import DTYPE_BYTES
 from ..recorder import Recorder
-from ..values import Tensor
+from ..values import NamedInputs, Tensor
 from .layout import dim_of
 from .registry import operator
 
@@ -43,6 +44,21 @@ def stride(run: Recorder, self: Tensor, dim: int | None = None) -> Any:
 @operator("is_floating_point")
 def is_floating_point(run: Recorder, self: Tensor) -> bool:
     return self.is_floating
+
+
+@operator("is_complex")
+def is_complex(run: Recorder, self: Tensor) -> bool:
+    return self.dtype.startswith("complex")
+
+
+@operator("is_same_size")
+def is_same_size(run: Recorder, self: Tensor, other: Tensor) -> bool:
+    return self.shape == other.shape
+
+
+@operator("element_size", "prim::itemsize")
+def element_size(run: Recorder, self: Tensor) -> int:
+    return DTYPE_BYTES[self.dtype]
 
 
 @operator("is_contiguous")
@@ -90,7 +106,8 @@ def set_item(run: Recorder, self: Any, key: Any, value: Any) -> None:
 def contains(run: Recorder, self: Any, item: Any) -> bool:
     if not isinstance(item, (str, int, float)):
         raise TypeError("only strings and numbers are looked up")
-    return any(entry == item for entry in self if isinstance(entry, (str, int, float)))
+    found = any(entry == item for entry in self if isinstance(entry, (str, int, float)))
+    return found or (isinstance(self, NamedInputs) and self.claim(item))
 
 
 @operator("builtin::in")
@@ -178,9 +195,53 @@ def update(run: Recorder, self: dict[Any, Any], other: dict[Any, Any]) -> None:
     self.update(other)
 
 
-@operator("get", "setdefault")
+@operator("get")
 def get(run: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
     return self.get(key, default)
+
+
+@operator("setdefault")
+def setdefault(run: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
+    run.meter.items(len(self) + 1)
+    return self.setdefault(key, default) if _hashable(key) else None
+
+
+@operator("builtin::sorted", "sorted")
+def sorted_(run: Recorder, self: Sequence[Any], *_: Any) -> list[Any]:
+    return sorted(plain_items(self))
+
+
+@operator("count")
+def count(run: Recorder, self: Any, item: Any, *bounds: int) -> int:
+    if isinstance(self, str):
+        return self.count(str(item), *bounds)
+    return plain_items(self).count(item)
+
+
+@operator("remove")
+def remove(run: Recorder, self: list[Any], item: Any) -> None:
+    del self[plain_items(self).index(item)]
+
+
+@operator("splitlines")
+def splitlines(run: Recorder, self: str) -> list[str]:
+    return self.splitlines()
+
+
+@operator("hex")
+def hexadecimal(run: Recorder, value: int) -> str:
+    return hex(value)
+
+
+@operator("percentFormat")
+def percent_format(run: Recorder, self: str, *values: Any) -> str:
+    """Close to what it would say; nothing but a message depends on it."""
+    return (self[:1000] + "".join(_shown(value) for value in values[:16]))[:1000]
+
+
+@operator("builtin::print", "Print")
+def print_(run: Recorder, *_: Any) -> None:
+    return None
 
 
 @operator("insert")

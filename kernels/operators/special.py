@@ -46,32 +46,6 @@ def _elsewhere(why: str, *names: str) -> None:
             raise UnsupportedOperator(f"operator {name if '::' in name else f'aten::{name}'} {why}")
 
 
-_QUANTIZED = (
-    "conv1d",
-    "conv1d_relu",
-    "conv2d",
-    "conv2d_relu",
-    "conv3d",
-    "linear",
-    "linear_relu",
-    "linear_dynamic",
-    "add",
-    "add_relu",
-    "linear_prepack",
-    "conv1d_prepack",
-    "conv2d_prepack",
-    "conv3d_prepack",
-    "embedding_bag_prepack",
-    "make_quantized_cell_params_dynamic",
-)
-_elsewhere(
-    "belongs to an 8-bit quantised model, which PyTorch runs on the CPU alone: decompose the model before quantisation",
-    "quantize_per_tensor",
-    "quantize_per_tensor_dynamic",
-    "quantize_per_channel",
-    "dequantize",
-    *(f"quantized::{name}" for name in _QUANTIZED),
-)
 _elsewhere(
     "comes from optimize_for_inference on an x86 CPU: save the frozen model, or optimise it on the board",
     "to_mkldnn",
@@ -79,3 +53,16 @@ _elsewhere(
     "_mkldnn_reshape",
     "prim::ConvertToMKLDNN",
 )
+
+
+def why_missing(name: str) -> str:
+    """What to say of an operator without a rule."""
+    base = name.rpartition("::")[2]
+    if name.startswith(("quantized::", "_quantized::")) or base.startswith(
+        ("quantize_", "quantized_", "dequantize", "fbgemm_")
+    ):
+        return (
+            "belongs to an 8-bit quantised model (or one packed for a CPU), which PyTorch runs on the CPU alone: "
+            "decompose the model before quantisation"
+        )
+    return "has no shape rule"

@@ -203,7 +203,10 @@ def _pieces(run: Recorder, x: Tensor, place: int, sizes: Sequence[int], name: st
 
 
 @operator("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes")
-def split(run: Recorder, self: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
+def split(run: Recorder, self: Any, split_size: Any = None, dim: int = 0) -> Any:
+    """Of a tensor, into pieces; of a string, at a separator."""
+    if isinstance(self, str):
+        return self.split(split_size)
     place = dim_of(self.rank, dim)
     if isinstance(split_size, int):
         return _pieces(run, self, place, _even(run, self.shape[place], split_size), "split")
@@ -223,7 +226,7 @@ def chunk(run: Recorder, self: Tensor, chunks: int, dim: int = 0) -> list[Tensor
     if chunks < 1:
         raise ShapeError(f"chunk into {chunks} pieces")
     length = self.shape[dim_of(self.rank, dim)]
-    return split(run, self, max(-(-length // chunks), 1), dim)
+    return _pieces(run, self, dim_of(self.rank, dim), _even(run, length, max(-(-length // chunks), 1)), "split")
 
 
 @operator("tensor_split")
