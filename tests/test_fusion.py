@@ -266,3 +266,26 @@ def test_the_convolutions_are_fused_as_pytorchs_rewriter_fuses_them(torch: Any, 
     theirs = Counter(node.kind().split("::")[1] for node in graph.nodes() if node.kind().startswith("fused::"))
     ours = Counter(launch.kind for launch in fuse(decomposed).launches if launch.kind in PATTERNS)
     assert ours == theirs
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_scripted_and_exported_networks_tell_the_same_flow(torch: Any) -> None:
+    class Block(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(8, 8, 3, padding=1)
+            self.norm = torch.nn.BatchNorm2d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[name-defined]
+            a, b = torch.relu(self.norm(self.conv(x)) + x).chunk(2, 1)
+            return torch.cat([a.flatten(1), torch.sigmoid(b).flatten(1)], 1)
+
+    image = torch.zeros(1, 8, 16, 16)
+    scripted, exported = io.BytesIO(), io.BytesIO()
+    with torch.no_grad():
+        torch.jit.save(torch.jit.script(Block().eval()), scripted)
+        torch.export.save(torch.export.export(Block().eval(), (image,)), exported)
+    first, second = (decompose(file, [TensorSpec((1, 8, 16, 16))], name="block") for file in (scripted, exported))
+    assert first.reads == second.reads == ((-1,), (0,), (1, -1), (2,), (3,), (3, 4))
+    assert kinds(fuse(first)) == ["conv2d", "batch_norm+add+relu", "sigmoid", "cat"]

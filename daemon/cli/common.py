@@ -29,7 +29,9 @@ _MAX_JSON_BYTES = 64 << 20
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """MODEL, --input and --fused."""
     parser.add_argument(
-        "model", metavar="MODEL", help="a TorchScript file, or the .json that 'jetdvfs decompose --json' printed for one"
+        "model",
+        metavar="MODEL",
+        help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
     )
     add_input_argument(parser)
     add_fused_argument(parser)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _FRONT, _CHOICE, _TOP, _TARGET, _CLOUD = "#000000", "#D55E00", "#0072B2", "#CC79A7", "cividis"
 _BAND = (0.05, 0.95)
+_FAR = 3  # a limit this many times above everything predicted would only flatten the panel
 
 
 def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
@@ -146,7 +147,7 @@ def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
         cautious = getattr(outlook(scene.surface, scene.plan.fps, scene.plan.confidence), figure)[:, gpu, emc]
         label_of_it = f"{100 * scene.plan.confidence:.4g}% stay below"
         axes.plot(mhz, cautious, color=_TOP, linewidth=1.4, linestyle="-.", label=label_of_it)
-    limits = scene.limits(figure)
+    limits = [(name, limit) for name, limit in scene.limits(figure) if limit < _FAR * high.max()]
     for name, limit in limits:
         style = ("--", _TARGET, 2.0) if name == "target" else (":", _FRONT, 1.4)
         axes.axhline(limit, linestyle=style[0], color=style[1], linewidth=style[2], label=name)
@@ -229,8 +230,12 @@ def _mark(axes: Axes, scene: _Scene, at: tuple[int, int, int], name: str, **styl
     """Mark a configuration; the legend has its figures and clocks."""
     latency, energy, clocks = scene.figures.latency_ms[at], scene.figures.energy_mj[at], scene.surface.grid.configuration(at)
     mhz = f"{clocks.cpu_khz / 1e3:.0f} / {clocks.gpu_hz / 1e6:.0f} / {clocks.emc_hz / 1e6:.0f} MHz"
-    label = f"{name}: {latency:.3g} ms, {energy:.3g} mJ\nCPU/GPU/memory {mhz}"
+    label = f"{name}: {_three_digits(latency)} ms, {_three_digits(energy)} mJ\nCPU/GPU/memory {mhz}"
     axes.plot(latency, energy, linestyle="none", markeredgecolor="white", label=label, **style)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _plain_numbers(axis: Any, low: float, high: float) -> None:
