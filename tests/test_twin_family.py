@@ -13,6 +13,7 @@ import pytest
 import yaml
 from twin_fakes import TreeFiles, VirtualClock, fake_board
 
+from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -146,6 +147,13 @@ def test_the_ordered_writes_on_every_twin(system: System, tmp_path: Path) -> Non
     recorded = {part.split("\n", 1)[0]: part.rstrip("\n") for part in SNAPSHOT.read_text().split("== ")[1:]}
     made = "\n".join(transitions(system, tmp_path)).removeprefix("== ")
     assert made == recorded[str(system)], "if the order was meant to change: python tests/test_twin_family.py"
+
+
+@pytest.mark.parametrize("name", list_boards())
+def test_every_board_says_what_its_twin_was_calibrated_on(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = load_board(name).section("twin")["calibrated_on"]
+    assert main(["board", "show", name]) == 0
+    assert f"its simulated board was calibrated on: {said}" in capsys.readouterr().out
 
 
 # Firmware and power modes

@@ -95,6 +95,8 @@ def _describe(board: BoardDescription) -> Iterable[str]:
     yield f"energy is the sum of: {', '.join(board.energy_rails)}; the module draws: {' + '.join(board.total_rails)}"
     for modes in board.modes:
         yield f"modes of {modes.conf}: {', '.join(f'{mode.id} {mode.name}' for mode in modes.table)} (default {modes.default})"
+    if calibrated_on := board.raw.get("twin", {}).get("calibrated_on"):
+        yield f"its simulated board was calibrated on: {calibrated_on}"
     yield "how much of it is known:"
     for section, mark in _sections(board).items():
         parts = {name: of for name, of in board.marks.items() if name.startswith(f"{section}.")}
