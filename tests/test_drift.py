@@ -73,6 +73,16 @@ def test_a_clock_that_was_set_otherwise_is_named_then_set_again(held: Held) -> N
     assert held.hardware.current() == HELD
 
 
+def test_a_lower_limit_raised_above_what_is_held_is_undone_too(held: Held) -> None:
+    held.kernel.take(f"{GPU}/min_freq", "1377000000")
+    held.kernel.measure[f"{GPU}/cur_freq"] = "1377000000"
+    assert held.tick()[0] == "GPU clock: set to 1377000000 by somebody else; 675750000 was held"
+    del held.kernel.measure[f"{GPU}/cur_freq"]
+    assert held.tick(FIRST_WAIT_S) == ()
+    assert int(held.kernel.store[f"{GPU}/min_freq"]) <= HELD.gpu_hz
+    assert held.hardware.current() == HELD
+
+
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [

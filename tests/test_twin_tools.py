@@ -282,14 +282,19 @@ def test_on_every_jetpack_a_mode_comes_into_force_and_bounds_the_clocks_or_needs
 
 def degraded(daemon: Daemon) -> list[str]:
     with daemon.client() as client:
-        return [text for text in client.status()["degraded"] if "held" in text or "needed" in text]
+        return [text for text in client.status()["degraded"] if "was held" in text or "is needed" in text]
 
 
 def test_jetson_clocks_is_noticed_then_undone_for_the_lease(board: Board, daemon: Daemon) -> None:
     with daemon.client() as client:
         client.hold(configuration=HELD)
         call(board, JETSON_CLOCKS)
-        assert eventually(lambda: any("by somebody else; 1881600 was held" in text for text in degraded(daemon)), 3.0)
+        told = {
+            "CPU clock: set to 2265600 by somebody else; 1881600 was held",
+            "GPU clock: set to 1377000000 by somebody else; 675750000 was held",
+            "memory clock: set to 2133000000 by somebody else; 1331200000 was held",
+        }
+        assert eventually(lambda: told <= set(degraded(daemon)), 3.0)
         assert eventually(lambda: board.clocks == HELD, 10.0)
         assert eventually(lambda: not degraded(daemon), 3.0)
 
@@ -301,6 +306,22 @@ def test_a_re_run_of_nvpmodel_is_noticed_then_undone_for_the_lease(board: Board,
         told = "CPU clock: set to 1190400 by somebody else; 115200 was held"
         assert eventually(lambda: told in degraded(daemon), 3.0)
         assert eventually(lambda: board.clocks == LOW, 10.0)
+
+
+def test_a_clock_pinned_by_its_limits_that_nvpmodel_has_let_go_is_pinned_again(tmp_path: Path) -> None:
+    """A Thor's GPU has no governor that takes a clock: it is pinned by both limits, which a re-run of nvpmodel sets anew."""
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    pinned = FrequencyConfiguration(702000, 558000000, 2750000000)
+    with served_board(tmp_path / "root", "fuse", "agx-thor") as board:
+        daemon = Daemon(board, tmp_path)
+        with daemon.client() as client, client.hold(configuration=pinned):
+            assert board.clocks.gpu_hz == pinned.gpu_hz
+            call(board, NVPMODEL, "--boot")
+            told = "GPU clock: taken over (nvhost_podgov); 558000000 was held"
+            assert eventually(lambda: told in client.status()["degraded"], 3.0)
+            assert eventually(lambda: board.clocks.gpu_hz == pinned.gpu_hz, 10.0)
+        assert daemon.stop() == 0
 
 
 def test_a_lower_mode_is_followed_at_once_and_left_when_the_old_one_is_back(board: Board, daemon: Daemon) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy
-from .domain import ClockDomain, OthersValue, Reading, Write
+from .domain import ClockDomain, OthersValue, Reading, Write, clamp
 from .files import Files
 from .governed import governed_domain, listed_levels, offered_levels
 
@@ -41,7 +41,9 @@ class GpuClock:
 
     def read(self) -> tuple[Reading, ...]:
         """One reading; an idle GPU that was power-gated measures 0 Hz."""
-        mode, accepted = self.domain.request(self.files)
+        mode, asked = self.domain.request(self.files)
+        # The setpoint reads as it was written; the device runs it within the limits.
+        accepted = None if asked is None else clamp(asked, self.domain.bounds(self.files))
         effective = self.files.find_int(f"{self.path}/cur_freq")
         return (Reading(accepted, effective, mode or self.files.find_text(f"{self.path}/governor") or ""),)
 
