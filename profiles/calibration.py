@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.network import KernelInvocation
 from .errors import CalibrationDataError
 from .twin.silicon_chip import Chip
 
@@ -161,3 +162,10 @@ def held_out(*axes: NDArray[np.float64]) -> NDArray[np.bool_]:
     ranks = [np.unique(axis, return_inverse=True)[1] for axis in axes]
     steps = (3, 5, 7)
     return np.asarray(sum(step * rank for step, rank in zip(steps, ranks, strict=False)) % 4 == 0)
+
+
+def product(m: int, k: int, n: int, batch: int = 1, dtype: str = "float32") -> KernelInvocation:
+    """A matrix product as an invocation of its own."""
+    shape = (m, k) if batch == 1 else (batch, m, k)
+    params = {"m": m, "k": k, "n": n, "batch": batch, "bias": False}
+    return KernelInvocation("matmul", "", (shape,), (*shape[:-1], n), dtype, params)

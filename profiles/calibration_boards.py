@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import calibration_tx2, calibration_xavier
+from . import calibration_agx_orin, calibration_orin_nano, calibration_tx2, calibration_xavier
 from .calibration import Report
 from .twin.silicon_chip import list_chips, load_chip
 
 COMPARISONS: Mapping[str, Callable[[Path], Report]] = {
-    part.BOARD: part.compare for part in (calibration_tx2, calibration_xavier)
+    part.BOARD: part.compare for part in (calibration_tx2, calibration_orin_nano, calibration_agx_orin, calibration_xavier)
 }
 
 

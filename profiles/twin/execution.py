@@ -24,12 +24,14 @@ class Execution:
         rail_energy_j: true energy of each rail over that time, idle power included.
         host_busy_s: time in which the host issued work.
         gpu_busy_s: time in which a kernel ran.
+        dram_bytes: what its kernels moved to and from DRAM.
     """
 
     latency_s: Array
     rail_energy_j: dict[str, Array]
     host_busy_s: Array
     gpu_busy_s: Array
+    dram_bytes: Array
 
 
 def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C) -> Execution:
@@ -49,6 +51,7 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
     host = np.zeros(len(clocks))
     gpu = np.zeros(len(clocks))
     gpu_busy = np.zeros(len(clocks))
+    moved = np.zeros(len(clocks))
     energy = {rail: np.zeros(len(clocks)) for rail in silicon.busy_rails}
     queued: deque[Array] = deque(maxlen=LAUNCH_QUEUE)
     for call, cost in zip(network.calls, issue, strict=True):
@@ -62,6 +65,7 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
         busy = activity.seconds[row]
         gpu = np.maximum(host + start.submit_s, gpu + gap) + busy
         gpu_busy = gpu_busy + busy
+        moved = moved + activity.dram_bytes[row]
         queued.append(gpu)
         for rail in silicon.busy_rails:
             energy[rail] = energy[rail] + activity.energy_j[rail][row]
@@ -72,4 +76,4 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
         rails[rail] = rails[rail] + energy[rail]
     for rail, power in silicon.issue_rails_w(clocks).items():
         rails[rail] = rails[rail] + power * host_busy
-    return Execution(latency, rails, host_busy, gpu_busy)
+    return Execution(latency, rails, host_busy, gpu_busy, moved)

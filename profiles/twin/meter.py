@@ -44,7 +44,8 @@ class TwinMeter:
     def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
         clocks = Clocks.of(configurations)
         activity = self.silicon.kernels([invocation], clocks)
-        row = Activity(activity.seconds[0], {rail: value[0] for rail, value in activity.energy_j.items()}, activity.launches[0])
+        energy = {rail: value[0] for rail, value in activity.energy_j.items()}
+        row = Activity(activity.seconds[0], energy, activity.launches[0], activity.dram_bytes[0])
         return self._power(row, self.silicon.issue_s([invocation], clocks)[0], clocks)
 
     def kernel_powers(

@@ -23,17 +23,19 @@ from .silicon_conv import convolution
 from .silicon_host import clock_factor, issue_us
 from .silicon_kernels import passes
 from .silicon_passes import Pass, gap_seconds, launches, seconds
-from .silicon_power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j
+from .silicon_power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
 from .silicon_voltage import Variation
 
 
 @dataclass(frozen=True)
 class Activity:
-    """What kernels do at some clocks: GPU time in seconds, energy above idle by rail in J, launches; arrays of one shape."""
+    """What kernels do at some clocks: GPU time in seconds, energy above idle by rail in J, launches, bytes to and from DRAM;
+    arrays of one shape."""
 
     seconds: Array
     energy_j: dict[str, Array]
     launches: Array
+    dram_bytes: Array
 
 
 class Silicon:
@@ -82,6 +84,7 @@ class Silicon:
             activity.seconds.reshape(shape),
             {rail: energy.reshape(shape) for rail, energy in activity.energy_j.items()},
             activity.launches.reshape(shape),
+            activity.dram_bytes.reshape(shape),
         )
 
     def pairs(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
@@ -90,7 +93,8 @@ class Silicon:
 
     def _run(self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool) -> Activity:
         gap = gap_seconds(clocks, self.chip, self.variation)
-        total = Activity(np.zeros(len(rows)), {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}, np.zeros(len(rows)))
+        energy = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
+        total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
         kinds = np.array([invocation.kind for invocation in invocations])
         for kind in dict.fromkeys(kinds.tolist()):
             members = np.flatnonzero(kinds == kind)
@@ -103,11 +107,12 @@ class Silicon:
                     continue
                 part, at = work.rows(local[rows[running]]), clocks.take(running)
                 busy = seconds(part, at, self.chip, self.variation, cold=cold)
-                for domain, energy in pass_energy_j(part, busy, at, self.chip, self.variation, cold=cold).items():
-                    total.energy_j[domain][running] += energy
+                for domain, joules in pass_energy_j(part, busy, at, self.chip, self.variation, cold=cold).items():
+                    energy[domain][running] += joules
                 total.seconds[running] += busy + np.where(total.launches[running] > 0, gap[running], 0.0)
                 total.launches[running] += 1.0
-        return replace(total, energy_j=self._on_rails(total.energy_j, self.busy_rails))
+                total.dram_bytes[running] += part.moved(cold=cold)
+        return replace(total, energy_j=self._on_rails(energy, self.busy_rails))
 
     def run(self, work: Pass, clocks: Clocks) -> Activity:
         """One launch of given work, without the framework that would issue it: arrays of shape ``(n, len(clocks))``."""
@@ -115,7 +120,8 @@ class Silicon:
         busy = seconds(column, clocks, self.chip, self.variation, cold=False)
         energy = pass_energy_j(column, busy, clocks, self.chip, self.variation, cold=False)
         whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}
-        return Activity(busy, self._on_rails(whole, self.busy_rails), np.ones(busy.shape))
+        moved = np.broadcast_to(column.moved(cold=False), busy.shape)
+        return Activity(busy, self._on_rails(whole, self.busy_rails), np.ones(busy.shape), moved)
 
     def _passes(self, kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
         return convolution(self.chip, invocations) if kind == "conv2d" else passes(self.chip, kind, invocations)
@@ -146,6 +152,12 @@ class Silicon:
         """Power above idle while the host issues work, on the rails that show it."""
         rails = [rail for rail in self.rails if "cpu" in self.chip.rails[rail]]
         return self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
+
+    def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
+        """Power above idle of so many busy CPU cores and of so much memory traffic that is not the GPU's."""
+        domains = {"cpu": cores * issue_power_w(self.chip, clocks, self.variation)}
+        domains |= traffic_w(self.chip, clocks, self.variation, dram_bytes_s)
+        return self._on_rails(domains, [rail for rail in self.rails if set(self.chip.rails[rail]) & set(domains)])
 
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None

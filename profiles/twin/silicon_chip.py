@@ -8,7 +8,7 @@ A file may be ``like`` another and then says only what differs. Adding a chip is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -239,6 +239,15 @@ class Chip:
     @property
     def lanes(self) -> int:
         return self.sm_count * self.sm_lanes
+
+    def gated(self, sm_count: int) -> Chip:
+        """The chip with only so many SMs powered (as ``tpc_pg_mask`` leaves them; two to a TPC on newer chips)."""
+        share = sm_count / self.sm_count
+        idle = replace(
+            self.idle, gpu_leakage_w=self.idle.gpu_leakage_w * (0.3 + 0.7 * share), gpu_cycle_j=self.idle.gpu_cycle_j * share
+        )
+        energies = replace(self.energies, active_gpu_j=self.energies.active_gpu_j * share)
+        return replace(self, sm_count=sm_count, idle=idle, energies=energies)
 
     def rate(self, dtype: str) -> Rate:
         return self.rates.get(dtype, _SINGLE)

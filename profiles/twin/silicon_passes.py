@@ -74,6 +74,10 @@ class Pass:
             *map(column, (operations, toggling)),
         )
 
+    def moved(self, *, cold: bool) -> Array:
+        """Bytes to and from DRAM."""
+        return self.dram_bytes + self.cold_bytes if cold else self.dram_bytes
+
     def rows(self, index: NDArray[np.intp]) -> Pass:
         return Pass(*(getattr(self, name)[index] for name in Pass.__dataclass_fields__))
 
@@ -85,7 +89,7 @@ class Pass:
 def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool) -> Array:
     """How long a pass keeps the GPU; the pass's columns must broadcast against the clocks."""
     gpu, emc = clocks.gpu_hz, clocks.emc_hz
-    moved = work.dram_bytes + work.cold_bytes if cold else work.dram_bytes
+    moved = work.moved(cold=cold)
     execute = node.pipeline * work.cycles / gpu
     cache = work.l2_bytes / (chip.l2_bytes_per_cycle * gpu)
     dram = moved / (node.dram * bandwidth(chip.memory, gpu, emc, work.pattern))

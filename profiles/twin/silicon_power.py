@@ -65,7 +65,7 @@ def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: V
     costs = chip.energies
     gpu = gpu_volts(chip, clocks.gpu_hz, node) ** 2
     soc = soc_volts(chip, clocks.emc_hz, node) ** 2
-    moved = work.dram_bytes + work.cold_bytes if cold else work.dram_bytes
+    moved = work.moved(cold=cold)
     operations = costs.operation_j * work.operations * work.toggling
     active = costs.active_gpu_j * clocks.gpu_hz * busy_s
     return {
@@ -78,3 +78,11 @@ def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: V
 def issue_power_w(chip: Chip, clocks: Clocks, node: Variation) -> Array:
     """Power above idle of the CPU domain while one thread issues work."""
     return np.asarray(chip.energies.active_core_j * cpu_volts(chip, clocks.cpu_hz, node) ** 2 * clocks.cpu_hz)
+
+
+def traffic_w(chip: Chip, clocks: Clocks, node: Variation, bytes_s: float) -> dict[str, Array]:
+    """Power above idle of memory traffic that bypasses the GPU."""
+    soc = soc_volts(chip, clocks.emc_hz, node) ** 2
+    costs = chip.energies
+    dram = np.full(clocks.emc_hz.shape, node.dram_energy * costs.dram_byte_j * bytes_s)
+    return {"soc": soc * costs.soc_byte_j * bytes_s / 0.5, "dram": dram}
