@@ -16,7 +16,7 @@
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     clients: {connections: 64, leases: 64, networks: 16}
-    worker: {user: nobody, parallel: 2, timeout_s: 20}
+    worker: {user: nobody, parallel: 2, threads: 4, timeout_s: 20}
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Config:
     networks: int = 16
     worker_user: str = "nobody"
     worker_parallel: int = 2
+    worker_threads: int = 4
     worker_timeout_s: float = 20.0
     warnings: tuple[str, ...] = ()
 
@@ -110,11 +111,12 @@ class _Reader:
             networks=self._count(clients, "clients.networks", Config.networks),
             worker_user=self._text(worker, "worker.user") or Config.worker_user,
             worker_parallel=self._count(worker, "worker.parallel", Config.worker_parallel),
+            worker_threads=self._count(worker, "worker.threads", Config.worker_threads),
             worker_timeout_s=float(self._count(worker, "worker.timeout_s", int(Config.worker_timeout_s))),
         )
         self._unknown(top, "", self._KNOWN)
         self._unknown(clients, "clients.", ("connections", "leases", "networks"))
-        self._unknown(worker, "worker.", ("user", "parallel", "timeout_s"))
+        self._unknown(worker, "worker.", ("user", "parallel", "threads", "timeout_s"))
         self._unknown(limits, "limits.", tuple(AXES.values()))
         return Config(**{**vars(config), "warnings": tuple(self._warnings)})
 

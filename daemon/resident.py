@@ -84,7 +84,9 @@ class Resident:
         self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
         profile, notes = _profile(args.profile or config.profile, hardware.description.name)
-        self._workers = WorkerSettings(config.worker_user, config.worker_parallel, config.worker_timeout_s)
+        self._workers = WorkerSettings(
+            config.worker_user, config.worker_parallel, config.worker_timeout_s, config.worker_threads
+        )
         self._context = Context(
             version=__version__,
             hardware=hardware,

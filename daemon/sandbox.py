@@ -9,7 +9,7 @@ import os
 import pwd
 import resource
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,14 @@ class Allowance:
     open_files: int = 256  # each mapped node table keeps its descriptor
 
 
-def confine(user: str, allowance: Allowance, *, keep: Collection[int]) -> None:
+def confine(user: str, allowance: Allowance, *, keep: Collection[int], start_threads: Callable[[], None] | None = None) -> None:
     """Leave this process no privileges, no other descriptors than ``keep`` and 0 to 2, and bounded resources.
 
     Where it runs as root it becomes ``user``, without groups and without a network. Nothing of this can be undone, by the
     process itself or by a program it starts.
+
+    ``start_threads`` starts the threads the process is going to need, without privileges as it is by then; afterwards it can
+    start no more, nor other processes.
 
     Raises:
         OSError, KeyError: the kernel refused, or there is no such user; the caller must not go on.
@@ -52,6 +55,8 @@ def confine(user: str, allowance: Allowance, *, keep: Collection[int]) -> None:
     for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
         if libc.prctl(option, value, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), f"prctl {option}")
+    if start_threads is not None:
+        start_threads()
     for what, limit in (
         (resource.RLIMIT_AS, allowance.memory_bytes),
         (resource.RLIMIT_CPU, allowance.cpu_s),

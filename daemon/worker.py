@@ -35,11 +35,22 @@ class WorkerFailed(TransientError):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """How children are run: the account they become, how many at once, and how long reading a model may take."""
+    """How children are run.
+
+    A sweep takes every processor that this process may run on, up to ``threads``: it is short, and somebody waits for it. All
+    children are nice, so that an application which wants the processors gets them first.
+
+    Attributes:
+        user: the account they become.
+        parallel: how many at once.
+        model_timeout_s: how long reading a model may take.
+        threads: the most threads of one child.
+    """
 
     user: str = "nobody"
     parallel: int = 2
     model_timeout_s: float = 20.0
+    threads: int = 4
 
     def limit_s(self, job: str) -> float:
         """How long a job may take, from its start to its answer, in seconds."""
@@ -104,7 +115,8 @@ class Workers:
         return data
 
     def _spawn(self, job: str, sock: socket.socket, folders: Sequence[Path]) -> subprocess.Popen[bytes]:
-        arguments = [job, str(sock.fileno()), self._settings.user, *map(str, folders)]
+        own_threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
+        arguments = [job, str(sock.fileno()), self._settings.user, str(own_threads), *map(str, folders)]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         return subprocess.Popen(
             [sys.executable, "-I", "-B", "-m", f"{__package__}.worker_main", *arguments],

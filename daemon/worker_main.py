@@ -13,7 +13,10 @@ import json
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,9 @@ _Job = Callable[[dict[str, Any], bytes, int | None, list[Path]], bytes]
 # What the standard library loads only when it is used; by then there may be no right to read it.
 _NEEDED_LATER = ("encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
 
+# Somebody waits for the answer, but the board's own work comes first.
+_NICE = 5
+
 _ALLOWANCES = {
     "decompose": Allowance(memory_bytes=1 << 30, cpu_s=20),
     "sweep": Allowance(memory_bytes=4 << 30, cpu_s=60),
@@ -34,17 +40,25 @@ _ALLOWANCES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Do one job: ``arguments`` are its name, the socket's descriptor, the account to become, and folders it works on."""
-    name, descriptor, user, *folders = arguments
+    """Do one job.
+
+    ``arguments`` are its name, the socket's descriptor, the account to become, how many threads it may have besides this one,
+    and folders it works on.
+    """
+    name, descriptor, user, threads, *folders = arguments
+    os.nice(_NICE)
     with socket.socket(fileno=int(descriptor)) as sock:
         # Opened with the rights that are given up next: they may lie where only root gets to.
         handles = {os.open(folder, os.O_RDONLY | os.O_DIRECTORY): folder for folder in folders}
         paths = [Path(f"/proc/self/fd/{handle}") for handle in handles]
         try:
-            job = _JOBS[name]()
+            crew = ThreadPoolExecutor(int(threads)) if int(threads) else None
+            job = _JOBS[name](crew)
             for module in _NEEDED_LATER:
                 importlib.import_module(module)
-            sandbox.confine(user, _ALLOWANCES[name], keep={sock.fileno(), *handles})
+            sandbox.confine(
+                user, _ALLOWANCES[name], keep={sock.fileno(), *handles}, start_threads=partial(_start, crew, int(threads))
+            )
             request, payload, received = frames.receive(sock)
             answer = job(request, payload, received, paths)
         except Exception as error:
@@ -58,7 +72,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _decomposer() -> _Job:
+def _start(crew: Executor | None, threads: int) -> None:
+    """Have all of a crew's threads there: none starts a task before every one of them has one."""
+    if crew is not None:
+        meeting = threading.Barrier(threads)
+        list(crew.map(lambda _: meeting.wait(), range(threads)))
+
+
+def _decomposer(_: Executor | None) -> _Job:
     from ..kernels.decompose import decompose
     from ..kernels.network import TensorSpec
     from .model_file import ModelFile
@@ -79,7 +100,7 @@ def _decomposer() -> _Job:
     return job
 
 
-def _sweeper() -> _Job:
+def _sweeper(crew: Executor | None) -> _Job:
     from ..kernels.cost import surface
     from ..kernels.network import Network
     from ..profiles.bundle import load_bundle
@@ -89,13 +110,13 @@ def _sweeper() -> _Job:
         network = Network.from_json(json.loads(payload))
         cost = load_bundle(bundle, cache_dir=cache, boards=boards, one_by_one=True).cost
         buffer = io.BytesIO()
-        surface(network, cost, method=request["method"]).save(buffer)
+        surface(network, cost, method=request["method"], each=crew.map if crew else map).save(buffer)
         return buffer.getvalue()
 
     return job
 
 
-def _preparer() -> _Job:
+def _preparer(_: Executor | None) -> _Job:
     from ..profiles.bundle import load_bundle
 
     importlib.import_module("treelite")
@@ -110,7 +131,7 @@ def _preparer() -> _Job:
     return job
 
 
-_JOBS: dict[str, Callable[[], _Job]] = {"decompose": _decomposer, "sweep": _sweeper, "prepare": _preparer}
+_JOBS: dict[str, Callable[[Executor | None], _Job]] = {"decompose": _decomposer, "sweep": _sweeper, "prepare": _preparer}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
@@ -27,7 +27,7 @@ from .host import HostModel
 from .network import KernelInvocation, Network
 from .roofline import Chip, bound_ms, terms_ms
 from .surface import Surface, UnmodelledKind
-from .totals import BLOCK, NO_SHARES, Group, Shares, add_up, common_variance
+from .totals import NO_SHARES, Group, Shares, add_up, common_variance
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -46,6 +46,10 @@ UNMODELLED_CYCLES = 4000.0
 STAND_IN_SIGMA = 0.15
 
 _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a float32
+
+
+Each: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""Calls a function with every item, as ``map`` does; an executor's ``map`` does so in its threads."""
 
 
 class Regressor(Protocol):
@@ -155,8 +159,12 @@ class KernelCosts:
     dynamic_mw: NDArray[np.float32]
 
 
-def kernel_costs(network: Network, cost: BoardCost) -> KernelCosts:
+def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelCosts:
     """Time and power of each distinct kernel of a network at every configuration.
+
+    Args:
+        each: sweeps the models, one item each, those of most kernels first; sweeps of different models do not depend on each
+            other and leave Python's lock.
 
     Raises:
         CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a model predicts no figure.
@@ -181,16 +189,17 @@ def kernel_costs(network: Network, cost: BoardCost) -> KernelCosts:
         gpu_ms=np.empty((len(kernels), *cost.grid.shape), np.float32),
         dynamic_mw=np.empty((len(kernels), *cost.grid.shape), np.float32),
     )
-    for model, run in costs.models:
-        if model is not None:
-            _predict(model, costs, run, cost)
+    modelled = sorted(((model, run) for model, run in costs.models if model is not None), key=lambda item: -_length(item[1]))
+    sweeps = [sweep for model, run in modelled for sweep in _sweeps(model, costs, run, cost)]
+    for _ in each(lambda sweep: sweep(), sweeps):
+        pass
     for model, run in costs.models:
         if model is None:
             _bound_unmodelled(costs, run, cost)
     return costs
 
 
-def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> Surface:
+def surface(network: Network, cost: BoardCost, method: Method = "timeline", each: Each = map) -> Surface:
     """Latency, power and energy of one inference at every configuration of the board.
 
     Args:
@@ -199,13 +208,14 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline") -> S
         method: ``timeline`` plays host and GPU against each other and charges idle power for the time elapsed, the host's
             active power for the time it issues calls, and each kernel's power above idle for its GPU time. ``sum`` adds kernel
             times, and kernel power times kernel time, as in MIRAGE; the host costs nothing.
+        each: as of :func:`kernel_costs`.
 
     Raises:
         CostModelError: as :func:`kernel_costs`; or there is no such method.
     """
     if method not in METHODS:
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
-    return assemble(network, cost, kernel_costs(network, cost), method)
+    return assemble(network, cost, kernel_costs(network, cost, each), method)
 
 
 def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Method) -> Surface:
@@ -244,27 +254,31 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
     )
 
 
-def _predict(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost) -> None:
-    """Fill in the times and powers of the kernels that a model serves, in blocks that stay in the cache."""
+def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost) -> tuple[Callable[[], None], ...]:
+    """What fills in the times, and what the powers, of the kernels that a model serves."""
     levels = cost.grid.levels_mhz()
     kernels = costs.kernels[run]
     features = feature_rows(model.kind, kernels)
-    bound = np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
-    gpu_ms, dynamic_mw = costs.gpu_ms[run], costs.dynamic_mw[run]
-    blocks = [slice(start, start + BLOCK) for start in range(0, len(kernels), BLOCK)]
 
-    def sweep(regressor: Regressor, block: slice, out: NDArray[np.float32]) -> None:
-        logarithm = regressor.sweep(features[block], levels)
+    def swept(regressor: Regressor, out: NDArray[np.float32]) -> None:
+        logarithm = regressor.sweep(features, levels)
         if not logarithm.max() < _LARGEST_LOG:
             raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
         np.exp(logarithm, out=out)
 
-    # One model after the other: a process that has to stay small keeps only one of them mapped.
-    for block in blocks:
-        sweep(model.time, block, gpu_ms[block])
-        gpu_ms[block] *= bound[block]
-    for block in blocks:
-        sweep(model.power, block, dynamic_mw[block])
+    def time() -> None:
+        swept(model.time, costs.gpu_ms[run])
+        gpu_ms = costs.gpu_ms[run]
+        gpu_ms *= np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
+
+    def power() -> None:
+        swept(model.power, costs.dynamic_mw[run])
+
+    return time, power
+
+
+def _length(run: slice) -> int:
+    return int(run.stop - run.start)
 
 
 def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:

@@ -153,7 +153,7 @@ class Surface:
         try:
             # A name without .npz stays as it was given.
             with open(path, "wb") if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
-                np.savez_compressed(file, **arrays, about=np.array(about))
+                np.savez(file, **arrays, about=np.array(about))  # hardly any smaller if compressed
         except OSError as error:
             raise CostModelError(f"{_name(path)}: cannot write the surface ({error.strerror or error})") from error
 

@@ -144,9 +144,9 @@ def load_bundle(
         cache_dir: where converted node tables are kept (default :func:`default_cache_dir`); where it cannot be written, models
             are converted in memory.
         boards: the folder of board descriptions.
-        one_by_one: keep no more than one model mapped, the one that is being swept, and read a model's file only where the
-            cache has no table of it: for a process that predicts one network and has to stay small. What is wrong with a model
-            then shows when it is swept.
+        one_by_one: keep a model mapped only while it is being swept, and read a model's file only where the cache has no table
+            of it: for a process that predicts one network and has to stay small. What is wrong with a model then shows when it
+            is swept.
 
     Raises:
         BundleError: anything about it is missing, damaged, or made for another board.
@@ -160,14 +160,14 @@ def load_bundle(
             raise BundleError(f"checksums name {', '.join(sorted(set(manifest.checksums) ^ expected))} wrongly or not at all")
         tables = TableCache(default_cache_dir() if cache_dir is None else cache_dir)
 
-        @lru_cache(maxsize=1 if one_by_one else None)
-        def model(kind: str, what: str) -> TreeEnsemble:
+        def load(kind: str, what: str) -> TreeEnsemble:
             name = _model_file(kind, what)
             digest = manifest.checksums[name]
             return tables.ensemble(
                 name, digest, partial(_checked, directory / name, digest), len(manifest.kinds[kind].features)
             )
 
+        model = load if one_by_one else lru_cache(maxsize=None)(load)
         kernels = {}
         for kind, entry in manifest.kinds.items():
             time, power = (MappedModel(partial(model, kind, what)) for what in ("time", "power"))

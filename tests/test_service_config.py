@@ -36,13 +36,13 @@ cpu_clusters: apart
 cpu_leader: policy4
 limits: {cpu_khz: {min: 499200, max: 2265600}, emc_hz: {min: 800000000}}
 clients: {connections: 9, leases: 8, networks: 7}
-worker: {user: daemon, parallel: 1, timeout_s: 5}
+worker: {user: daemon, parallel: 1, threads: 3, timeout_s: 5}
 """
     config = load(tmp_path, text)
     assert (config.board, config.profile, config.socket_group, config.axes) == ("agx-xavier", "mine", "video", ("cpu", "gpu"))
     assert config.limits == {"cpu_khz": Bounds(499200, 2265600), "emc_hz": Bounds(800000000, None)}
     assert (config.connections, config.leases, config.networks) == (9, 8, 7)
-    assert (config.worker_user, config.worker_parallel, config.worker_timeout_s) == ("daemon", 1, 5.0)
+    assert (config.worker_user, config.worker_parallel, config.worker_threads, config.worker_timeout_s) == ("daemon", 1, 3, 5.0)
     assert config.clusters == Clusters(apart=True, leader="policy4")
     assert config.warnings == ()
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import pwd
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from jetdvfs.daemon.model_file import ModelFile
 from jetdvfs.daemon.surfaces import register
 from jetdvfs.daemon.worker import Workers, WorkerSettings
 from jetdvfs.profiles import reference
+from jetdvfs.profiles.bundle import load_bundle, resolve_bundle
 
 MODEL = Path(reference.__file__).with_name("squeezenet1_0.pt")
 IMAGE = [{"shape": [1, 3, 224, 224], "dtype": "float32"}]
@@ -180,6 +182,39 @@ def test_a_worker_may_not(attempt: str) -> None:
     program = f"\ntry:\n    import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n    {attempt}\n    print('done')\n"
     program += "except (OSError, MemoryError) as error:\n    print(type(error).__name__)"
     assert confined(program) in ("PermissionError", "BlockingIOError", "OSError", "MemoryError")
+
+
+@needs_root
+def test_threads_of_a_worker_are_as_confined_as_it_is_and_no_others_can_be_started() -> None:
+    program = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+crew = ThreadPoolExecutor(1)
+confine('nobody', Allowance(memory_bytes=1 << 29, cpu_s=5), keep=(), start_threads=lambda: crew.submit(int).result())
+status = crew.submit(lambda: open('/proc/thread-self/status').read()).result()
+print(*[line.split()[1] for line in status.splitlines() if line.startswith(('Uid', 'NoNewPrivs', 'CapEff'))])
+try:
+    threading.Thread(target=int).start()
+except RuntimeError:
+    print('no more')
+"""
+    text = "import os\nfrom jetdvfs.daemon.sandbox import Allowance, confine\n" + program
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=30)
+    (uid, capabilities, no_new), last = done.stdout.splitlines()[0].split(), done.stdout.splitlines()[1]
+    assert int(uid) == pwd.getpwnam("nobody").pw_uid and int(capabilities, 16) == 0 and no_new == "1"
+    assert last == "no more"
+
+
+def test_a_sweep_on_several_threads_answers_as_on_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o755)
+    bundle = resolve_bundle("agx-xavier-sim")
+    load_bundle(bundle, cache_dir=tmp_path)
+    network = json.dumps(reference.reference_network("shufflenet_v2_x1_0").to_json(host_calls=True)).encode()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    one, several = (
+        asyncio.run(Workers(WorkerSettings(threads=threads)).sweep(network, bundle, tmp_path, "timeline")) for threads in (1, 3)
+    )
+    assert one == several
 
 
 def test_a_worker_keeps_no_descriptor_it_was_not_given() -> None:
