@@ -202,3 +202,17 @@ def test_board_shows_the_simulated_board(twin: Served, capsys: pytest.CaptureFix
     assert main(["board", "--root", str(twin.mount), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["board"], shown["configurations"], shown["l4t"], shown["notes"]) == ("agx-xavier", 3654, "35.3.1", [])
+
+
+def test_the_memory_is_not_locked_where_the_kernel_keeps_it_at_the_level_by_itself(twin: Served) -> None:
+    found = twin.settings()
+    hardware = twin.start()
+    assert hardware.apply(TOP, "top").verified
+    assert hardware.current().emc_hz == pytest.approx(TOP.emc_hz, rel=0.01)
+    assert not [path for path, _ in twin.written if path.startswith(EMC)]
+    # Below, it would follow the load.
+    assert hardware.apply(TOP._replace(cpu_khz=1190400), "slower CPU").verified
+    assert (f"{EMC}/mrq_rate_locked", "1") in twin.written
+    assert hardware.current().emc_hz == pytest.approx(TOP.emc_hz, rel=0.01)
+    assert not hardware.restore().failed
+    assert twin.settings() == found

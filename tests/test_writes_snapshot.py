@@ -65,6 +65,17 @@ def test_from_the_boards_own_governors(board: Board) -> None:
     ]
 
 
+def test_a_memory_clock_that_the_kernel_should_keep_up_but_does_not_is_locked(board: Board) -> None:
+    assert board.apply(TOP) == [
+        "gpu/governor=userspace",
+        "gpu/userspace/set_freq=1377000000",
+        "cpu/scaling_governor=userspace",
+        "cpu/scaling_setspeed=2265600",
+        "emc/mrq_rate_locked=1",
+        "emc/rate=2133000000",
+    ]
+
+
 def test_raising_everything_starts_with_the_memory(board: Board) -> None:
     board.apply(BOTTOM)
     assert board.apply(TOP) == ["emc/rate=2133000000", "gpu/userspace/set_freq=1377000000", "cpu/scaling_setspeed=2265600"]

@@ -13,7 +13,7 @@ from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ..errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused, InputError, UsageError
 from . import cpu, emc, gpu, nvpmodel
-from .applied import Applied, Level, effective, obeyed
+from .applied import Applied, Level, agrees, effective, obeyed
 from .baseline import Baseline, BaselineDamaged, RestoreReport
 from .clusters import Clusters
 from .domain import Driver, Reading, Write, write_each
@@ -94,6 +94,7 @@ class Hardware:
         self._baseline: Baseline | None = None
         self._drivers: dict[str, Driver] = {}
         self._fixed: dict[str, FixedAxis] = {}
+        self._kept_hz: int | None = None  # where the kernel keeps the memory by itself, unlocked
         for axis in _AXES:
             self._find(axis)
         self._find_clusters()
@@ -200,7 +201,7 @@ class Hardware:
             HardwareHangs: a clock's files do not answer.
         """
         self._look_again()
-        return {name: driver.read() for name, driver in self._drivers.items()}
+        return {name: self._read(driver) for name, driver in self._drivers.items()}
 
     def current(self) -> FrequencyConfiguration:
         """The clocks as measured; where there is nothing to measure, as requested."""
@@ -259,7 +260,7 @@ class Hardware:
                 raise HardwareRefused(
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
-        order = self._order(wanted)
+        order, kept_before = self._order(wanted), self._kept_hz
         plans = [driver.plan(wanted[driver.axis]) for driver in order]
         intended = [write for plan in plans for write in plan]
         fresh = self._baseline is None
@@ -267,14 +268,25 @@ class Hardware:
         before = baseline.intend(intended)
         done: list[Write] = []
         seen: dict[str, tuple[Reading, ...]] = {}
+        self._kept_hz = wanted["emc_hz"] if self._kernel_keeps(wanted, offered["emc_hz"]) else None
+        if self._kept_hz is not None:
+            # The kernel raises the memory when the CPU rises; only where that does not show must it be pinned.
+            pairs = sorted(zip(order, plans, strict=True), key=lambda pair: pair[0].axis == "emc_hz")
+            order, plans = [driver for driver, _ in pairs], [plan for _, plan in pairs]
         try:
             for driver, plan in zip(order, plans, strict=True):
+                if driver.axis == "emc_hz" and self._kept_hz is not None:
+                    seen["emc_hz"] = self._settle(driver, self._kept_hz)
+                    if all(obeyed(reading, self._kept_hz) for reading in seen["emc_hz"]):
+                        continue
+                    self._kept_hz = None
                 level, valid = wanted[driver.axis], offered[driver.axis]
                 seen[driver.axis] = self._carry_out(driver, plan, level, valid, done)
                 if any(reading.accepted != level for reading in seen[driver.axis]):
                     # Somebody wrote, or a node came and went, at the same moment; a limit gives the same answer again.
                     seen[driver.axis] = self._carry_out(driver, plan, level, valid, done)
         except DaemonError as error:
+            self._kept_hz = kept_before
             outcome = self._roll_back(order, before, done, baseline, fresh)
             raise type(error)(f"{error}; {outcome}") from error
         baseline.confirm(done)
@@ -300,7 +312,7 @@ class Hardware:
             return RestoreReport()
         report = self._baseline.restore()
         if not report.failed:
-            self._baseline = None
+            self._baseline, self._kept_hz = None, None
         return report
 
     def unlock_memory(self, *, dry_run: bool = False) -> tuple[Write, ...]:
@@ -333,9 +345,22 @@ class Hardware:
         else:
             self._damage += ("the lock of the memory clock that it left was ended",) if ended else ()
 
+    def _kernel_keeps(self, wanted: Mapping[str, int], offered: tuple[int, ...]) -> bool:
+        driver = self._drivers.get("emc_hz")
+        return isinstance(driver, emc.EmcClock) and driver.kept_by_kernel(wanted["emc_hz"], wanted["cpu_khz"], offered)
+
+    def _read(self, driver: Driver) -> tuple[Reading, ...]:
+        readings, kept = driver.read(), self._kept_hz
+        if driver.axis != "emc_hz" or kept is None:
+            return readings
+        return tuple(
+            one._replace(accepted=kept) if one.accepted is None and one.effective and agrees(one.effective, kept) else one
+            for one in readings
+        )
+
     def _readings(self, axis: str) -> tuple[Reading, ...]:
         try:
-            return self._drivers[axis].read() if axis in self._drivers else ()
+            return self._read(self._drivers[axis]) if axis in self._drivers else ()
         except HardwareHangs:
             return ()
 
@@ -434,7 +459,7 @@ class Hardware:
     def _settle(self, driver: Driver, level: int) -> tuple[Reading, ...]:
         deadline = self._clock.monotonic() + max(_SHORTEST_WAIT_S, _WAIT_TRANSITIONS * driver.transition_ms / 1000)
         while True:
-            readings = driver.read()
+            readings = self._read(driver)
             if all(obeyed(reading, level) for reading in readings) or self._clock.monotonic() >= deadline:
                 return readings
             self._clock.sleep(_POLL_S)

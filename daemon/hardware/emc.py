@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory controller's clock, by the first of the board's ways to it that this system has.
+"""The memory controller's clock, by one of the board's ways to it that this system has.
 
 ``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). While it is held the firmware ignores what
 cameras, displays and the bandwidth manager ask for, and it outlives the process that took it. ``override``: the override
@@ -20,6 +20,7 @@ from .domain import ClockDomain, OthersValue, Reading, Write, clamp
 from .files import Files
 from .governed import limited_domain
 
+_LIMITS = ("devfreq",)
 _WORDS = {
     "bpmp": {"0": "unlocked", "1": "locked"},
     "override": {"0": "unlocked", "1": "override"},
@@ -37,6 +38,7 @@ class EmcClock:
         counter: the file that measures the clock, if there is one.
         rate: the file that says where it stands while nobody holds it.
         trained_hz: the rates that the running system lists.
+        floors: the lowest rate that the kernel asks for at each CPU clock: (CPU at least this many kHz, EMC Hz), falling.
     """
 
     files: Files
@@ -46,6 +48,7 @@ class EmcClock:
     rate: str | None
     trained_hz: tuple[int, ...]
     transition_ms: float
+    floors: tuple[tuple[int, int], ...] = ()
     axis: str = "emc_hz"
 
     @property
@@ -87,6 +90,16 @@ class EmcClock:
     def plan(self, level: int) -> tuple[Write, ...]:
         return self.domain.plan(self.files, level)
 
+    def kept_by_kernel(self, level: int, cpu_khz: int, offered: tuple[int, ...]) -> bool:
+        """Whether the kernel keeps the memory at this level by itself at a CPU clock, so that a lock would change nothing.
+
+        That is so at the highest level offered, where the floor that comes with the CPU clock is not below it.
+        """
+        floor = next((emc for khz, emc in self.floors if cpu_khz >= khz), 0)
+        mode = self.domain.mode
+        unlocked = mode is not None and self.files.find_text(mode.path) != mode.value
+        return unlocked and level == offered[-1] and not any(floor <= other < level for other in offered)
+
     def unlock(self) -> tuple[Write, ...]:
         """The writes that end a lock, whoever took it, and give the memory clock back to the firmware; none where none is."""
         mode = self.domain.mode
@@ -97,7 +110,7 @@ class EmcClock:
 
 
 def probe(files: Files, description: BoardDescription) -> EmcClock:
-    """Find the first way that works.
+    """Find the first way that works: limits before a lock, else in the description's order.
 
     Raises:
         HardwareBusy: none does (yet): no root, debugfs not mounted, or a locked-down kernel.
@@ -105,7 +118,8 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
     """
     section = description.section("emc")
     failed = []
-    for name in section["drivers"]:
+    # Limits leave the bandwidth manager in charge; a lock goes past it.
+    for name in sorted(section["drivers"], key=lambda way: way not in _LIMITS):
         if name not in _WAYS:
             raise HardwareRefused(f"board {description.name}: no driver for emc driver {name!r}; there are: {', '.join(_WAYS)}")
         try:
@@ -114,7 +128,9 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
             failed.append(str(error))
             continue
         trained = _trained(files, section) or description.grid.emc_hz
-        return EmcClock(files, name, domain, counter, rate, trained, float(section["transition_ms"]))
+        pairs = description.section("cpu").get("emc_floors", ())
+        floors = tuple(sorted(((int(khz), int(hz)) for khz, hz in pairs), reverse=True))
+        return EmcClock(files, name, domain, counter, rate, trained, float(section["transition_ms"]), floors)
     raise HardwareBusy("; ".join(failed))
 
 
