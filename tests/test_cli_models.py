@@ -243,6 +243,21 @@ def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(
     assert "usage:" in err or err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [["decompose"], ["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]],
+    ids=lambda verb: verb[0],
+)
+def test_every_verb_says_where_decomposition_ended_early(
+    verb: list[str], simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "detector.json"
+    path.write_text(json.dumps({**NETWORK.to_json(), "boundary": "decomposed up to line 7: boxes"}))
+    code, out, err = run(capsys, *verb, str(path), "--profile", "small-sim", "--json")
+    assert (code, err) == (0, "note: handmade: decomposed up to line 7: boxes; what follows is in no figure\n")
+    assert verb == ["characterize"] or json.loads(out)["boundary"] == "decomposed up to line 7: boxes"
+
+
 def test_json_that_is_no_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in (("text.json", "not json"), ("list.json", "[]"), ("deep.json", "[" * 100_000)):
         (tmp_path / name).write_text(text)

@@ -24,7 +24,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -132,8 +131,6 @@ def _networks(args: argparse.Namespace) -> list[Network]:
             raise InputError(f"{model}: no such file; reference networks: {', '.join(names)}")
         if not network.launches:
             raise InputError(f"{model}: launches no kernel; there is nothing to study")
-        if network.boundary:
-            print(f"note: {network.name}: {network.boundary}", file=sys.stderr)
         networks.append(network)
     return networks
 

@@ -7,9 +7,10 @@ import argparse
 import json
 import math
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...kernels.cost import METHODS, BoardCost, surface, unmodelled_kinds
 from ...kernels.decompose import decompose, parse_input
@@ -96,7 +97,17 @@ def read_network(args: argparse.Namespace, method: str = "forward") -> Network:
 
 
 def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Network:
-    """A network by its file and the shapes of its inputs; errors as :func:`read_network`."""
+    """A network by its file and the shapes of its inputs; errors as :func:`read_network`.
+
+    Where its decomposition ended early is said on standard error, since no figure covers what comes after.
+    """
+    network = _read_model(path, inputs, method)
+    if network.boundary:
+        print(f"note: {network.name}: {network.boundary}; what follows is in no figure", file=sys.stderr)
+    return network
+
+
+def _read_model(path: Path, inputs: Sequence[str], method: str) -> Network:
     if path.suffix == ".json":
         return _network_from_json(path)
     if not inputs:
@@ -121,6 +132,13 @@ def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) 
     """The network's surface on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
         return surface(network, bundle.cost, args.method)
+
+
+def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
+    """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
+    manifest = bundle.manifest
+    data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated, "fused": args.fused}
+    return data | ({"boundary": network.boundary} if network.boundary else {})
 
 
 def network_label(network: Network, args: argparse.Namespace) -> str:

@@ -13,6 +13,11 @@ that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_in
 operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
 has its members' FLOPs, and their bytes without what passes between them.
 
+--json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
+flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
+fused; unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); boundary where decomposition ended
+early; host_calls and tree as asked for.
+
 examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --tree --depth 2
@@ -24,7 +29,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -77,8 +81,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n{_host_calls(network)}")
     if not args.launches:
         print(f"\n{_coverage(network, model_for, against)}")
-    if network.boundary:
-        print(f"note: {network.boundary}", file=sys.stderr)
     return 0
 
 

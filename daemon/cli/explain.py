@@ -45,8 +45,7 @@ def run(args: argparse.Namespace) -> int:
     with output.progress(f"predicting {network.name}"):
         explanation = explain(network, bundle.cost, configuration, args.method)
     if args.json:
-        about = {"network": network.name, "profile": bundle.manifest.name, "simulated": bundle.manifest.simulated}
-        output.print_json({**about, "fused": args.fused, **_to_json(explanation)})
+        output.print_json({**common.about(network, bundle, args), **_to_json(explanation)})
         return 0
     print(
         f"{common.network_label(network, args)} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}"

@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
-        about = {"network": network.name, "profile": bundle.manifest.name, "simulated": bundle.manifest.simulated}
-        output.print_json({**about, "fused": args.fused, "method": surface.method, **chosen.to_json()})
+        output.print_json({**common.about(network, bundle, args), "method": surface.method, **chosen.to_json()})
         return 0
     print(f"{title}, profile {bundle.manifest.name}, target {target}")
     if bundle.manifest.simulated:

@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
         title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
-        about = {"profile": bundle.manifest.name, "simulated": bundle.manifest.simulated, "fused": args.fused}
-        output.print_json(_to_json(network, surface, rows, about))
+        output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows)})
         return 0
     name = common.network_label(network, args)
     print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
@@ -99,11 +98,9 @@ def _range(value: float, sigma: float) -> str:
     return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
 
 
-def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]], about: dict[str, Any]) -> dict[str, Any]:
+def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]]) -> dict[str, Any]:
     return {
-        "network": network.name,
         "digest": network.digest,
-        **about,
         "method": surface.method,
         "unmodelled": [asdict(kind) for kind in surface.unmodelled],
         "points": [{"name": name, **asdict(at), "configuration": _named(at.configuration)} for name, at in rows],
