@@ -218,13 +218,13 @@ def numel(shape: Sequence[int]) -> int:
 
 
 def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
+    """Who wrote what each launch reads; nothing where that is of other launches, since somebody changed the list."""
     reads = tuple(tuple(_signed(writer) for writer in writers) for writers in value)
-    if reads and len(reads) != len(launches):
-        raise ValueError(f"reads has {len(reads)} members for {len(launches)} launches")
-    for number, (writers, launch) in enumerate(zip(reads, launches, strict=False)):
-        if len(writers) != len(launch.inputs) or not all(-1 <= writer < number for writer in writers):
-            raise ValueError(f"reads of launch {number}: expected an earlier launch, or -1, for each of its inputs")
-    return reads
+    fits = len(reads) == len(launches) and all(
+        len(writers) == len(launch.inputs) and all(-1 <= writer < number for writer in writers)
+        for number, (writers, launch) in enumerate(zip(reads, launches, strict=True))
+    )
+    return reads if fits else ()
 
 
 def _text(value: Any) -> str:

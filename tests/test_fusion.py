@@ -116,6 +116,21 @@ def test_a_network_that_does_not_say_what_reads_what_is_refused() -> None:
     assert fuse(network()).calls == ()
 
 
+def test_a_list_of_launches_that_was_changed_no_longer_says_what_reads_what() -> None:
+    data = wired((conv2d(), (-1,)), (pointwise("relu"), (0,))).to_json()
+    assert Network.from_json(data).reads == ((-1,), (0,))
+    for changed in (
+        {"launches": data["launches"][:1]},
+        {"launches": data["launches"][::-1], "reads": [[-1], [1]]},
+        {"reads": [[-1], [0, 0]]},
+    ):
+        network = Network.from_json({**data, **changed})
+        assert network.launches and network.reads == ()
+    for wrong in (7, [7], [["a"], [0]], [[-1], [0.0]]):
+        with pytest.raises(ModelError, match="network: expected"):
+            Network.from_json({**data, "reads": wrong})
+
+
 @given(st.data())
 def test_any_network_keeps_its_work_and_its_order(data: st.DataObject) -> None:
     launches = []
