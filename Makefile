@@ -3,6 +3,7 @@
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make lint   style and types only
+# make test-aarch64  (root) build and test on aarch64 under QEMU, results compared to the last bit
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -25,6 +26,9 @@ test-jtop: $(VENV)/.test
 
 bench: $(VENV)/.test
 	@for script in tests/bench_*.py; do $(BIN)/python $$script || exit; done
+
+test-aarch64: $(VENV)/.test
+	PYTHON=$(abspath $(BIN)/python) tests/aarch64.sh
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

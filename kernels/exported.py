@@ -70,8 +70,10 @@ class ExportedProgram:
         try:
             module = json.loads(archive.read(self._entry), object_hook=without_nulls)["graph_module"]
             self._graph: Mapping[str, Any] = module["graph"]
-            self._specs: Sequence[Mapping[str, Any]] = module["signature"]["input_specs"]
-        except (ValueError, KeyError, TypeError) as error:
+            signature = module["signature"]
+            self._specs: Sequence[Mapping[str, Any]] = signature.get("input_specs") or _first_specs(signature)
+            self._metas = {name: meta.get("meta", meta) for name, meta in self._graph["tensor_values"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
     def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
@@ -104,7 +106,7 @@ class ExportedProgram:
         if len(tensors) != len(wanted):
             raise ShapeError(f"the network was exported for the inputs ({described}); {len(tensors)} were given")
         for name in wanted:
-            meta, tensor = self._graph["tensor_values"][name], names[name]
+            meta, tensor = self._metas[name], names[name]
             sizes = [size.get("as_int", own) for size, own in zip(meta["sizes"], tensor.shape, strict=False)]
             if len(meta["sizes"]) != tensor.rank or tuple(sizes) != tensor.shape or _TYPES.get(meta["dtype"]) != tensor.dtype:
                 raise ShapeError(
@@ -113,12 +115,12 @@ class ExportedProgram:
         return names
 
     def _described(self, name: str) -> str:
-        meta = self._graph["tensor_values"][name]
+        meta = self._metas[name]
         sizes = "x".join(str(size.get("as_int", "?")) for size in meta["sizes"])
         return f"{sizes}:{_TYPES.get(meta['dtype'], '?')}"
 
     def _tensor(self, recorder: Recorder, name: str, *, parameter: bool) -> Tensor:
-        meta = self._graph["tensor_values"][name]
+        meta = self._metas[name]
         sizes, strides = ([part["as_int"] for part in meta[key]] for key in ("sizes", "strides"))
         if not all(type(step) is int and step >= 0 for step in strides) or len(strides) != len(sizes):
             raise ModelError(f"{self._entry}: tensor {name!r:.80} has no proper strides")
@@ -128,7 +130,7 @@ class ExportedProgram:
 
     def _laid_out(self, recorder: Recorder, name: str, made: Any) -> Any:
         """A tensor with the strides that the graph's views count on: which ones attention gives depends on its kernel."""
-        strides = [part.get("as_int") for part in self._graph["tensor_values"].get(name, {}).get("strides", ())]
+        strides = [part.get("as_int") for part in self._metas.get(name, {}).get("strides", ())]
         if not isinstance(made, Tensor) or len(strides) != made.rank or not all(type(s) is int and s >= 0 for s in strides):
             return made
         return recorder.tensor(made.shape, made.dtype, strides, written_by=made.written_by)
@@ -159,6 +161,13 @@ class ExportedProgram:
             name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
             if name:
                 names[name] = self._laid_out(recorder, name, made) if "scaled_dot_product" in operator else made
+
+
+def _first_specs(signature: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the graph starts from, as PyTorch 2.1 wrote it."""
+    weights = [*signature["inputs_to_parameters"], *signature["inputs_to_buffers"]]
+    given = [{"user_input": {"arg": {"as_tensor": {"name": name}}}} for name in signature["user_inputs"]]
+    return [*({"parameter": {"arg": {"name": name}}} for name in weights), *given]
 
 
 def _without_nulls(described: dict[str, Any]) -> dict[str, Any]:

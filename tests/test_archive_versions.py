@@ -46,21 +46,25 @@ def test_every_pytorch_wrote_the_same_network(path):
     assert next(launch for launch in network.launches if launch.kind == "full").dtype == "float32"
 
 
-OTHERS = {
+QUANTISED = ("quantized-script-1.7.pt", "qtensor-script-1.12.pt")
+OTHERS: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {
     "attention-freeze-1.6.pt": ((5, 1, 8), {"matmul": 4, "clone": 3, "add": 2, "mul_scalar": 1, "softmax": 1}),
     "flow-freeze-1.8.pt": ((2, 4), {"matmul": 3, "relu": 3, "sigmoid": 2, "mul_scalar": 4, "stack": 1, "sum": 1, "add": 1}),
     "lite-script-1.9.pt": ((2, 4), {"matmul": 4, "relu": 1, "leaky_relu": 1, "elu": 1, "softmax": 1}),
     "mangled-script-1.6.pt": ((2, 4), {"matmul": 2, "tanh": 2, "relu": 1}),
     "typed-script-1.6.pt": ((2, 4), {"add": 10, "to": 4, "sum": 3}),
     "enum-script-2.2.pt": ((2, 4), {"relu": 1}),
-    "conv-2.2.pt2": (
-        (1, 3, 8, 8),
-        {"conv2d": 2, "conv_transpose2d": 1, "batch_norm": 1, "relu": 1, "hardswish": 1, "matmul": 1},
-    ),
+    "interface-2.1.pt2": ((2, 4), {"matmul": 4, "relu": 1, "leaky_relu": 1, "softmax": 1}),
+    "conv-2.2.pt2": ((1, 3, 8, 8), {"conv2d": 2, "conv_transpose2d": 1, "batch_norm": 1, "relu": 1, "matmul": 1}),
     "transformer-2.4.pt2": ((5, 1, 8), {"matmul": 4, "attention": 1, "layer_norm": 3, "add": 2, "clone": 1, "relu": 1}),
     "shapes-2.7.pt2": ((1, 3, 8, 8), {"div_scalar": 1, "arange": 1, "to": 1, "mul_scalar": 1, "add": 1, "cat": 1, "clone": 1}),
     "attention-2.8.pt2": ((5, 1, 8), {"matmul": 4, "clone": 2, "mul_scalar": 1, "softmax": 1, "mean": 1}),
 }
+
+
+def test_every_file_written_by_pytorch_has_its_test():
+    names = {path.name for path in ARCHIVES.iterdir() if not path.name.startswith("arith-trace-")}
+    assert names == {*OTHERS, *QUANTISED}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -70,7 +74,7 @@ def test_archives_of_older_pytorch_are_read(name):
     assert {kind: found.get(kind) for kind in kinds} == kinds
 
 
-@pytest.mark.parametrize("name", ["quantized-script-1.7.pt", "qtensor-script-1.12.pt"])
+@pytest.mark.parametrize("name", QUANTISED)
 def test_an_8_bit_quantised_archive_is_called_that(name):
     inputs = [TensorSpec((1, 3, 8, 8) if name.startswith("quantized") else (2, 3))]
     with pytest.raises(UnsupportedOperator, match=r"8-bit quantised model.*before quantisation"):
