@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import calibration_agx_orin, calibration_orin_nano, calibration_tx2, calibration_xavier
+from . import calibration_agx_orin, calibration_orin_nano, calibration_thor, calibration_tx2, calibration_xavier
+from .board import list_boards, load_board
 from .calibration import Report
-from .twin.silicon_chip import list_chips, load_chip
 
-COMPARISONS: Mapping[str, Callable[[Path], Report]] = {
-    part.BOARD: part.compare for part in (calibration_tx2, calibration_orin_nano, calibration_agx_orin, calibration_xavier)
-}
+_PARTS = (calibration_tx2, calibration_orin_nano, calibration_agx_orin, calibration_xavier, calibration_thor)
+COMPARISONS: Mapping[str, Callable[[Path], Report]] = {part.BOARD: part.compare for part in _PARTS}
 
 
 def uncalibrated() -> dict[str, str]:
-    """The simulated chips that are compared with nothing, and what their files say of that."""
-    return {name: load_chip(name).calibrated_on for name in list_chips() if name not in COMPARISONS}
+    """The boards whose simulated ones are compared with nothing, and what their files say of that."""
+    twins = {name: load_board(name).raw.get("twin", {}) for name in list_boards() if name not in COMPARISONS}
+    return {name: str(twin.get("calibrated_on", "nothing")) for name, twin in twins.items()}

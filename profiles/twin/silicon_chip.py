@@ -201,7 +201,6 @@ class Chip:
     Attributes:
         name: of its file.
         version: of its behaviour; models trained on it record this.
-        calibrated_on: which measurements it was fitted to.
         seed: from which its individuals are drawn.
         sm_lanes: single-precision lanes of an SM.
         rates: by element type; others count as single precision.
@@ -216,7 +215,6 @@ class Chip:
 
     name: str
     version: str
-    calibrated_on: str
     seed: int
     sm_count: int
     sm_lanes: int
