@@ -67,10 +67,11 @@ def leave_as_found(one: Found, cpu: Start, gpu: Start, locked: float | None, off
         put(f"{CPUFREQ}/{policy.name}", "scaling_", policy.clock.rates, cpu, "scaling_available_governors")
     device = next(path for path in board.description.section("gpu")["devfreq"] if files.exists(path))
     put(device, "", board.gpu.clock.rates, gpu, "available_governors")
-    bpmp = board.description.section("emc").get("bpmp")
-    if locked is not None and bpmp:
-        files.write_text(f"{bpmp}/mrq_rate_locked", "1")
-        files.write_text(f"{bpmp}/rate", str(pick(board.emc.clock.rates, locked)))
+    emc = board.description.section("emc")
+    # Limits of the bandwidth manager do nothing while somebody holds the lock, which is theirs to end.
+    if locked is not None and emc["drivers"] == ["bpmp"]:
+        files.write_text(f"{emc['bpmp']}/mrq_rate_locked", "1")
+        files.write_text(f"{emc['bpmp']}/rate", str(pick(board.emc.clock.rates, locked)))
     for cpu_number in range(board.description.cores - offline, board.description.cores):
         files.write_text(f"/sys/devices/system/cpu/cpu{cpu_number}/online", "0")
 
