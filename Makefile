@@ -21,7 +21,7 @@ test: lint
 	$(BIN)/python -m pytest
 
 test-jtop: $(VENV)/.test
-	$(PIP) '.[jtop]'
+	$(PIP) --editable '.[jtop]'
 	$(BIN)/python -m pytest tests/test_jetson_stats.py
 
 bench: $(VENV)/.test
