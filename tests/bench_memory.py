@@ -20,15 +20,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-from bench_surfaces import trained_kind
+from bench_surfaces import large_bundle
 from board_daemon import Daemon, served_board
 
 from jetdvfs.daemon.client import Client
 from jetdvfs.daemon.worker import Workers
-from jetdvfs.profiles.bundle import find_bundles, load_bundle, resolve_bundle, write_manifest
+from jetdvfs.profiles.bundle import find_bundles
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names, reference_network
 
 TREES, DEPTH = 1500, 10
@@ -110,28 +109,12 @@ def with_a_daemon(profile: str, folder: Path) -> None:
 def at_mirages_sizes(profile: str, folder: Path) -> None:
     """Print the figures of one worker that sweeps the largest network with models of MIRAGE's sizes."""
     networks = [reference_network(name) for name in reference_names()]
-    bundle = load_bundle(profile)
-    large, tables = folder / "large", folder / "cache" / "tables"
-    tables.mkdir(parents=True)
-    folder.chmod(0o755)
-    (folder / "cache").chmod(0o755)
-    checksums = dict(bundle.manifest.checksums)
-    large.mkdir()
-    for name in ("board.npz", "host.json"):
-        (large / name).write_bytes((resolve_bundle(profile) / name).read_bytes())
-    size = 0
-    for number, own in enumerate(bundle.cost.kernels.values()):
-        for other, (what, model) in enumerate(zip(("time", "power"), trained_kind(own, networks, TREES, DEPTH), strict=True)):
-            digest = f"{2 * number + other:064x}"
-            checksums[f"{own.kind}.{what}.treelite.xz"] = digest  # never looked at: its table is there
-            model.save(tables / f"{digest}.nodes")
-            size += (tables / f"{digest}.nodes").stat().st_size
-    write_manifest(large, replace(bundle.manifest, checksums={}), checksums)
+    large, cache, size = large_bundle(profile, networks, TREES, DEPTH, folder)
     network = max(networks, key=lambda network: len(network.launches))
     payload = json.dumps(network.to_json(host_calls=True)).encode()
     with Watch(os.getpid()) as watch:
         started = time.perf_counter()
-        asyncio.run(Workers().sweep(payload, large, folder / "cache", "timeline"))
+        asyncio.run(Workers().sweep(payload, large, cache, "timeline"))
         seconds = time.perf_counter() - started
     print(
         f"{TREES} trees of depth {DEPTH} per model, {size / 1e6:.0f} MB of node tables: worker ({network.name}) at most "
