@@ -4,9 +4,7 @@
 CPU: a core is busy while it does not idle (proc_stat(5): idle and iowait are exact on tickless kernels where the other columns
 are sampled). What the threads of a lease's process, of its children and of this daemon ran is taken off (proc_pid_stat(5)).
 
-EMC: the activity monitor counts everybody. All of it is other work's while nobody holds a lease. Where leased applications
-are known to leave the memory alone between frames, the least of several seconds is. Otherwise what was seen before stands, but
-never more than all that is counted.
+EMC: the activity monitor counts everybody; see :mod:`.memory_demand`.
 
 Pressure: Linux, Documentation/accounting/psi.rst; the ``some`` totals.
 """
@@ -18,19 +16,30 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..profiles.board import BoardDescription
 from .floors import Demand, FloorRules
 from .hardware.cpu import POLICIES
 from .hardware.files import Files
+from .memory_demand import MemoryDemand
 
 _TICKS_PER_S = 100  # USER_HZ, the same on every architecture Jetsons ever had
 _SHORTEST_S = 0.2
-_GAP_S = 5.0  # over so long, a paced application has certainly left the memory alone for a moment
 _PRESSURE_HELD = 6  # times hold_s: pressure is gone as soon as the clock is raised, which does not mean that it may be lowered
 _MOST_PROCESSES = 64
+# A core that other work fills does not tell how much more there is; half as much again is tried, and seen next time.
+_SATURATED, _BEYOND = 0.95, 1.5
 # Columns of /proc/PID/stat after the command's name: time in user and system mode, the same of children waited for, last CPU.
 _OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
+
+
+class Clocks(Protocol):
+    """What is asked of :class:`jetdvfs.daemon.hardware.board.Hardware`."""
+
+    def memory_hz(self) -> int: ...
+
+    def gpu_load(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Meter:
     """Follows the demand of other work; :meth:`sample` is to be called about twice a second.
 
     Args:
-        memory_hz: what the memory clock runs at.
+        clocks: the board's memory clock and GPU.
     """
 
     def __init__(
@@ -82,20 +91,19 @@ class Meter:
         files: Files,
         description: BoardDescription,
         monotonic: Callable[[], float],
-        memory_hz: Callable[[], int],
+        clocks: Clocks,
         rules: FloorRules,
     ) -> None:
         self._files = files
         self._activity = description.section("emc").get("activity")
         self._monotonic = monotonic
-        self._memory_hz = memory_hz
+        self._clocks = clocks
         self.rules = rules
         self._last: _Moment | None = None
         self._windows: deque[_Window] = deque()
         self._pressed: deque[_Window] = deque()
         self._calm: deque[_Window] = deque()
-        self._counted: deque[tuple[float, float]] = deque()
-        self._others: deque[tuple[float, float]] = deque()
+        self._memory = MemoryDemand()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -125,7 +133,7 @@ class Meter:
         worst = max(self._pressed, key=lambda one: max(one.waited.values()), default=None)
         return Demand(
             cpu_khz=used,
-            emc_hz=max((hz for _, hz in self._others), default=None),
+            emc_hz=self._memory.others_hz,
             cpu_waiting=worst.waited["cpu"] - calm["cpu"] if worst else 0.0,
             memory_waiting=worst.waited["memory"] - calm["memory"] if worst else 0.0,
             held_khz=worst.held_khz if worst else {},
@@ -166,11 +174,11 @@ class Meter:
         for policy, khz in now.khz.items():
             cpus = (self._files.find_text(f"{policy}/affected_cpus") or "").split()
             shares = [min(max(busy[cpu] - own.get(cpu, 0.0), 0.0), together) / ticks for cpu in cpus if cpu in busy]
-            name = policy.rpartition("/")[2]
+            name, share = policy.rpartition("/")[2], max(shares, default=0.0)
             held[name] = max(khz, before.khz.get(policy, 0))
-            used[name] = max(shares, default=0.0) * held[name]
+            used[name] = held[name] * (share if share < _SATURATED else _BEYOND)
         waited = {what: (now.waited_us[what] - before.waited_us[what]) / 1e6 / seconds for what in now.waited_us}
-        window = _Window(now.time_s, used, waited, held, self._memory_hz())
+        window = _Window(now.time_s, used, waited, held, self._clocks.memory_hz())
         _keep(self._windows, window, self.rules.hold_s)
         if now.leased.pids:
             _keep(self._pressed, window, _PRESSURE_HELD * self.rules.hold_s)
@@ -179,31 +187,14 @@ class Meter:
             _keep(self._calm, window, self.rules.hold_s)
 
     def _follow_memory(self, now: float, leased: Leased, same: bool) -> None:
-        """Find how much of the memory's activity is other work's."""
         counted = self._files.find_int(self._activity) if self._activity else None
         if counted is None:
             return
         if not same:
-            # An application that came or went a moment ago is still in the monitor's average.
-            self._counted.clear()
+            self._memory.forget()
             return
-        self._counted.append((now, 1e3 * counted))
-        while now - self._counted[0][0] > self.rules.hold_s:
-            self._counted.popleft()
-        since = now - self._counted[0][0]
-        if not leased.pids:
-            self._attribute(now, 1e3 * counted)
-        elif leased.paced and since >= _GAP_S:
-            self._attribute(now, min(hz for at, hz in self._counted if now - at <= _GAP_S))
-        elif since >= 0.9 * self.rules.hold_s:
-            most = max(hz for _, hz in self._counted)
-            if most < max((hz for _, hz in self._others), default=0.0):
-                self._attribute(now, most)
-
-    def _attribute(self, now: float, hz: float) -> None:
-        self._others.append((now, hz))
-        while now - self._others[0][0] > self.rules.hold_s:
-            self._others.popleft()
+        held, hold_s = bool(leased.pids), self.rules.hold_s
+        self._memory.see(now, 1e3 * counted, self._clocks.gpu_load(), hold_s, leased=held, paced=leased.paced)
 
     def _tree(self, pids: Collection[int]) -> Iterator[str]:
         """These processes and their descendants."""

@@ -80,7 +80,7 @@ class Resident:
         )
         for note in hardware.notes:
             log.warning("%s", note)
-        demands = Meter(files, hardware.description, time.monotonic, hardware.memory_hz, config.floors or FloorRules())
+        demands = Meter(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
         profile, notes = _profile(args.profile or config.profile, hardware.description.name)

@@ -98,8 +98,15 @@ class Busy:
         self.idle = [0.0] * 8
         self.threads: dict[int, tuple[float, int]] = {}
         self.waited_us = 0.0
-        self.meter = Meter(self.kernel, XAVIER, self.clock.monotonic, lambda: 800000000, FloorRules(**config))
+        self.gpu: float | None = None
+        self.meter = Meter(self.kernel, XAVIER, self.clock.monotonic, self, FloorRules(**config))
         self.show()
+
+    def memory_hz(self) -> int:
+        return 800000000
+
+    def gpu_load(self) -> float | None:
+        return self.gpu
 
     def run(
         self,
@@ -150,6 +157,11 @@ def test_what_the_leased_application_runs_is_not_other_works(busy: Busy) -> None
     assert busy.run(3, {2: 0.9, 4: 0.3}, own, leased=leased).cpu_khz["policy0"] == pytest.approx(0.3 * 2265600, rel=0.05)
 
 
+def test_a_core_that_other_work_fills_is_taken_to_need_more(busy: Busy) -> None:
+    busy.kernel.store[f"{CPU}/scaling_cur_freq"] = "268800"
+    assert busy.run(1, {3: 1.0}).cpu_khz["policy0"] == 1.5 * 268800
+
+
 def test_a_thread_that_moves_between_cores_is_not_taken_for_other_work(busy: Busy) -> None:
     leased = Leased(frozenset({APP}))
     busy.run(1, leased=leased)
@@ -193,6 +205,33 @@ def test_between_the_frames_of_a_paced_application_other_works_memory_is_seen(bu
         busy.run(0.5, memory_hz=600e6, leased=leased)
         demand = busy.run(0.5, memory_hz=110e6, leased=leased)
     assert demand.emc_hz == 110e6
+
+
+def test_what_an_application_moves_before_its_lease_is_not_other_works(busy: Busy) -> None:
+    busy.gpu = 0.0
+    busy.run(3, memory_hz=80e6)
+    busy.gpu = 1.0  # it warms up
+    assert busy.run(6, memory_hz=900e6).emc_hz == 80e6
+    leased = Leased(frozenset({APP}))
+    assert busy.run(30, memory_hz=900e6, leased=leased).emc_hz == 80e6
+
+
+def test_where_the_gpu_never_idles_the_least_that_is_counted_is_other_works(busy: Busy) -> None:
+    busy.gpu = 0.8
+    for hz in (300e6, 200e6):
+        busy.run(5, memory_hz=hz)
+    assert busy.run(1, memory_hz=250e6).emc_hz == 200e6
+
+
+def test_under_a_lease_other_works_memory_is_seen_while_the_gpu_idles(busy: Busy) -> None:
+    leased = Leased(frozenset({APP}))
+    busy.gpu = 0.0
+    busy.run(3)
+    busy.gpu = 1.0
+    busy.run(3, memory_hz=500e6, leased=leased)
+    busy.gpu = 0.0
+    assert busy.run(0.5, memory_hz=400e6, leased=leased).emc_hz == 0.0  # the last frame is still in the average
+    assert busy.run(0.5, memory_hz=120e6, leased=leased).emc_hz == 120e6
 
 
 def test_waiting_counts_only_above_what_it_was_before_the_lease(busy: Busy) -> None:

@@ -216,6 +216,11 @@ class Hardware:
         readings = self._readings("emc_hz")
         return effective(readings[0]) if readings else self._fixed["emc_hz"].level if "emc_hz" in self._fixed else 0
 
+    def gpu_load(self) -> float | None:
+        """How busy the GPU is, 0 to 1; None where that cannot be seen."""
+        driver = self._drivers.get("gpu_hz")
+        return driver.load() if isinstance(driver, gpu.GpuClock) else None
+
     def rails_mw(self) -> dict[str, float]:
         """Power of every rail that can be read now, in mW."""
         return self.sensors.rails_mw()

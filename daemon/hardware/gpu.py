@@ -47,6 +47,11 @@ class GpuClock:
         effective = self.files.find_int(f"{self.path}/cur_freq")
         return (Reading(accepted, effective, mode or self.files.find_text(f"{self.path}/governor") or ""),)
 
+    def load(self) -> float | None:
+        """How busy it is, 0 to 1; None where it does not say (Thor)."""
+        load = self.files.find_int(f"{self.path}/device/load")
+        return None if load is None else load / 1000
+
     def plan(self, level: int) -> tuple[Write, ...]:
         return self.domain.plan(self.files, level)
 
