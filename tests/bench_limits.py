@@ -3,10 +3,10 @@
 
     python tests/bench_limits.py [--trees 1500 --depth 10]
 
-Models of MIRAGE's sizes, kept by bench_surfaces, sweep 32 kernels of DenseNet-161 over the grid of an AGX Xavier. Node visits are
-counted by walking the same tables in NumPy. Time is the processor's. A visit needs a node that is in no near cache, so beside it
-stands what an independent random read of a table of that size takes; and beside the bytes of nodes that a chunk of rows touches,
-what reading them in order would take at the bandwidth measured.
+Models of MIRAGE's sizes, kept by bench_surfaces, sweep 32 kernels of DenseNet-161 over the grid of an AGX Xavier. Node visits
+are counted by walking the same tables in NumPy. Time is the processor's. A visit needs a node that is in no near cache, so
+beside it stands what an independent random read of a table of that size takes; and beside the bytes of nodes that the rows
+touch, how many times longer than reading them in order, at the bandwidth measured, the sweep takes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LINE_BYTES = 64
 
 @dataclass(frozen=True)
 class Visits:
-    """What a sweep of some rows looks at: nodes, for each row by itself and shared; cache lines; leaves, and changes of them."""
+    """What a sweep of some rows looks at: nodes, row by row and shared; cache lines; leaves, and changes of them."""
 
     alone: int
     shared: int
@@ -63,7 +63,7 @@ def count(table: NodeTable, rows: NDArray[np.float32], levels: tuple[NDArray[np.
         changes += int(np.abs(np.diff(np.pad(here[leaf], ((0, 0), (1, 0))).astype(np.int8), axis=1)).sum())
         at, nodes, key, here = at[~leaf], nodes[~leaf], key[~leaf], here[~leaf]
         threshold = np.ascontiguousarray(nodes["bits"]).view(np.float32)[:, None]
-        left, right = here & (low[:, key].T < threshold), here & ~(high[:, key].T < threshold)
+        left, right = here & (threshold > low[:, key].T), here & ~(threshold > high[:, key].T)
         goes_left, goes_right = left.any(axis=1), right.any(axis=1)
         at = np.concatenate([at[goes_left] + 1, (at + (nodes["meta"] >> KEY_BITS))[goes_right]])
         here = np.concatenate([left[goes_left], right[goes_right]])
@@ -109,9 +109,8 @@ def main() -> None:
     cost = load_bundle(next(iter(find_bundles()))).cost
     levels = load_board("agx-xavier").grid.levels_mhz()
     bandwidth = read_gb_per_s()
-    print(
-        f"{arguments.trees} trees of depth {arguments.depth}, {ROWS} kernels of densenet161, one thread; {bandwidth:.1f} GB/s in order"
-    )
+    print(f"{arguments.trees} trees of depth {arguments.depth}, {ROWS} kernels of densenet161, one thread", end="; ")
+    print(f"{bandwidth:.1f} GB/s in order")
     print(
         f"{'':18} {'table':>8} {'visits per tree':>17} {'leaves per tree':>17} {'us per':>8} {'ns per visit':>17} "
         f"{'random':>8} {'touched':>8} {'times':>8}"
