@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from twin_fakes import Shell, VirtualClock, fake_board, small_network
 
+from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.board import simulated_board
@@ -254,6 +255,22 @@ def test_the_input_power_of_a_thor_is_worked_out_by_its_monitor() -> None:
     microwatts = int(one.cat(f"{node}/power1_input"))
     assert microwatts == int(one.cat(f"{node}/in1_input")) * int(one.cat(f"{node}/curr1_input"))
     assert microwatts == pytest.approx(1e6, rel=0.25)
+
+
+def test_a_mode_that_powers_units_down_makes_the_same_work_slower_at_the_same_clock() -> None:
+    size = ((1, 512, 128, 128),)
+    relu = KernelInvocation("gelu", "gelu", size, size[0], "float32", {}, 10 * 512 * 16384, 8 * 512 * 16384)
+    seen = {}
+    for mode in ("MAXN", "MODE_30W", "MODE_15W"):
+        board = simulated_board("agx-orin-64gb", clock=VirtualClock(), mode=mode)
+        one = Shell(board)
+        one.echo("userspace", f"{ORIN_DEVFREQ}/governor")
+        one.echo(306_000_000, f"{ORIN_DEVFREQ}/userspace/set_freq")
+        one.echo(1, f"{EMC}/mrq_rate_locked")
+        one.echo(2_133_000_000, f"{EMC}/rate")
+        board.clock.sleep(0.1)
+        seen[mode] = min(board.run(Network("gelu", (), (relu,) * 8), frames=5).latencies_s)
+    assert seen["MAXN"] < 0.8 * seen["MODE_30W"] < 0.9 * seen["MODE_15W"]
 
 
 # Clusters

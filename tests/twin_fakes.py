@@ -64,8 +64,8 @@ class FakeSilicon:
     def idle_rails_w(self, clocks: Clocks, temperature_c: float = 45.0, cluster_hz: Any = None) -> dict[str, Any]:
         return {rail: np.ones(len(clocks)) for rail in self.rails}
 
-    def issue_rails_w(self, clocks: Clocks) -> dict[str, Any]:
-        return {self.rails[0]: np.full(len(clocks), 0.5)}
+    def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Any]:
+        return {self.rails[0]: np.full(len(clocks), 0.5 * cores + 1e-11 * dram_bytes_s)}
 
     def sensed(self, rails: dict[str, Any]) -> dict[str, Any]:
         return rails

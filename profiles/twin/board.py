@@ -36,7 +36,7 @@ from .ticks import Tick
 from .timing import Clock, SystemClock
 from .tools.files import ToolFiles
 from .tree import Link, Provider, Tree
-from .variant import boot_mode, installed, mode_set
+from .variant import boot_mode, installed, mode_set, powered_sms
 from .work import BoardSilicon, Costs, Execute, FrameCost, Stream, WorkQueue
 
 _LONGEST_STEP_S = 1.0
@@ -183,12 +183,7 @@ class TwinBoard:
             apart = self._costs.idle_w(now, self.thermal.hottest_c, clusters)
             alike = self._costs.idle_w(now, self.thermal.hottest_c)
             watts = tuple(w + one - other for w, one, other in zip(watts, apart, alike, strict=True))
-        busy = self._company.busy_cores
-        for policy in self.policies if busy else ():
-            if cores := min(busy.get(policy.name, 0.0), len(policy.online)):
-                core = self._costs.core_w(now._replace(cpu_khz=policy.clock.actual))
-                watts = tuple(w + cores * more for w, more in zip(watts, core, strict=True))
-        return watts
+        return self._company.draw(watts, now, self.policies, self._costs) if self._company else watts
 
     def attach(self, runner: CoRunner) -> None:
         """Let something run beside the applications from now on."""
@@ -387,4 +382,7 @@ def simulated_board(
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
     silicon = Silicon(node, description)
+    powered = powered_sms(description, mode)
+    if 0 < powered < silicon.chip.sm_count:
+        silicon = Silicon(node, description, chip=silicon.chip.gated(powered))
     return TwinBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from ...kernels.grid import FrequencyConfiguration
+from .cpufreq import CpuPolicy
 from .load import BoardClocks, CoRunner, Load
+from .work import Costs
 
 
 class Company:
@@ -67,3 +70,16 @@ class Company:
     def emc_hz(self) -> float:
         """The highest memory clock that one of them asks for."""
         return max((load.emc_hz for load in self._loads), default=0.0)
+
+    def draw(
+        self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[CpuPolicy], costs: Costs
+    ) -> tuple[float, ...]:
+        """The rails' powers with what they draw added, at the board's present clocks."""
+        busy = self.busy_cores
+        parts = [(self.memory_bytes_s / 1e9, costs.traffic_w(now))] if self.memory_bytes_s else []
+        for policy in policies:
+            if cores := min(busy.get(policy.name, 0.0), len(policy.online)):
+                parts.append((cores, costs.core_w(now._replace(cpu_khz=policy.clock.actual))))
+        for factor, each in parts:
+            watts = tuple(w + factor * more for w, more in zip(watts, each, strict=True))
+        return watts

@@ -96,3 +96,13 @@ def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -
                 return mode
     names = ", ".join(mode.name for mode in modes.table)
     raise TwinError(f"board {description.name}: no power mode {wanted!r}; valid: {names}")
+
+
+def powered_sms(description: BoardDescription, wanted: str = "") -> int:
+    """The streaming multiprocessors that the mask of the mode at boot leaves powered; 0 where the twin has no such mask.
+
+    A mask's bit is a TPC, of two multiprocessors; ``twin.tpcs`` says how many the chip was made with.
+    """
+    tpcs = int(description.section("twin").get("tpcs", 0))
+    mask = boot_mode(description, mode_set(description), wanted).masks.get("tpc_pg_mask", 0)
+    return 2 * (tpcs - (mask & ((1 << tpcs) - 1)).bit_count())

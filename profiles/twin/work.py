@@ -32,7 +32,7 @@ class BoardSilicon(Protocol):
         self, clocks: Clocks, temperature_c: float = ..., cluster_hz: Sequence[Array] | None = ...
     ) -> dict[str, Array]: ...
 
-    def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]: ...
+    def other_rails_w(self, clocks: Clocks, *, cores: float = ..., dram_bytes_s: float = ...) -> dict[str, Array]: ...
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]: ...
 
@@ -73,7 +73,7 @@ class Costs:
         self._silicon = silicon
         self._execute = execute
         self._idle: dict[tuple[FrequencyConfiguration, tuple[int, ...], float], tuple[float, ...]] = {}
-        self._cores: dict[FrequencyConfiguration, tuple[float, ...]] = {}
+        self._others: dict[tuple[FrequencyConfiguration, str], tuple[float, ...]] = {}
         self._frames: dict[tuple[str, FrequencyConfiguration, float], FrameCost] = {}
 
     def idle_w(
@@ -96,10 +96,18 @@ class Costs:
         return self._idle[key]
 
     def core_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
-        """Power of every rail above idle while one core is busy."""
-        if configuration not in self._cores:
-            self._cores[configuration] = self._sensed(self._silicon.issue_rails_w(Clocks.of([configuration])))
-        return self._cores[configuration]
+        """Power of every rail above idle for each busy core."""
+        return self._other(configuration, cores=1.0)
+
+    def traffic_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
+        """Power of every rail above idle for each GB/s that goes to and from memory, other than for the GPU."""
+        return self._other(configuration, dram_bytes_s=1e9)
+
+    def _other(self, configuration: FrequencyConfiguration, **work: float) -> tuple[float, ...]:
+        key = (configuration, next(iter(work)))
+        if key not in self._others:
+            self._others[key] = self._sensed(self._silicon.other_rails_w(Clocks.of([configuration]), **work))
+        return self._others[key]
 
     def _sensed(self, rails: dict[str, Array]) -> tuple[float, ...]:
         sensed = self._silicon.sensed(rails)
