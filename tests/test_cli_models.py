@@ -243,6 +243,20 @@ def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(
     assert "usage:" in err or err.count("\n") == 1
 
 
+def test_names_out_of_a_file_are_shown_as_they_stand(
+    simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are matplotlib's; it is not installed")
+    odd = "\x1b[2J$\\frac$"
+    named = network(conv2d(scope=odd), relu(1 << 18, kind=odd), name=odd)
+    (tmp_path / "odd.json").write_text(json.dumps(named.to_json()))
+    plot = ["--plot", str(tmp_path / "odd.png")]
+    verbs = (["decompose", "--tree", *plot], ["decompose", "--launches"], ["plan", "--target", "min-energy", *plot])
+    for verb in (*verbs, ["characterize", *plot], ["explain"]):
+        code, out, err = run(capsys, *verb, "--profile", "small-sim", "--", str(tmp_path / "odd.json"))
+        assert (code, err) == (0, "") and "?[2J$" in out and "\x1b" not in out
+
+
 @pytest.mark.parametrize(
     "verb",
     [["decompose"], ["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]],

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from analytic import GRID, board, conv2d, matmul, network, relu
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.kernels.cost import STAND_IN_SIGMA, surface
@@ -131,6 +131,7 @@ def test_a_list_of_launches_that_was_changed_no_longer_says_what_reads_what() ->
             Network.from_json({**data, "reads": wrong})
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_network_keeps_its_work_and_its_order(data: st.DataObject) -> None:
     launches = []

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"\n{_shares(study)}\n\n{_launches(study)}\n\n{_selection(study)}")
     for run in study.runs:
         if run.unmodelled:
-            print(f"no model for {', '.join(run.unmodelled)} in {run.network}: bounded by the roofline")
+            print(output.printable(f"no model for {', '.join(run.unmodelled)} in {run.network}: bounded by the roofline"))
     return 0
 
 

@@ -19,7 +19,7 @@ from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ..errors import InputError, UsageError
-from .output import progress
+from .output import printable, progress
 
 if TYPE_CHECKING:
     from ...profiles.bundle import Bundle
@@ -103,7 +103,7 @@ def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Ne
     """
     network = _read_model(path, inputs, method)
     if network.boundary:
-        print(f"note: {network.name}: {network.boundary}; what follows is in no figure", file=sys.stderr)
+        print(f"note: {printable(network.name)}: {printable(network.boundary)}; what follows is in no figure", file=sys.stderr)
     return network
 
 
@@ -143,14 +143,15 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
 
 def network_label(network: Network, args: argparse.Namespace) -> str:
     """A network's name, and whether it is its fused view."""
-    return f"{network.name} (fused)" if args.fused else network.name
+    name = printable(network.name)
+    return f"{name} (fused)" if args.fused else name
 
 
 def model_notes(network: Network, cost: BoardCost) -> Iterator[str]:
     """What a reader of predictions has to know of kernels without a model of their own, a line for each kind."""
     for kind in unmodelled_kinds(network, cost.model_for):
         part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
-        yield f"no model for {kind.kind} ({part}): bounded by the roofline"
+        yield f"no model for {printable(kind.kind)} ({part}): bounded by the roofline"
     served = {launch.kind: cost.model_for(launch) for launch in network.launches if launch.kind in STAND_INS}
     for fused, model in served.items():
         if model is not None and model.kind != fused:

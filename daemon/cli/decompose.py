@@ -106,10 +106,10 @@ def _to_json(
 
 def _headline(network: Network, fused: bool) -> str:
     flops, moved = _totals(network)
-    hosts = len(network.calls) - len(network.launches)
+    hosts, distinct = len(network.calls) - len(network.launches), len({call.signature for call in network.launches})
+    name = f"{output.printable(network.name)} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}"
     return (
-        f"{network.name} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}: {len(network.launches)} launches "
-        f"of {len({call.signature for call in network.launches})} distinct kernels, {hosts} host-only calls, "
+        f"{name}: {len(network.launches)} launches of {distinct} distinct kernels, {hosts} host-only calls, "
         f"{output.amount(flops, 'FLOP')}, {output.amount(moved, 'B')}"
     )
 

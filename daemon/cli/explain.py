@@ -108,7 +108,7 @@ def _roofline(part: KernelPart) -> str:
 
 
 def _host(explanation: Explanation, network: Network) -> str:
-    dearest = ", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5])
+    dearest = output.printable(", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5]))
     return f"the host issues {len(network.calls)} calls in {explanation.host_ms:.2f} ms: {dearest}"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .output import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +74,12 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 def heading(text: str, simulated: bool) -> str:
     """A title that says where its figures come from."""
-    return f"{text} (simulated board)" if simulated else text
+    return literal(f"{text} (simulated board)" if simulated else text)
+
+
+def literal(text: str) -> str:
+    """A text to be drawn as it stands: matplotlib takes what stands between dollars for a formula."""
+    return printable(text).replace("$", r"\$")
 
 
 def colours_of(weights: Mapping[str, float]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...kernels.network import KernelInvocation, Network
-from .figures import colour, colours_of, legend_kinds, new_figure, save
+from .figures import colour, colours_of, legend_kinds, literal, new_figure, save
 from .output import amount
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) 
     """
     launches = network.launches
     figure = new_figure(15, 8)
-    figure.suptitle(title, fontsize=15, fontweight="bold")
+    figure.suptitle(literal(title), fontsize=15, fontweight="bold")
     top, flops, moved = figure.subplots(3, 1, height_ratios=(1, 1.1, 1.1))
     moved.sharex(flops)
     colours = colours_of({kind: sum(launch.bytes for launch in launches if launch.kind == kind) for kind in network.kinds})
@@ -50,7 +50,7 @@ def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) 
     )
     flops.tick_params(labelbottom=False)
     _modules(moved, launches)
-    patches = [top.barh([0], [0], color=shade, label=kind) for kind, shade in legend_kinds(network.kinds, colours)]
+    patches = [top.barh([0], [0], color=shade, label=literal(kind)) for kind, shade in legend_kinds(network.kinds, colours)]
     figure.legend(handles=patches, loc="outside lower center", ncols=9, frameon=False)
     save(figure, path)
 
@@ -70,7 +70,9 @@ def _shares(axes: Axes, launches: tuple[KernelInvocation, ...], kinds: dict[str,
             axes.barh(row, share, left=left, color=colour(kind, colours), edgecolor="white", linewidth=0.6)
             if share >= _LEAST_LABEL:
                 shade = "black" if colour(kind, colours) in ("#F0E442", "#56B4E9", "#E69F00") else "white"
-                axes.text(left + share / 2, row, f"{kind}\n{share:.0%}", ha="center", va="center", fontsize=9, color=shade)
+                axes.text(
+                    left + share / 2, row, f"{literal(kind)}\n{share:.0%}", ha="center", va="center", fontsize=9, color=shade
+                )
             left += share
     axes.set_yticks(range(3), [f"{name}\n{whole}" for name, _, whole in rows])
     axes.invert_yaxis()
@@ -107,7 +109,7 @@ def _modules(axes: Axes, launches: tuple[KernelInvocation, ...]) -> None:
         named = middle
         wide = (end - first) / len(launches) > 0.006 * len(name)
         axes.text(
-            middle, -0.03, name, transform=axes.get_xaxis_transform(), fontsize=8, va="top",
+            middle, -0.03, literal(name), transform=axes.get_xaxis_transform(), fontsize=8, va="top",
             ha="center" if wide else "right", rotation=0 if wide else 45,
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1, right: Container[int] | None = None
 ) -> str:
     """Rows in columns: those numbered in ``right`` aligned right, by default all but the first ``text_columns``."""
+    headers, *rows = ([printable(cell) for cell in row] for row in (headers, *rows))
     figures = range(text_columns, len(headers)) if right is None else right
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     lines = []
@@ -30,6 +31,11 @@ def table(
         )
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """A name out of somebody's file, without what a terminal would take for commands."""
+    return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
 
 def amount(value: float, unit: str) -> str:

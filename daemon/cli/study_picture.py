@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from ...profiles.characterization import NetworkRun
-from .figures import OTHERS, colour, colours_of, heading, legend_kinds, new_figure, save
+from .figures import OTHERS, colour, colours_of, heading, legend_kinds, literal, new_figure, save
 
 _LEAST_LABEL = 0.045
 _DARK_ON = ("#F0E442", "#56B4E9", "#E69F00")
@@ -48,13 +48,13 @@ def draw_study(runs: Sequence[NetworkRun], path: str | os.PathLike[str], *, titl
     labels.set_yticks(range(len(runs)), [f"{run.time_ms:.3g} ms" for run in runs])
     labels.tick_params(length=0)
     axes.axvline(1, color="black", linewidth=1.2)
-    axes.set_yticks(range(len(runs)), [run.network for run in runs])
+    axes.set_yticks(range(len(runs)), [literal(run.network) for run in runs])
     axes.invert_yaxis()
     axes.set_xlim(0, widest * 1.005)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("share of the inference time (right: its length); each kernel timed by itself")
     named = [(kind if kind != OTHERS else "other kinds", shade) for kind, shade in legend_kinds(kinds, colours)]
-    handles = [axes.barh([0], [0], color=shade, label=kind) for kind, shade in named]
+    handles = [axes.barh([0], [0], color=shade, label=literal(kind)) for kind, shade in named]
     handles.append(axes.barh([0], [0], color="none", edgecolor="#999999", hatch="///", label="no kernel runs"))
     figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False)
     save(figure, path)
