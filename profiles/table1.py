@@ -66,7 +66,7 @@ def measure(network: Network, nodes: int = NODES) -> TwinRow:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; returns 0 when every time is within the tolerance of the paper's, 1 otherwise."""
+    """Print the table; returns 0 when every time is within the tolerance of the paper's, :data:`MISSED` otherwise."""
     parser = argparse.ArgumentParser(prog="table1", description="simulated board beside MIRAGE, Table 1")
     parser.parse_args(argv)
     print(f"simulated silicon {Silicon().version} at top clocks, median of {NODES} nodes, beside MIRAGE (SEC '21), Table 1")

@@ -19,6 +19,7 @@ from ... import __version__
 from ...kernels.errors import KernelsError
 from ...profiles.errors import ProfilesError
 from ..errors import DaemonError, InputError
+from .output import printable
 
 VERBS: dict[str, str] = {
     "decompose": "list the kernel invocations of a model",
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except (KernelsError, ProfilesError, DaemonError) as error:
-        print(f"jetdvfs {verb}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"jetdvfs {verb}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         _give_up_output()
