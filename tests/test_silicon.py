@@ -20,7 +20,7 @@ from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.sampling import MOST_ELEMENTS, MOST_MACS, Sampler, random_configurations
 from jetdvfs.profiles.table1 import PAPER, TOLERANCE, measure
 from jetdvfs.profiles.twin.execution import LAUNCH_QUEUE, execute
-from jetdvfs.profiles.twin.meter import SENSOR_STEP_MW, TwinMeter
+from jetdvfs.profiles.twin.meter import TwinMeter
 from jetdvfs.profiles.twin.silicon import Silicon
 from jetdvfs.profiles.twin.silicon_chip import Clocks
 
@@ -193,7 +193,7 @@ def test_meter_power_is_what_its_sensor_can_say() -> None:
     rails = TwinMeter(silicon).idle_rails_mw(configurations)
     truth = silicon.sensed(silicon.idle_rails_w(Clocks.of(configurations)))
     for rail in silicon.rails:
-        assert np.all(np.abs(rails[rail] - 1e3 * truth[rail]) < SENSOR_STEP_MW / 2 + 0.09 * 1e3 * truth[rail])
+        assert np.all(np.abs(rails[rail] - 1e3 * truth[rail]) < silicon.sensor_step_mw[rail] / 2 + 0.09 * 1e3 * truth[rail])
 
 
 def test_repeating_a_small_kernel_takes_as_long_as_issuing_it() -> None:

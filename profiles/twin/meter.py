@@ -15,7 +15,6 @@ from .execution import execute
 from .silicon import Activity, Silicon
 from .silicon_chip import Array, Clocks
 
-SENSOR_STEP_MW = 152.0  # 8 mA at 19 V
 _EVENT_MS = 0.5e-3  # resolution of GPU event timers
 _CHUNK = 4096
 
@@ -114,10 +113,12 @@ class TwinMeter:
         for rail, watts in self.silicon.sensed(rails_w).items():
             true = 1e3 * watts * np.exp(session)
 
-            def observe(rows: slice, true: Array = true) -> Array:
+            step_mw = self.silicon.sensor_step_mw[rail]
+
+            def observe(rows: slice, true: Array = true, step_mw: float = step_mw) -> Array:
                 level = true[rows]
                 noise = (35.0 + 0.012 * level) * random.standard_normal((POWER_READINGS, len(level)), np.float32)
-                return np.asarray(np.mean(SENSOR_STEP_MW * np.maximum(np.rint((level + noise) / SENSOR_STEP_MW), 0.0), axis=0))
+                return np.asarray(np.mean(step_mw * np.maximum(np.rint((level + noise) / step_mw), 0.0), axis=0))
 
             result[rail] = _in_chunks(observe, len(true))
         return result

@@ -26,6 +26,9 @@ from .silicon_passes import Pass, gap_seconds, launches, seconds
 from .silicon_power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
 from .silicon_voltage import Variation
 
+_SHUNT_STEP_UV = 40.0
+_BUS_MV = 19000.0  # where a description does not know
+
 
 @dataclass(frozen=True)
 class Activity:
@@ -49,6 +52,7 @@ class Silicon:
     Attributes:
         rails: the rails that the board's monitors measure; some lie within others, as on the board.
         busy_rails: those that show a kernel's work.
+        sensor_step_mw: what one step of each rail's sensor is worth, from its shunt and the bus it sits on.
 
     Raises:
         BoardDescriptionError: there is no board of that name.
@@ -65,6 +69,7 @@ class Silicon:
         self.node = 0 if node is None else node
         self.variation = Variation.none(self.chip) if node is None else Variation.of(node, self.chip)
         self.rails = _measured(description, self.chip)
+        self.sensor_step_mw = _sensor_steps(description)
         self.busy_rails = tuple(rail for rail in self.rails if set(self.chip.rails[rail]) & set(BUSY_DOMAINS))
 
     @property
@@ -204,3 +209,9 @@ def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:
     if unknown:
         raise TwinError(f"simulated silicon {chip.name!r} has no rail {', '.join(unknown)}; valid: {', '.join(chip.rails)}")
     return tuple(rail for rail in chip.rails if rail in channels)
+
+
+def _sensor_steps(description: BoardDescription) -> dict[str, float]:
+    """A power monitor resolves 40 microvolts over its shunt."""
+    bus_mv = float(description.raw["rails"].get("bus_mv", _BUS_MV))
+    return {rail: _SHUNT_STEP_UV / monitor.shunt_uohm * bus_mv for monitor in description.monitors for rail in monitor.channels}

@@ -24,7 +24,6 @@ Array: TypeAlias = NDArray[np.float64]
 
 CHIPS_DIR = Path(__file__).with_name("chips")
 AMBIENT_DIE_C = 45.0
-RAILS = ("GPU", "CPU", "SOC", "VDDRQ", "CV", "SYS5V")
 DOMAINS = ("gpu", "cpu", "soc", "dram", "cv", "other")
 """The physical supplies; ``other`` is what the module and its carrier draw whatever the clocks are."""
 
