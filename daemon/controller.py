@@ -100,7 +100,7 @@ class Controller:
     def notes(self) -> tuple[str, ...]:
         """What stands although nothing went wrong: targets that other work keeps out of reach, demand that cannot be seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        return (*blind, *self._unmet.values())
+        return (*blind, *(self._unmet[lease.id] for lease in self.leases if lease.id in self._unmet))
 
     def recover(self) -> RestoreReport:
         """Give back what an earlier process of this boot still held when it ended without doing so."""
@@ -120,6 +120,10 @@ class Controller:
         Raises:
             HardwareBusy, HardwareRefused: the board's tables cannot be read.
         """
+        self._keep_up()
+        return self._limits()
+
+    def _limits(self) -> Limits:
         grid = self._board.grid()
         ranges = {axis: self._range(axis, getattr(grid, axis)) for axis in _AXES}
         # Where the operator's upper limit is below what other work needs, it stands.
@@ -134,6 +138,7 @@ class Controller:
             HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
         """
         self._check(need.configuration)
+        self._keep_up()
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
@@ -199,7 +204,8 @@ class Controller:
             return
         holders = frozenset(lease.holder.pid for lease in self.leases)
         self._demands.sample(Leased(holders, all(lease.need.paced for lease in self.leases)))
-        self._keep_up()
+        if holders:
+            self._keep_up()
 
     def _keep_up(self) -> None:
         """Find what must be kept up for other work, and where that has changed, plan again for the leases."""
@@ -224,7 +230,7 @@ class Controller:
             if lease.need.again is None:
                 continue
             try:
-                self.leases.renew(lease, lease.need.again(self.limits()))
+                self.leases.renew(lease, lease.need.again(self._limits()))
             except TargetNotAttainable as error:
                 self._unmet[lease.id] = f"{lease.label}: {error}"
             except DaemonError as error:
@@ -256,7 +262,7 @@ class Controller:
         return applied
 
     def _give_back(self) -> RestoreReport:
-        self.applied = None
+        self.applied, self.floors = None, Floors()
         try:
             report = self._board.restore()
         except (DaemonError, OSError) as error:

@@ -178,7 +178,9 @@ class Meter:
             held[name] = max(khz, before.khz.get(policy, 0))
             used[name] = held[name] * (share if share < _SATURATED else _BEYOND)
         waited = {what: (now.waited_us[what] - before.waited_us[what]) / 1e6 / seconds for what in now.waited_us}
-        window = _Window(now.time_s, used, waited, held, self._clocks.memory_hz())
+        # The firmware takes its time to say where the memory clock stands.
+        held_hz = self._clocks.memory_hz() if waited["memory"] > self.rules.pressure else 0
+        window = _Window(now.time_s, used, waited, held, held_hz)
         _keep(self._windows, window, self.rules.hold_s)
         if now.leased.pids:
             _keep(self._pressed, window, _PRESSURE_HELD * self.rules.hold_s)
