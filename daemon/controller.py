@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .config import Config
 from .demand import Leased
-from .drift import Watch
+from .drift import LEFT, Watch
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .floors import Demand, FloorRules, Floors, floors
 from .hardware.applied import Applied
@@ -243,7 +243,8 @@ class Controller:
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
             for text in set(texts).difference(self.troubles):
-                log.warning("%s", text)
+                if not text.startswith(LEFT):
+                    log.warning("%s", text)
             if again:
                 self._set("; ".join(texts) or "; ".join(self.floors.reasons) or "what others allow or need has changed")
                 return

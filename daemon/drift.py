@@ -21,6 +21,8 @@ from .hardware.domain import Reading
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 300.0
 CALM_S = 60.0
+# Begins the text that counts down until what was taken is set again.
+LEFT = "what somebody else set is left to them"
 
 
 class Observed(Protocol):
@@ -138,7 +140,7 @@ class Watch:
         texts = tuple(one.text for one in deviations)
         if any(one.cause == "taken" for one in deviations):
             again = self._backoff.due()
-            wait = () if again else (f"what somebody else set is left to them for {max(1.0, self._backoff.wait_s):.0f} s more",)
+            wait = () if again else (f"{LEFT} for {max(1.0, self._backoff.wait_s):.0f} s more",)
             return texts + wait, again
         self._backoff.settle()
         limited = any(one.cause == "limited" for one in deviations)

@@ -110,6 +110,16 @@ def test_who_insists_is_left_alone_for_longer_and_longer(held: Held) -> None:
     assert [round(wait) for wait in waits] == [2, 4, 8, 16, 32]
 
 
+def test_a_clock_that_stays_taken_is_logged_once_and_not_as_it_counts_down(
+    held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    held.kernel.take(f"{GPU}/governor", "nvhost_podgov")
+    assert len({held.tick() for _ in range(3)}) > 1
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "GPU clock: taken over (nvhost_podgov); 675750000 was held"
+    ]
+
+
 def test_waiting_ends_at_five_minutes_and_begins_anew_after_a_calm_minute() -> None:
     clock = FakeClock()
     backoff = Backoff(clock.monotonic)
