@@ -27,8 +27,10 @@ BOARD = "orin-nano-8gb"
 LATENCIES = "orin_nano_super_latency_emc_gpu.csv"
 POWER = "orin_nano_super_power_cells.csv"
 TRANSITIONS = "orin_nano_super_transition_write_times.csv"
+KERNELS = {name: f"jetson_orin_nano_8gb_{name}.csv" for name in ("matmul", "linear", "vector_add")}
 LIMIT = 0.15
 _CPU_HZ = 1.728e9
+_LONG_MS = 0.5
 # Kernels of ONNX Runtime beside those of the framework that the chip's file is about, and the cost of issuing one.
 _LIBRARY = {"depthwise": 20.7, "hardtanh": 0.66, "add": 0.66, "mul": 0.66, "gelu": 0.66, "softmax": 1.85, "clone": 0.57}
 _FLOAT32 = 1.34  # single-precision products: a mixture of plain and tensor-core kernels
@@ -139,10 +141,11 @@ def compare(folder: Path) -> Report:
     return Report(
         BOARD,
         silicon.chip,
-        "four workloads on a Jetson Orin Nano Super (dankang21/jetson-latency-lab)",
-        (*_latencies(folder, silicon), *_power(folder, silicon), *_transitions(folder)),
+        "four workloads on a Jetson Orin Nano Super (dankang21/jetson-latency-lab), kernels on another (branes-ai/graphs)",
+        (*_latencies(folder, silicon), *_power(folder, silicon), *_transitions(folder), *_kernels(folder, silicon)),
         (
             "cproxyv2 at EMC 3199 and GPU 1020 MHz is left out of the limit: the board is slower there than at lower clocks.",
+            "Single kernels: another board, before the Super firmware, at its highest clocks; nothing was fitted to them.",
             "Kernels and host costs are ONNX Runtime's. What other programs take of CPU and memory is as measured; their power"
             " is only reported, for it depends on what they do.",
         ),
@@ -222,3 +225,25 @@ def _transitions(folder: Path) -> list[Fit]:
     simulated = np.array([float(blocks[domain]["blocks_ms"]) for domain in domains])
     measured = numbers(rows, "write_us_p50", TRANSITIONS) / 1e3
     return [Fit("blocking of a clock's write, ms", measured, simulated, None, LIMIT, every=True)]
+
+
+def _kernels(folder: Path, silicon: Silicon) -> list[Fit]:
+    """Half-precision kernels that take long enough to be more than their launch."""
+    grid = load_board(BOARD).firmware["base"]
+    clocks = Clocks.of([grid.top])
+    fits = []
+    for name, file in KERNELS.items():
+        rows = list(read_rows(folder, file))
+        measured = 1e3 * numbers(rows, "latency_s", file)
+        calls = [_kernel(name, [int(size) for size in row["shape"].split("x")]) for row in rows]
+        simulated = np.array([1e3 * float(execute(Network("", (), (call,)), silicon, clocks).latency_s[0]) for call in calls])
+        long = measured > _LONG_MS
+        fits.append(Fit(f"{name} on its own, ms", measured[long], simulated[long]))
+    return fits
+
+
+def _kernel(name: str, sizes: Sequence[int]) -> KernelInvocation:
+    if name == "vector_add":
+        return KernelInvocation("add", "", ((sizes[0],),) * 2, (sizes[0],), "float16", {})
+    rows, second, third = sizes
+    return product(rows, second, third, dtype="float16") if name == "linear" else product(rows, third, second, dtype="float16")
