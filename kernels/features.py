@@ -275,8 +275,6 @@ def _pointwise(call: _Call) -> Row:
 
 _FAMILIES: Mapping[str, tuple[tuple[str, ...], Callable[[_Call], Row]]] = {
     "conv2d": (_CONV2D, _conv2d),
-    "conv2d_relu": (_CONV2D, _conv2d),
-    "conv2d_add_relu": (_CONV2D, _conv2d),
     "batch_norm": (_BATCH_NORM, _batch_norm),
     "matmul": (_MATMUL, _matmul),
     "relu": (_POINTWISE, _pointwise),
@@ -284,12 +282,14 @@ _FAMILIES: Mapping[str, tuple[tuple[str, ...], Callable[[_Call], Row]]] = {
     "add": (_POINTWISE, _pointwise),
     "clone": (_POINTWISE, _pointwise),
     ELEMENTWISE: (_POINTWISE, _pointwise),
-    "fused_pointwise": (_POINTWISE, _pointwise),
     "cat": (_CAT, _cat),
     "max_pool2d": (_POOL, _pool2d),
     "avg_pool2d": (_POOL, _pool2d),
     "adaptive_avg_pool2d": (_ADAPTIVE, _adaptive_pool2d),
     "mean": (_MEAN, _mean),
+    "conv2d_relu": (_CONV2D, _conv2d),
+    "conv2d_add_relu": (_CONV2D, _conv2d),
+    "fused_pointwise": (_POINTWISE, _pointwise),
 }
 
 
