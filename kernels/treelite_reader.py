@@ -34,8 +34,8 @@ _LEAF = 0
 def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
     """The node table of a treelite model: an object of ``treelite.Model``, or the path of a serialized one.
 
-    XGBoost's ``dart`` cannot be told from ``gbtree`` here and need not be: treelite multiplies each tree's weight into its leaves
-    as it reads the model, which leaves a plain sum of trees. Nothing of XGBoost's own files is read.
+    XGBoost's ``dart`` cannot be told from ``gbtree`` here and need not be: treelite multiplies each tree's weight into its
+    leaves as it reads the model, which leaves a plain sum of trees. XGBoost's own files are not read here.
 
     Args:
         axes: how many of the features, the last ones, are frequencies.
