@@ -21,6 +21,7 @@ from .. import __version__
 from ..profiles.bundle import find_bundles, read_manifest
 from ..profiles.errors import BundleError
 from ..profiles.surface_cache import SurfaceCache
+from ..profiles.timing import SystemClock
 from . import notify
 from .api import AdminApi, Api, Context
 from .config import AXES, load_config
@@ -31,7 +32,6 @@ from .events import Events
 from .floors import FloorRules
 from .hardware.board import Hardware
 from .hardware.files import LONGEST_S, Files
-from .hardware.timing import SystemClock
 from .protocol import ADMIN_SOCKET_NAME, default_socket, one_line
 from .server import Limits, Server
 from .state import BASELINE_NAME, default_state_dir, locked_state

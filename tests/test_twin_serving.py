@@ -18,11 +18,11 @@ import pytest
 from twin_fakes import CPU, DEVFREQ, EMC, INA, POLICY, fake_board, small_network
 
 from jetdvfs.profiles.errors import TwinError
+from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin import fuse
 from jetdvfs.profiles.twin.bench import Application, ApplicationPort
 from jetdvfs.profiles.twin.board import TwinBoard
 from jetdvfs.profiles.twin.serve import serve
-from jetdvfs.profiles.twin.timing import SystemClock
 
 OBSTACLE = fuse.missing()
 needs_fuse = pytest.mark.skipif(bool(OBSTACLE), reason=f"FUSE cannot be had here: {OBSTACLE}")

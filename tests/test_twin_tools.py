@@ -28,10 +28,10 @@ from jetdvfs.daemon.hardware.nvpmodel import (
     read_modes,
     run_program,
 )
-from jetdvfs.daemon.hardware.timing import SystemClock
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import TwinError
+from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin import fuse
 from jetdvfs.profiles.twin.board import simulated_board
 from jetdvfs.profiles.twin.faults import Faults

@@ -13,9 +13,9 @@ import numpy as np
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import BoardDescription, load_board
+from jetdvfs.profiles.timing import Clock
 from jetdvfs.profiles.twin.board import TwinBoard
 from jetdvfs.profiles.twin.silicon_chip import Clocks
-from jetdvfs.profiles.twin.timing import Clock
 from jetdvfs.profiles.twin.variant import installed
 
 CPU = "/sys/devices/system/cpu"
@@ -34,9 +34,6 @@ class VirtualClock:
         self.time = 1000.0
         self._lock = threading.Lock()
         self._appointments: list[tuple[float, Callable[[], None]]] = []
-
-    def now(self) -> float:
-        return self.time
 
     def monotonic(self) -> float:
         return self.time

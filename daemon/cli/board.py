@@ -17,11 +17,11 @@ from typing import Any
 
 from ...profiles.board import SECTIONS, BoardDescription, load_board
 from ...profiles.marks import MARKS
+from ...profiles.timing import SystemClock
 from ..hardware.board import Hardware
 from ..hardware.files import LONGEST_S, Files
 from ..hardware.identity import described_boards
 from ..hardware.jtop import connect
-from ..hardware.timing import SystemClock
 from .board_matrix import markdown, matrix
 from .board_modes import list_modes, switch_mode
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
+from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused, InputError, UsageError
 from . import cpu, emc, gpu, nvpmodel
 from .applied import Applied, Level, agrees, effective, obeyed
@@ -20,7 +21,6 @@ from .domain import Driver, Reading, Write, write_each
 from .files import Files
 from .identity import Identity, described_boards, match_board, read_identity
 from .sensors import Sensors
-from .timing import Clock
 
 _SHORTEST_WAIT_S = 0.1
 _WAIT_TRANSITIONS = 10

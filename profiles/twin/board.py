@@ -18,6 +18,7 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Network
 from ..board import BoardDescription, load_board
 from ..errors import TwinError
+from ..timing import Clock, SystemClock
 from .company import Company
 from .cpufreq import CpuPolicy
 from .execution import execute
@@ -33,7 +34,6 @@ from .silicon import Silicon
 from .thermal import ThermalModel
 from .throttle import Throttle
 from .ticks import Tick
-from .timing import Clock, SystemClock
 from .tools.files import ToolFiles
 from .tree import Link, Provider, Tree
 from .variant import boot_mode, installed, mode_set, powered_sms
@@ -77,7 +77,7 @@ class TwinBoard:
         self.description = description
         self.clock = clock
         self.faults = Faults()
-        self.now = clock.now()
+        self.now = clock.monotonic()
         self.off = False
         self._lock = threading.RLock()
         twin = description.section("twin")
@@ -199,7 +199,7 @@ class TwinBoard:
     def present(self) -> Iterator[None]:
         """The board, caught up with the present and standing still; what was touched meanwhile takes its course afterwards."""
         with self._lock:
-            self._advance(self.clock.now())
+            self._advance(self.clock.monotonic())
             yield
             self._follow()
             self._kick()
@@ -243,7 +243,7 @@ class TwinBoard:
                 if abandoned():
                     return stream
                 # Clocks may change meanwhile: look again soon, not only when it is due.
-                self.clock.sleep(min(max(due - self.clock.now(), 0.0), _WAIT_S) + 2e-5)
+                self.clock.sleep(min(max(due - self.clock.monotonic(), 0.0), _WAIT_S) + 2e-5)
         finally:
             with self._lock:
                 self._work.cancel(stream)

@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..timing import Clock
 from .faults import Faults
-from .timing import Clock
 
 _MOST_LINKS = 40
 

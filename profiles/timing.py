@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated board's time, injected so that tests need not wait."""
+"""Time as boards see it, real and simulated ones: injected, so that waits are bounded and tests need not wait."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A monotonic time in seconds, and a way to let it pass."""
+    """A monotonic clock in seconds that can wait."""
 
-    def now(self) -> float: ...
+    def monotonic(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """Real time: the simulated board's time is the host's monotonic clock."""
+    """The machine's own time."""
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
