@@ -26,6 +26,8 @@ from jetdvfs.daemon.worker import Workers, WorkerSettings
 from jetdvfs.profiles import reference
 from jetdvfs.profiles.bundle import load_bundle, resolve_bundle
 
+from . import handmade_onnx
+
 MODEL = Path(reference.__file__).with_name("squeezenet1_0.pt")
 IMAGE = [{"shape": [1, 3, 224, 224], "dtype": "float32"}]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -54,6 +56,14 @@ def test_a_model_is_read_through_its_descriptor() -> None:
     loaded = register(network)
     assert loaded.name == "squeezenet"
     assert loaded.info["kinds"]["conv2d"] == 26
+
+
+def test_an_onnx_file_is_read_through_its_descriptor_too(tmp_path: Path) -> None:
+    path = tmp_path / "model"  # known by what is in it, not by its name
+    picture = handmade_onnx.declared("x", (1, 3, 224, 224))
+    path.write_bytes(handmade_onnx.model(handmade_onnx.graph([handmade_onnx.node("Relu", ["x"], ["y"])], [picture], ["y"])))
+    with path.open("rb") as file:
+        assert json.loads(decompose(file.fileno()))["kinds"] == {"relu": 1}
 
 
 def test_a_pipe_is_refused() -> None:

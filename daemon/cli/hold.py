@@ -22,7 +22,7 @@ _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CLOCKS) [options] [-- CMD ...]"
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a TorchScript file")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file")
     parser.add_argument("--input", action="append", default=[], metavar="SHAPE[:DTYPE]", help="such as 1x3x224x224; repeatable")
     parser.add_argument("--target", help="latency_ms=50, energy_mj=400, power_mw=15000, min-energy or min-edp")
     parser.add_argument("--fps", type=float, help="frames per second the application will run")
