@@ -165,9 +165,12 @@ def test_a_cap_of_the_memory_clock_rounds_and_rises_only_where_the_power_hinting
 
     described = load_board("agx-orin-64gb")
     alone = Shell(fake_board(VirtualClock(), parse_board(laid_over(described.raw, {"twin": {"power_hints": False}}))))
-    alone.echo(2_133_000_000, CAP)
+    assert alone.cat(CAP) == "2133000000"  # the firmware's own at boot
     alone.echo(3_199_000_000, CAP)
     assert alone.cat(CAP) == "2133000000"
+    alone.echo(1, f"{EMC}/mrq_rate_locked")
+    alone.echo(3_199_000_000, f"{EMC}/rate")
+    assert alone.cat(f"{EMC}/rate") == "2133000000"
 
 
 def test_a_halted_bandwidth_manager_leaves_the_memory_clock_where_it_is() -> None:

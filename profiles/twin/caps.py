@@ -27,18 +27,18 @@ class IsoCap:
 class ClockCap:
     """``nvpmodel_clk_cap`` of JetPack 6 and later: a limit is rounded to a rate of the memory before it is kept.
 
-    Rounding is clamped by the present cap, so that this file alone never raises one (tiiuae/ghaf#2071). On a stock JetPack
-    the power hinting service raises it.
+    Rounding is clamped by the present cap, so that this file alone never raises one, not even that of the firmware at boot
+    (tiiuae/ghaf#2071). On a stock JetPack the power hinting service raises it.
 
     Args:
-        raised: whether that service runs.
+        boot_hz: the firmware's cap at boot where that service does not run, or None.
     """
 
-    def __init__(self, memory: MemoryClock, path: str, raised: bool) -> None:
+    def __init__(self, memory: MemoryClock, path: str, boot_hz: int | None) -> None:
         self._memory = memory
         self._path = path
-        self._raised = raised
-        memory.cap = memory.cap or memory.clock.rates[-1]
+        self._raised = boot_hz is None
+        memory.cap = min(memory.cap or memory.clock.rates[-1], boot_hz or memory.clock.rates[-1])
 
     def _set(self, text: str) -> float:
         rounded = self._memory.clock.at_least(whole_number(text))

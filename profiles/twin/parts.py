@@ -133,8 +133,8 @@ class Workshop:
             yield BwmgrDevfreq(memory, str(section["devfreq"]))
         if "cap" in section:
             rounds = str(section["cap"]).startswith("/sys/kernel/nvpmodel_clk_cap/")
-            raised = bool(self.twin.get("power_hints", True))
-            yield ClockCap(memory, section["cap"], raised) if rounds else IsoCap(memory, section["cap"])
+            boot_hz = None if self.twin.get("power_hints", True) else int(self.twin["boot_cap_hz"])
+            yield ClockCap(memory, section["cap"], boot_hz) if rounds else IsoCap(memory, section["cap"])
         if "activity" in section:
             yield ActivityMonitor(memory, section["activity"])
 
