@@ -138,7 +138,7 @@ def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
         "over_current": hardware.sensors.over_current(),
         "fan": None if (fan := hardware.sensors.fan()) is None else fan._asdict(),
         "transition_ms": hardware.transition_ms(),
-        "notes": list(hardware.notes),
+        "notes": [*hardware.notes, *hardware.moved_limits()],
     }
 
 

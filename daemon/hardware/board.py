@@ -20,6 +20,7 @@ from .clusters import Clusters
 from .domain import Driver, Reading, Write, write_each
 from .files import Files
 from .identity import Identity, described_boards, match_board, read_identity
+from .limits import moved_limits
 from .sensors import Sensors
 
 _SHORTEST_WAIT_S = 0.1
@@ -156,6 +157,15 @@ class Hardware:
         notes += self._files.hanging
         notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.throttled())]
         return tuple(notes)
+
+    def moved_limits(self) -> tuple[str, ...]:
+        """Limits that somebody has moved since the power mode set them; while anything is held, some may be ours.
+
+        Raises:
+            HardwareBusy, HardwareRefused: a clock's table cannot be read.
+        """
+        self._look_again()
+        return tuple(moved_limits(self._files, ((title(name), driver) for name, driver in self._drivers.items()), self.mode()))
 
     @property
     def touched(self) -> bool:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of clocks that stand otherwise than the power mode sets them: somebody has moved them since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...profiles.board import PowerMode
+from .domain import Driver
+from .files import Files
+from .nvpmodel import bound_levels
+
+
+def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: PowerMode | None) -> Iterator[str]:
+    """One line for each clock whose limits leave one frequency, or another highest one than the mode does.
+
+    Args:
+        drivers: what each clock is called, and its driver.
+        mode: the power mode in force, where it is known.
+
+    Raises:
+        HardwareBusy, HardwareRefused: a clock's table cannot be read.
+    """
+    for title, driver in drivers:
+        table = driver.table()
+        cap = getattr(mode, driver.axis, None)
+        highest = bound_levels(table, cap)[-1]
+        floor = mode.cpu_min_khz if mode is not None and driver.axis == "cpu_khz" else None
+        lowest = bound_levels(table, floor)[-1] if floor else table[0]
+        named = f"power mode {mode.name}" if mode is not None else "the board"
+        for low, high in sorted(set(_limits(files, driver))):
+            if low == high and lowest < highest:
+                yield f"{title} is pinned at {low} by its limits: by jetson_clocks, a service, or a process that holds it"
+            elif high < highest:
+                yield f"{title} is limited to {high}, below the {highest} of {named}: by a person, a service, or heat"
+            elif cap is not None and high > highest:
+                yield f"{title} may go up to {high}, above the {highest} of {named}: raised since the mode was set"
+
+
+def _limits(files: Files, driver: Driver) -> Iterator[tuple[int, int]]:
+    """Both limits of every domain whose limits can be read now."""
+    for domain in driver.domains:
+        if domain.low is not None and domain.high is not None:
+            low, high = files.find_int(domain.low), files.find_int(domain.high)
+            if low is not None and high is not None:
+                yield low, high
