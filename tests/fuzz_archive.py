@@ -142,7 +142,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.replay:
         files = [path for folder in arguments.replay for path in sorted(folder.iterdir())]
-        return 1 if run((path.read_bytes() for path in files), arguments.failures) else 0
+        return 1 if run((path.read_bytes() for path in files if path.exists()), arguments.failures) else 0
     resource.setrlimit(resource.RLIMIT_AS, (2 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
     return 1 if run(at_random(arguments.seconds, arguments.seed), arguments.failures) else 0
 

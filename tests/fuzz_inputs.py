@@ -34,10 +34,12 @@ CODE = handmade.forward(
 )
 CONSTANT_CODE = handmade.forward("y = torch.mul(x, CONSTANTS.c0)", "return torch.add(y, CONSTANTS.c1, alpha=CONSTANTS.c2)")
 ATTRIBUTES = {
-    "w": handmade.tensor("0", 3, 64),
+    "w": handmade.tensor("0", 3, 3, 1, 1),
     "n": b"K\x03",
     "a": b"](K\x01K\x02e",
     "d": b"}(" + handmade.text("k") + b"K\x01u",
+    "box": b"c__torch__\nC\n)\x81K\x02b",
+    "kind": b"c__torch__\nE\nK\x01R",
 }
 
 
@@ -152,28 +154,34 @@ BLOCKS = (
     "while torch.lt(n, 9):",
 )
 INFIX = ("+", "-", "*", "/", "//", "%", "**", "@", "==", "<", "is", "is not", "in", "and", "or", "&", "|", "^", "<<")
+#: Statements that work in most places, so that what follows them is reached.
 PLAIN = (
+    *("pass", "break", "continue", "return x", "return", "self.n = n", "self.a = a", "n = (self).g(x, n)", "n = (self).g(x)"),
+    *("n = (self).g(x, n=3)", "x = (self).forward(x)", "n = __torch__.f(n)", "x, y, = (x, y)", "p = __torch__.P(1, x)"),
+    *("p = __torch__.P(1, second=x)", "x = p.second", "o = __torch__.C.__new__(__torch__.C)", "n = (o).__init__(n)"),
+    *("o = __torch__.C(3)", "n = o.field", "n = self.box.field", "torch._set_item(a, 0, n)", "torch._set_item(d, 'k', n)"),
+    *("e = __torch__.E.A", "n = e.value", "n = self.kind", "n = __torch__.C.fixed", "torch.append(a, n)", "n = a[0]"),
+    *("a = a[::2]", "a = a[1:]", "a = torch.list(torch.size(x))", "n = torch.len(a)", "n = int(n)", "n = torch.add(n, 1)"),
     *(
-        "pass",
-        "break",
-        "continue",
-        "return x",
-        "return",
-        "self.n = n",
-        "self.a = a",
-        "n = (self).g(x, n)",
-        "x = (self).forward(x)",
+        "x: Tensor = y",
+        "x = unchecked_cast(Tensor, x)",
+        "h = isinstance(x, Tensor)",
+        "h = torch.gt(n, 3)",
+        "u = uninitialized(int)",
     ),
-    *("n = __torch__.f(n)", "x, y, = (x, y)", "p = __torch__.P(1, x)", "x = p.second", "o = __torch__.C.__new__(__torch__.C)"),
-    *("n = (o).__init__(n)", "n = o.field", "torch._set_item(a, 0, n)", "torch._set_item(d, 'k', n)", "torch.append(a, n)"),
-    *("ops.prim.RaiseException('no')", "n = torch.len(a)", "x = ops.prim.ListUnpack([x, y])", "n = int(n)", "n = float(n)"),
-    *("x: Tensor = y", "x = unchecked_cast(Tensor, x)", "n = isinstance(x, Tensor)", "x = uninitialized(Tensor)", "a = a[::2]"),
+    *("x = torch.relu(x)", "y = torch.add(x, x)", "x = torch.mul(x, 2)", "s = torch.mean(x)", "x = torch.conv2d(x, self.w)"),
+    *("ops.prim.RaiseException('no')", "a = [n, n]", "d = {'k': n}", "n = getattr(self, 'n')", "n = -n", "h = not h"),
+    *("n = n if h else 1", "h = h and n == 1", "n = n + n", "n = n * n", "n = n // 2", "x, y = torch.chunk(x, 2, 1)", "x = x"),
 )
+SIGNATURES = ("x: Tensor", "x: Tensor, k: int=3", "x: Tensor, b: Optional[Tensor]=None", "x: Tensor, *, k: bool=True", "x")
+SIGNATURES += ("l: List[Tensor]", "t: Tuple[Tensor]", "m: Dict[str, Tensor]", "b: Optional[Tensor]", "x: Tensor, y: Tensor")
 MORE_CODE = (
     "  def g(self: __torch__.M,\n    x: Tensor,\n    n: int=2) -> int:\n    return torch.add(n, torch.dim(x))\n"
     "class P(NamedTuple):\n  first : int\n  second : Tensor\n"
     "class E(Enum):\n  A = 1\n  B = 2\n"
-    "class C:\n  field : int\n  def __init__(self: __torch__.C,\n    n: int) -> NoneType:\n    self.field = n\n"
+    "class C:\n  field : int\n  fixed : Final[int] = 3\n"
+    "  def __setstate__(self: __torch__.C,\n    n: int) -> NoneType:\n    self.field = n\n"
+    "  def __init__(self: __torch__.C,\n    n: int) -> NoneType:\n    self.field = n\n"
     "def f(n: int) -> int:\n  if torch.lt(n, 9):\n    m = __torch__.f(torch.add(n, 1))\n  else:\n    m = n\n  return m\n"
 )
 
@@ -197,15 +205,16 @@ def program(choices: Choices) -> str:
         spelled = f"ops.{name.replace('::', '.')}" if "::" in name else f"torch.{name}"
         return f"{spelled}({', '.join(value(depth) for _ in range(choices.below(11)))})"
 
+    signature = choices.of(SIGNATURES) if choices.below(4) == 0 else SIGNATURES[0]
     while choices.left and len(lines) < 80:
         how = choices.below(16)
-        if how < 9:
+        if how < 3:
             lines.append(f"{indent}{choices.of(NAMES)} = {call()}")
-        elif how < 11:
+        elif how == 3:
             lines.append(f"{indent}{choices.of(NAMES)} = {value()}")
-        elif how < 13:
+        elif how < 12:
             lines.append(indent + choices.of(PLAIN))
-        elif how == 13 and len(indent) < 20:
+        elif how < 14 and len(indent) < 20:
             lines.append(indent + choices.of(BLOCKS))
             indent += "  "
         elif indent:
@@ -213,7 +222,7 @@ def program(choices: Choices) -> str:
             indent = indent[2:]
             if how == 15:
                 lines += [f"{indent}else:", f"{indent}  pass"]
-    return handmade.forward(*lines, f"{indent}pass", "return x") + MORE_CODE
+    return handmade.forward(*lines, f"{indent}pass", "return x", arguments=signature) + MORE_CODE
 
 
 # Pickles
@@ -251,6 +260,27 @@ def pickled(choices: Choices) -> bytes:
 
 # Zip containers
 
+
+def widened(data: bytearray, choices: Choices) -> bytearray:
+    """The archive with 64-bit sizes and offsets for one of its entries, after other extra fields or before them."""
+    at = data.find(b"PK\x01\x02")
+    end = data.rfind(b"PK\x05\x06")
+    if at < 0 or end < 0:
+        return data
+    compressed, size, name, extra = struct.unpack_from("<IIHH", data, at + 20)
+    offset = struct.unpack_from("<I", data, at + 42)[0]
+    numbers = [choices.of((number, *LIMITS)) if choices.below(4) == 0 else number for number in (size, compressed, offset)]
+    field = struct.pack("<HHQQQ", 1, 24 - 8 * choices.below(3), *numbers)
+    field = choices.of((field, b"FB\x04\x00ZZZZ" + field, field + b"FB\xff\x00"))
+    struct.pack_into("<II", data, at + 20, 0xFFFFFFFF, 0xFFFFFFFF)
+    struct.pack_into("<H", data, at + 30, len(field))
+    struct.pack_into("<I", data, at + 42, 0xFFFFFFFF)
+    data[at + 46 + name : at + 46 + name + extra] = field
+    grown = end + len(field) - extra
+    struct.pack_into("<I", data, grown + 12, struct.unpack_from("<I", data, grown + 12)[0] + len(field) - extra)
+    return data
+
+
 LIMITS = (0, 1, 0xFFFF, 0xFFFFFFFF, 0x7FFFFFFF, 0x80000000, (1 << 64) - 1)
 
 
@@ -285,6 +315,8 @@ def container(choices: Choices) -> bytes:
     method = choices.of((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
     data = bytearray(handmade.zipped(entries, method))
     marks = [b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"]
+    if choices.below(4) == 0:
+        data = widened(data, choices)
     for _ in range(choices.below(4)):
         mark = choices.of(marks)
         places = [at for at in range(len(data)) if data[at : at + 4] == mark]
