@@ -30,6 +30,7 @@ _KIND_COLOURS = {
     "add": "#F0E442",
     "adaptive_avg_pool2d": "#000000",
 }
+_LIGHT = frozenset({"#F0E442", "#56B4E9", "#E69F00"})
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -91,6 +92,11 @@ def colours_of(weights: Mapping[str, float]) -> dict[str, str]:
 
 def colour(kind: str, colours: Mapping[str, str]) -> str:
     return colours.get(kind, _GREY)
+
+
+def ink_on(shade: str) -> str:
+    """Black or white, whichever is read more easily on a kind's colour."""
+    return "black" if shade in _LIGHT else "white"
 
 
 def legend_kinds(kinds: Iterable[str], colours: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...kernels.network import KernelInvocation, Network
-from .figures import colour, colours_of, legend_kinds, literal, new_figure, save
+from .figures import colour, colours_of, ink_on, legend_kinds, literal, new_figure, save
 from .output import amount
 
 if TYPE_CHECKING:

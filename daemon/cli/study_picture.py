@@ -7,10 +7,9 @@ import os
 from collections.abc import Sequence
 
 from ...profiles.characterization import NetworkRun
-from .figures import OTHERS, colour, colours_of, heading, legend_kinds, literal, new_figure, save
+from .figures import OTHERS, colour, colours_of, heading, ink_on, legend_kinds, literal, new_figure, save
 
 _LEAST_LABEL = 0.045
-_DARK_ON = ("#F0E442", "#56B4E9", "#E69F00")
 
 
 def draw_study(runs: Sequence[NetworkRun], path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
@@ -38,8 +37,7 @@ def draw_study(runs: Sequence[NetworkRun], path: str | os.PathLike[str], *, titl
             share, shade = run.share(kind), colour(kind, colours)
             axes.barh(row, share, left=left, color=shade, edgecolor="white", linewidth=0.5)
             if share >= _LEAST_LABEL:
-                text = "black" if shade in _DARK_ON else "white"
-                axes.text(left + share / 2, row, f"{share:.0%}", ha="center", va="center", fontsize=9, color=text)
+                axes.text(left + share / 2, row, f"{share:.0%}", ha="center", va="center", fontsize=9, color=ink_on(shade))
             left += share
         if left < 1:
             axes.barh(row, 1 - left, left=left, color="none", edgecolor="#999999", hatch="///", linewidth=0.0)
