@@ -18,8 +18,9 @@ from typing import Any
 from ..kernels.cost import METHODS
 from ..kernels.grid import FrequencyGrid
 from ..kernels.network import Network
+from ..kernels.node_table import Stamp
 from ..kernels.surface import Surface
-from ..profiles.bundle import read_manifest, resolve_bundle
+from ..profiles.bundle import read_manifest, resolve_bundle, table_stamps
 from ..profiles.manifest import Manifest
 from ..profiles.surface_cache import SurfaceCache, surface_key
 from .errors import DaemonError, InputError, UsageError
@@ -117,6 +118,7 @@ class Surfaces:
         self._stored = stored
         self._kept: OrderedDict[tuple[str, str], Surface] = OrderedDict()
         self._prepared: asyncio.Task[None] | None = None
+        self._known: Mapping[str, Stamp] = {}
         self._making: dict[tuple[str, str], asyncio.Task[Surface]] = {}
 
     async def prepare(self) -> None:
@@ -124,13 +126,18 @@ class Surfaces:
         if self.profile is None:
             return
         if self._prepared is None:
-            self._prepared = asyncio.create_task(self._workers.prepare(self.profile.path, self._cache_dir))
+            self._prepared = asyncio.create_task(self._prepare(self.profile))
         try:
             await asyncio.shield(self._prepared)
         except DaemonError as error:
             if not self.troubles:
                 log.error("%s", error)
             self.troubles = (str(error),)
+
+    async def _prepare(self, profile: Profile) -> None:
+        await self._workers.prepare(profile.path, self._cache_dir)
+        # Tables are checked once: a worker checks again only one that was touched since.
+        self._known = table_stamps(profile.manifest, self._cache_dir)
 
     async def decompose(self, descriptor: int, inputs: Sequence[Mapping[str, Any]], name: str) -> LoadedNetwork:
         """Have the model that a descriptor is open on read by a worker.
@@ -172,7 +179,8 @@ class Surfaces:
         surface = self._stored.get(key, profile.manifest.grid)
         if surface is None:
             await self.prepare()
-            answer = await self._workers.sweep(zlib.decompress(network.payload), profile.path, self._cache_dir, method)
+            payload = zlib.decompress(network.payload)
+            answer = await self._workers.sweep(payload, profile.path, self._cache_dir, method, self._known)
             surface = _checked(answer, profile.manifest.grid)
             if read_manifest(profile.path) == profile.manifest:  # not if another bundle has taken its place meanwhile
                 self._stored.put(key, answer)

@@ -72,14 +72,20 @@ class Workers:
         """
         return await self._run("decompose", {"inputs": list(inputs), "name": name}, descriptor=descriptor)
 
-    async def sweep(self, network: bytes, bundle: Path, cache_dir: Path, method: str) -> bytes:
+    async def sweep(
+        self, network: bytes, bundle: Path, cache_dir: Path, method: str, known: Mapping[str, Sequence[int]] | None = None
+    ) -> bytes:
         """The surface (npz) of a network given as JSON.
+
+        ``known`` are the stamps of node tables that were checked before.
 
         Raises:
             InputError: the network or the bundle was refused.
             WorkerFailed: the child crashed or ran out of time or memory.
         """
-        return await self._run("sweep", {"method": method}, bundle, cache_dir, BOARDS_DIR, payload=network)
+        return await self._run(
+            "sweep", {"method": method, "known": known or {}}, bundle, cache_dir, BOARDS_DIR, payload=network
+        )
 
     async def prepare(self, bundle: Path, cache_dir: Path) -> None:
         """Check a bundle and convert its models, so that later sweeps find their node tables in ``cache_dir``."""

@@ -108,7 +108,8 @@ def _sweeper(crew: Executor | None) -> _Job:
     def job(request: dict[str, Any], payload: bytes, _: int | None, folders: list[Path]) -> bytes:
         bundle, cache, boards = folders
         network = Network.from_json(json.loads(payload))
-        cost = load_bundle(bundle, cache_dir=cache, boards=boards, one_by_one=True).cost
+        known = {digest: tuple(stamp) for digest, stamp in request["known"].items()}
+        cost = load_bundle(bundle, cache_dir=cache, boards=boards, one_by_one=True, known=known).cost
         buffer = io.BytesIO()
         surface(network, cost, method=request["method"], each=crew.map if crew else map).save(buffer)
         return buffer.getvalue()

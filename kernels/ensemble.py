@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import node_table, reference_sweep
 from .errors import EnsembleError
-from .node_table import FREQUENCIES, NodeTable, axis_names
+from .node_table import FREQUENCIES, NodeTable, Stamp, axis_names
 from .treelite_reader import read_treelite
 
 _core: ModuleType | None
@@ -81,12 +81,20 @@ class TreeEnsemble:
         return cls(read_treelite(model, axes))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> TreeEnsemble:
+    def load(cls, path: str | os.PathLike[str], known: Stamp | None = None) -> TreeEnsemble:
         """Maps a file written by :meth:`save`, read-only, and checks all of it.
+
+        Args:
+            known: the file's stamp when all of it was checked last: what is still so is not checked again.
 
         Raises:
             EnsembleError: the file cannot be read, is no node table, is of another version, damaged or malformed.
         """
+        table = None if known is None else node_table.map_known(path, known)
+        if table is not None:
+            ensemble = cls.__new__(cls)
+            ensemble._table = table
+            return ensemble
         table = node_table.map_table(path)
         try:
             return cls(table)

@@ -29,6 +29,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,24 +200,50 @@ def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
         raise
 
 
+Stamp: TypeAlias = tuple[int, ...]
+"""Which file this is, and its state: device, inode, size, and the times of the last change of content and of status."""
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
 def map_table(path: str | os.PathLike[str]) -> NodeTable:
     """Maps a node table file read-only and checks everything about it but the order of its nodes.
 
     Raises:
         EnsembleError: the file cannot be read, is no node table, is of another version, or is damaged.
     """
-    where = os.fspath(path)
+    file, _ = _mapped(path)
+    return _table(file, os.fspath(path), checksum=True)
+
+
+def map_known(path: str | os.PathLike[str], stamp: Stamp) -> NodeTable | None:
+    """Maps a node table file that was checked before, if it is the same and was not touched since; None if it is not.
+
+    Raises:
+        EnsembleError: the file cannot be read, or is malformed.
+    """
+    file, found = _mapped(path)
+    return _table(file, os.fspath(path), checksum=False) if found == stamp else None
+
+
+def _mapped(path: str | os.PathLike[str]) -> tuple[NDArray[np.uint8], Stamp]:
     try:
-        file = np.memmap(where, np.uint8, mode="r")
+        with open(path, "rb") as file:
+            return np.memmap(file, np.uint8, mode="r"), stamp_of(os.fstat(file.fileno()))
     except (OSError, ValueError) as error:
-        raise EnsembleError(f"{where}: cannot map the node table ({error})") from error
+        raise EnsembleError(f"{os.fspath(path)}: cannot map the node table ({error})") from error
+
+
+def _table(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
     if len(file) < _PREFIX.size or bytes(file[: len(_MAGIC)]) != _MAGIC:
         raise EnsembleError(f"{where}: not a node table file")
     _, version, start, header_crc, data_crc = _PREFIX.unpack(bytes(file[: _PREFIX.size]))
     if version != _VERSION:
         raise EnsembleError(f"{where}: node table of version {version}; this program reads version {_VERSION}")
     header = bytes(file[_PREFIX.size : min(start, _MAX_HEADER)])
-    if zlib.crc32(header) != header_crc or zlib.crc32(file[start:].data) != data_crc:
+    if zlib.crc32(header) != header_crc or (checksum and zlib.crc32(file[start:].data) != data_crc):
         raise EnsembleError(f"{where}: damaged node table: its checksum is wrong")
     try:
         fields = json.loads(header)

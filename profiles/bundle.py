@@ -30,6 +30,7 @@ from ..kernels.errors import KernelsError
 from ..kernels.features import feature_names
 from ..kernels.grid import FrequencyGrid
 from ..kernels.host import HostModel
+from ..kernels.node_table import Stamp
 from .board import BOARDS_DIR, load_board
 from .errors import BundleError, ProfilesError
 from .manifest import Manifest, not_negative
@@ -135,7 +136,12 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
 
 
 def load_bundle(
-    name_or_dir: str | os.PathLike[str], *, cache_dir: Path | None = None, boards: Path = BOARDS_DIR, one_by_one: bool = False
+    name_or_dir: str | os.PathLike[str],
+    *,
+    cache_dir: Path | None = None,
+    boards: Path = BOARDS_DIR,
+    one_by_one: bool = False,
+    known: Mapping[str, Stamp] | None = None,
 ) -> Bundle:
     """Read and check a whole bundle.
 
@@ -147,6 +153,8 @@ def load_bundle(
         one_by_one: keep a model mapped only while it is being swept, and read a model's file only where the cache has no table
             of it: for a process that predicts one network and has to stay small. What is wrong with a model then shows when it
             is swept.
+        known: the stamps of node tables that were checked before (:func:`table_stamps`); while they have them they are not
+            checked again.
 
     Raises:
         BundleError: anything about it is missing, damaged, or made for another board.
@@ -158,7 +166,7 @@ def load_bundle(
         expected = {ARRAYS, HOST, *(_model_file(kind, what) for kind in manifest.kinds for what in ("time", "power"))}
         if set(manifest.checksums) != expected:
             raise BundleError(f"checksums name {', '.join(sorted(set(manifest.checksums) ^ expected))} wrongly or not at all")
-        tables = TableCache(default_cache_dir() if cache_dir is None else cache_dir)
+        tables = TableCache(default_cache_dir() if cache_dir is None else cache_dir, known)
 
         def load(kind: str, what: str) -> TreeEnsemble:
             name = _model_file(kind, what)
@@ -248,6 +256,11 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
     except OSError as error:
         raise BundleError(f"bundle {source}: cannot be installed in {target}: {error.strerror or error}") from error
     return target
+
+
+def table_stamps(manifest: Manifest, cache_dir: Path) -> dict[str, Stamp]:
+    """The state of a bundle's node tables in a cache, by their models' checksums."""
+    return TableCache(cache_dir).stamps(manifest.checksums.values())
 
 
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:

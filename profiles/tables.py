@@ -7,7 +7,7 @@ import contextlib
 import lzma
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..kernels.ensemble import TreeEnsemble
 from ..kernels.errors import EnsembleError
+from ..kernels.node_table import Stamp, stamp_of
 from .errors import BundleError
 
 _MAX_MODEL_BYTES = 512 << 20
@@ -24,8 +25,18 @@ _MAX_MODEL_BYTES = 512 << 20
 class TableCache:
     """Node tables converted from treelite models, keyed by the model's checksum; what is damaged is converted again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, known: Mapping[str, Stamp] | None = None) -> None:
+        """``known``: the stamps of tables that were checked before, by the models' checksums."""
         self._folder = folder / "tables"
+        self._known = known or {}
+
+    def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
+        """The stamps of those of these models' tables that are there."""
+        found = {}
+        for digest in digests:
+            with contextlib.suppress(OSError):
+                found[digest] = stamp_of((self._folder / f"{digest}.nodes").stat())
+        return found
 
     def ensemble(self, name: str, digest: str, compressed: Callable[[], bytes], n_features: int) -> TreeEnsemble:
         """The model ``name`` of a bundle.
@@ -40,7 +51,8 @@ class TableCache:
         """
         table = self._folder / f"{digest}.nodes"
         try:
-            ensemble = TreeEnsemble.load(table)  # tells a damaged table, or one of another release, by its checksum and version
+            # Tells a damaged table, or one of another release, by its checksum and version.
+            ensemble = TreeEnsemble.load(table, self._known.get(digest))
         except (OSError, EnsembleError):
             ensemble = self._convert(name, compressed(), table)
         if ensemble.n_features != n_features:

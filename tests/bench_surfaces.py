@@ -10,7 +10,7 @@ ratios of the same run: how much of the time the tree sweeps take, and how many 
 (an exponential of every figure swept) the rest takes.
 
 Below each table stands what a daemon's workers make of it, by the clock on the wall: the ten networks one after the other, each
-with its models mapped, checked and swept by a number of threads and its surface written, as inside a worker; and the same asked
+with its models mapped and swept by a number of threads and its surface written, as inside a worker; and the same asked
 of real workers, which start, give up their rights and answer.
 """
 
@@ -41,7 +41,7 @@ from jetdvfs.kernels.features import ELEMENTWISE, feature_rows
 from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.treelite_reader import read_treelite
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle import find_bundles, load_bundle, resolve_bundle, write_manifest
+from jetdvfs.profiles.bundle import find_bundles, load_bundle, read_manifest, resolve_bundle, table_stamps, write_manifest
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.sampling import Sampler
 
@@ -148,16 +148,18 @@ def report(title: str, networks: Sequence[Network], cost: BoardCost, repeats: in
 def report_workers(networks: Sequence[Network], bundle: Path, cache: Path, repeats: int) -> None:
     """What workers take for all networks with this bundle, whose node tables are in ``cache``."""
 
+    known = table_stamps(read_manifest(bundle), cache)  # as a daemon has them checked once, when it starts
+
     def inside(threads: int) -> None:
         with ThreadPoolExecutor(threads) as crew:
             for network in networks:
-                cost = load_bundle(bundle, cache_dir=cache, one_by_one=True).cost
+                cost = load_bundle(bundle, cache_dir=cache, one_by_one=True, known=known).cost
                 surface(network, cost, each=crew.map).save(io.BytesIO())
 
     async def asked() -> None:
         workers = Workers()
         payloads = [json.dumps(network.to_json(host_calls=True)).encode() for network in networks]
-        await asyncio.gather(*(workers.sweep(payload, bundle, cache, "timeline") for payload in payloads))
+        await asyncio.gather(*(workers.sweep(payload, bundle, cache, "timeline", known) for payload in payloads))
 
     for threads in (1, 2):
         print(f"inside a worker, on {threads} thread(s): {_took(repeats, partial(inside, threads))}")

@@ -13,7 +13,7 @@ from small_bundle import FEATURES, make_bundle
 
 from jetdvfs.kernels.cost import BoardCost
 from jetdvfs.kernels.ensemble import TreeEnsemble
-from jetdvfs.profiles.bundle import load_bundle
+from jetdvfs.profiles.bundle import load_bundle, table_stamps
 from jetdvfs.profiles.errors import BundleError
 
 ROWS = np.full((1, len(FEATURES)), np.nan, np.float32)
@@ -35,7 +35,7 @@ def test_no_model_stays_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
     loaded: weakref.WeakSet[TreeEnsemble] = weakref.WeakSet()
     load = TreeEnsemble.load
-    monkeypatch.setattr(TreeEnsemble, "load", lambda path: loaded.add(made := load(path)) or made)
+    monkeypatch.setattr(TreeEnsemble, "load", lambda *arguments: loaded.add(made := load(*arguments)) or made)
     sweeps(cost)  # converts them
     sweeps(cost)
     gc.collect()
@@ -49,6 +49,18 @@ def test_a_model_whose_table_is_there_is_not_looked_at(tmp_path: Path) -> None:
         path.unlink()
     cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
     np.testing.assert_array_equal(sweeps(cost), expected)
+
+
+def test_tables_that_were_checked_are_used_as_they_are_until_one_is_touched(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    whole = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+    known = table_stamps(whole.manifest, tmp_path / "cache")
+    assert set(known) <= set(whole.manifest.checksums.values()) and len(known) == 2 * len(whole.manifest.kinds)
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True, known=known).cost
+    np.testing.assert_array_equal(sweeps(cost), sweeps(whole.cost))
+    for table in (tmp_path / "cache" / "tables").iterdir():
+        table.write_bytes(b"?" * table.stat().st_size)
+    np.testing.assert_array_equal(sweeps(cost), sweeps(whole.cost))  # made anew from the bundle
 
 
 def test_what_is_wrong_with_a_model_shows_when_it_is_swept(tmp_path: Path) -> None:

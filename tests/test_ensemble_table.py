@@ -278,6 +278,21 @@ def test_saving_again_leaves_what_is_mapped_as_it_was(saved: Path) -> None:
     assert TreeEnsemble.load(saved).n_features == 4
 
 
+def test_a_file_that_was_checked_is_checked_again_only_if_it_was_touched(saved: Path) -> None:
+    rows, _ = kernel_samples(5, seed=6)
+    stamp = node_table.stamp_of(saved.stat())
+    np.testing.assert_array_equal(TreeEnsemble.load(saved, stamp).predict(rows), TreeEnsemble(small_table()).predict(rows))
+    with saved.open("r+b") as file:
+        file.seek(int.from_bytes(saved.read_bytes()[16:20], "little"))  # the first node's threshold
+        file.write(b"?")
+    with pytest.raises(EnsembleError, match="damaged"):
+        TreeEnsemble.load(saved, stamp)
+    TreeEnsemble.load(saved, node_table.stamp_of(saved.stat()))  # whoever hands over this stamp says that it was checked
+    saved.unlink()
+    with pytest.raises(EnsembleError, match="cannot map"):
+        TreeEnsemble.load(saved, stamp)
+
+
 @pytest.mark.parametrize("sort", ["no trees", "one leaf"])
 def test_the_smallest_ensembles_are_saved_too(sort: str, tmp_path: Path) -> None:
     rows, target = kernel_samples(50, seed=7)
