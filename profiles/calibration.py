@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..kernels.network import KernelInvocation
 from .errors import CalibrationDataError
-from .twin.silicon_chip import Chip
+from .twin.silicon_chip import Chip, own_parameters
 
 MISSED = 4
 """Exit code where a fit is worse than its limit: the command line's "not attainable"."""
@@ -107,6 +107,7 @@ class Report:
             "simulated": True,
             "silicon_version": self.chip.version,
             "parameters": asdict(self.chip),
+            "set_in_its_file": own_parameters(self.chip.name),
             "source": self.source,
             "passed": self.passed,
             "fits": [fit.to_json() for fit in self.fits],

@@ -6,11 +6,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...profiles.calibration import MISSED, Fit, Report
 from ...profiles.errors import CalibrationDataError
+from ...profiles.twin.silicon_chip import own_parameters
 from ..errors import InputError, UsageError
 
 
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         reports.append(report)
         if not args.json:
-            print("\n".join(_lines(report)), flush=True)
+            print("\n".join([*_lines(report), *(_parameters(report) if args.board else ())]), flush=True)
     if not reports:
         raise InputError("; ".join(missing.values()))
     if args.json:
@@ -76,6 +78,19 @@ def _lines(report: Report) -> list[str]:
     ]
     lines += [_line(fit) for fit in report.fits]
     return [*lines, *(f"  {note}" for note in report.notes)]
+
+
+def _parameters(report: Report) -> list[str]:
+    """What the chip's own file sets, wrapped."""
+    own = ", ".join(f"{name} {_short(value)}" for name, value in own_parameters(report.chip.name).items())
+    text = f"set in its file ({report.chip.name}.yaml): {own}"
+    return textwrap.wrap(text, 150, initial_indent="  ", subsequent_indent="    ")
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{' '.join(map(_short, value))}]"
+    return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
 def _line(fit: Fit) -> str:

@@ -7,7 +7,7 @@ A file may be ``like`` another and then says only what differs. Adding a chip is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -286,6 +286,25 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
         if not set(shares) <= set(DOMAINS):
             raise TwinError(f"chip file {folder / name}.yaml: rail {rail}: valid domains: {', '.join(DOMAINS)}")
     return chip
+
+
+def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
+    """What a chip's own file sets, by dotted name, without its name in versions and seeds.
+
+    Raises:
+        TwinError: there is no such chip, or its file is malformed.
+    """
+    load_chip(name, folder)
+    raw = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    return dict(_flat({key: value for key, value in raw.items() if key not in ("version", "seed")}))
+
+
+def _flat(raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in raw.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _raw(name: str, folder: Path) -> dict[str, Any]:
