@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 
 from ..kernels.grid import FrequencyGrid
 
+_TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
+
 
 @dataclass(frozen=True)
 class FloorRules:
@@ -128,4 +130,5 @@ def _bounds(wanted: Iterable[tuple[str, float, str]], grid: FrequencyGrid) -> It
         levels = grid.emc_hz if clock == "emc_hz" else grid.cpu_khz
         least = next((level for level in levels if level >= need), levels[-1])
         if least > levels[0]:
-            yield Floor(clock, least, f"{clock} at least {least}: {reason}")
+            title = _TITLES.get(clock) or f"CPU clock of {clock}"
+            yield Floor(clock, least, f"{title} at least {least / (1e6 if clock == 'emc_hz' else 1e3):g} MHz: {reason}")

@@ -8,15 +8,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from board_daemon import EMC, Board, Daemon, served_board
 
 from jetdvfs.daemon.client import Client, Network
+from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles import reference
+from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin import fuse
 from jetdvfs.profiles.twin.corunner import Beat, PeriodicWork, camera, control_loop
 from jetdvfs.profiles.twin.load import BoardClocks
@@ -158,3 +163,37 @@ def test_on_a_board_of_three_clusters_only_the_control_loops_own_is_kept_up(tmp_
     assert policies["policy0"]["accepted_khz"] == 729600
     assert 450000 <= policies["policy4"]["accepted_khz"] <= 1190400
     assert policies["policy8"]["accepted_khz"] == 115200
+
+
+@pytest.mark.skipif("JETDVFS_ALL_BOARDS" not in os.environ, reason="slow: JETDVFS_ALL_BOARDS=1 looks at every board")
+@pytest.mark.parametrize("floors", ["auto", "off"])
+@pytest.mark.parametrize("name", list_boards())
+def test_on_every_board_neither_misses_a_beat_at_the_lowest_clocks_that_may_be_held(
+    name: str, floors: str, tmp_path: Path
+) -> None:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    (tmp_path / "jetdvfsd.yaml").write_text(f"floors: {floors}\n")
+    with served_board(tmp_path / "root", "fuse", name) as board:
+        twin, chip = board.twin, board.twin.description.chip
+        frames, network = camera(twin.policies[0].name), reference_network("resnet18")
+        # No more than a small board can do.
+        most = 0.15 * chip.bytes_per_emc_cycle * twin.description.grid.emc_hz[-1] * frames.period_s
+        frames = replace(frames, memory_bytes=min(frames.memory_bytes, most))
+        runners = [PeriodicWork(beat, chip.bytes_per_emc_cycle) for beat in (frames, control_loop(twin.policies[-1].name))]
+        for runner in runners:
+            twin.attach(runner)
+        with Daemon(board, tmp_path, "--config", str(tmp_path / "jetdvfsd.yaml")) as daemon, daemon.client() as client:
+            time.sleep(1.3)
+            grid = Hardware.probe(Files(board.root), SystemClock()).grid()
+            with twin.present():
+                before = [runner.missed for runner in runners]
+            with client.hold(configuration=(grid.cpu_khz[0], grid.gpu_hz[0], grid.emc_hz[0])):
+                with twin.processes.alive(os.getpid(), twin.tree):
+                    twin.run(network, frames=None, seconds=1.0, pid=os.getpid())
+                with twin.present():
+                    missed = [runner.missed - earlier for runner, earlier in zip(runners, before, strict=True)]
+    if floors == "auto":
+        assert missed == [0, 0]
+    else:
+        assert all(missed)

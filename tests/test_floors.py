@@ -44,13 +44,13 @@ def test_a_control_loop_keeps_the_cpu_clock_up_with_headroom() -> None:
     # 0.3 ms of every ms at 2265.6 MHz: at the floor it takes at most 0.7 of its period.
     (floor,) = floors(Demand({"policy0": 0.3 * 2265600}), GRID, RULES).floors
     assert (floor.clock, floor.least) == ("cpu_khz", 1036800)
-    assert floor.reason == "cpu_khz at least 1036800: other work uses 680 MHz of a core of policy0"
+    assert floor.reason == "CPU clock at least 1036.8 MHz: other work uses 680 MHz of a core of policy0"
 
 
 def test_a_camera_keeps_the_memory_clock_up() -> None:
     (floor,) = floors(Demand(emc_hz=94e6), GRID, RULES).floors
     assert (floor.clock, floor.least) == ("emc_hz", 408000000)
-    assert floor.reason == "emc_hz at least 408000000: other work uses 94 MHz of the memory clock"
+    assert floor.reason == "memory clock at least 408 MHz: other work uses 94 MHz of the memory clock"
 
 
 def test_tasks_that_wait_more_than_before_raise_what_is_held() -> None:
@@ -80,7 +80,7 @@ def test_a_floor_is_a_level_that_suffices_or_the_highest_and_never_falls_as_dema
 
     found = of(0.0)
     for floor in found.floors:
-        assert floor.least in getattr(GRID, floor.clock) and str(floor.least) in floor.reason
+        assert floor.least in getattr(GRID, floor.clock)
     assert found.least("cpu_khz") >= khz or found.least("cpu_khz") in (0, GRID.cpu_khz[-1])
     assert found.least("emc_hz") >= hz or found.least("emc_hz") in (0, GRID.emc_hz[-1])
     assert all(of(more).least(clock) >= least for clock, least in found.levels.items())
@@ -321,7 +321,7 @@ def test_work_that_begins_under_a_lease_raises_the_clocks(board: tuple[Kernel, C
     controller.tend()
     assert kernel.store[f"{CPU}/scaling_setspeed"] == "192000"
     assert controller.applied is not None
-    assert controller.applied.reason == "cpu_khz at least 192000: other work uses 115 MHz of a core of policy0"
+    assert controller.applied.reason == "CPU clock at least 192 MHz: other work uses 115 MHz of a core of policy0"
 
 
 def test_the_operators_upper_limit_stands_above_other_works_need(tmp_path: Path) -> None:
