@@ -69,10 +69,8 @@ def _shares(axes: Axes, launches: tuple[KernelInvocation, ...], kinds: dict[str,
             share = own / whole if whole else 0.0
             axes.barh(row, share, left=left, color=colour(kind, colours), edgecolor="white", linewidth=0.6)
             if share >= _LEAST_LABEL:
-                shade = "black" if colour(kind, colours) in ("#F0E442", "#56B4E9", "#E69F00") else "white"
-                axes.text(
-                    left + share / 2, row, f"{literal(kind)}\n{share:.0%}", ha="center", va="center", fontsize=9, color=shade
-                )
+                label, ink = f"{literal(kind)}\n{share:.0%}", ink_on(colour(kind, colours))
+                axes.text(left + share / 2, row, label, ha="center", va="center", fontsize=9, color=ink)
             left += share
     axes.set_yticks(range(3), [f"{name}\n{whole}" for name, _, whole in rows])
     axes.invert_yaxis()
