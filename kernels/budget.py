@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -67,13 +68,19 @@ class Budget:
                 raise BudgetExceeded(f"budget {limit.name}={value}: expected more than 0 and at most {limit.default}")
 
 
+_PAGE = resource.getpagesize()
+
+
 def resident_bytes() -> int:
     """The memory this process holds."""
     try:
-        with open("/proc/self/statm", "rb", buffering=0) as file:
-            return int(file.read(100).split()[1]) * resource.getpagesize()
+        file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return 0  # without /proc, the other limits stand alone
+    try:
+        return int(os.read(file, 100).split()[1]) * _PAGE
+    finally:
+        os.close(file)
 
 
 class Meter:
