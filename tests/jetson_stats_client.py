@@ -47,7 +47,7 @@ def main(first: int, second: str) -> None:
         modes = parse_modes(file.read(), len(before["cpu"]))
     mode = find_mode(modes, second)
     masks = changed_masks(find_mode(modes, after["mode"]), mode)
-    with connect() as stats:
+    with connect(longest_s=_LONGEST_S) as stats:
         assert stats is not None
         module, switch = stats.module, stats.switch(mode, masks)
     product = {"module": module, "active": switch.active, "done": switch.done, "needs_reboot": switch.needs_reboot}

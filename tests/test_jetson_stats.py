@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -220,8 +221,9 @@ def test_the_client_is_opened_where_the_service_is_and_closed_again(tmp_path: Pa
         (tmp_path / "jtop.sock", lambda: client, "NVIDIA Jetson AGX Orin (64GB ram)"),
         (tmp_path / "jtop.sock", lambda: None, None),
         (tmp_path / "nowhere", lambda: client, None),
+        (tmp_path / "jtop.sock", lambda: time.sleep(30), None),
     ):
-        with connect(open_client, socket) as stats:
+        with connect(open_client, socket, 0.2) as stats:
             assert (stats and stats.module) == module
     assert client.closed
 

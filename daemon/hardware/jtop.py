@@ -56,16 +56,19 @@ class Client(Protocol):
 
 
 class JetsonStats:
-    """The service, through its client."""
+    """The service, through its client. To make one may take as long as the client takes to look the libraries up.
+
+    Attributes:
+        module: the module's name, or an empty string where the service does not know it.
+    """
 
     def __init__(self, client: Client, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client
         self._sleep = sleep
+        self.module = str(client.board.get("hardware", {}).get("Module", ""))
 
-    @property
-    def module(self) -> str:
-        """The module's name, or an empty string where the service does not know it."""
-        return str(self._client.board.get("hardware", {}).get("Module", ""))
+    def close(self) -> None:
+        self._client.close()
 
     def switch(self, mode: PowerMode, masks: Sequence[str] = ()) -> ModeSwitch:
         """Ask the service for a mode; one that it knows to need a reboot is not asked for.
@@ -112,13 +115,17 @@ def _open_client() -> Client | None:
 
 
 @contextlib.contextmanager
-def connect(open_client: Callable[[], Client | None] = _open_client, socket: Path = SOCKET) -> Iterator[JetsonStats | None]:
+def connect(
+    open_client: Callable[[], Client | None] = _open_client, socket: Path = SOCKET, longest_s: float = _CONNECT_S
+) -> Iterator[JetsonStats | None]:
     """The service, or None where there is none, it does not answer in time, or its client is not installed."""
-    client = Bounded(open_client, None, _CONNECT_S)() if socket.exists() else None
-    if client is None:
-        yield None
-        return
-    try:
-        yield JetsonStats(client)
-    finally:
-        client.close()
+
+    def reach() -> JetsonStats | None:
+        client = open_client()
+        return None if client is None else JetsonStats(client)
+
+    with contextlib.ExitStack() as stack:
+        stats = Bounded(reach, None, longest_s)() if socket.exists() else None
+        if stats is not None:
+            stack.callback(stats.close)
+        yield stats
