@@ -130,6 +130,22 @@ def test_what_a_twin_measures_is_what_its_description_says(system: System, tmp_p
     assert set(sensors.over_current()) == (counts if "over_current" in described.section("twin") else set())
 
 
+@pytest.mark.parametrize("system", FAMILY, ids=str)
+def test_every_file_of_a_twin_can_be_read_and_every_link_leads_somewhere(system: System) -> None:
+    tree = fake_board(VirtualClock(), system.board, jetpack=system.jetpack).tree
+    unread = []
+    for path, attribute in tree.files():
+        try:
+            assert attribute.read is None or tree.read(path), path
+        except BlockingIOError:
+            unread.append(path)
+    # Zones of parts without power, since JetPack 6.
+    assert all(path.endswith("/temp") for path in unread)
+    assert bool(unread) == ("orin" in system.board and system.jetpack != "5")
+    for path, link in tree.links():
+        assert tree.exists(tree.resolve(path)), f"{path} -> {link.target}"
+
+
 def transitions(system: System, folder: Path) -> Iterator[str]:
     one = found(system, folder)
     yield f"== {system}"
