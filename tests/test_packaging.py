@@ -23,7 +23,16 @@ import jetdvfs
 ROOT = Path(jetdvfs.__file__).parent
 PACKAGES = ("kernels", "profiles", "daemon")
 # Sources of the product's own folders that are data, not code.
-DATA = ("boards/*.yaml", "bundles/*/*", "reference/*.pt", "reference/LICENSE-*", "**/*.varlink", "**/*.c", "**/*.pyi")
+DATA = (
+    "boards/*.yaml",
+    "twin/chips/*.yaml",
+    "bundles/*/*",
+    "reference/*.pt",
+    "reference/LICENSE-*",
+    "**/*.varlink",
+    "**/*.c",
+    "**/*.pyi",
+)
 
 
 @pytest.fixture(scope="module")
