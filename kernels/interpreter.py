@@ -151,7 +151,7 @@ class Interpreter:
             text = target.fields.get(name) if isinstance(target, ClassSource) else None
             if text is None:
                 raise ModelError(f"{reference.name} has no attribute {name!r:.80}")
-            tree = parse_source(text).body
+            tree = parse_source(text, self.recorder.meter.budget.piece_bytes).body
             if len(tree) != 1 or not isinstance(tree[0], ast.Expr):
                 raise ModelError(f"{reference.name}.{name} has no plain value")
             value = Translator(self).expression(tree[0].value)({LINE: 1})

@@ -113,7 +113,7 @@ class SourceTree:
         if head_end is None:
             raise ModelError("code is not laid out as PyTorch prints it: a function has no body")
         outer = len(text) - len(text.lstrip(" "))
-        head = _indented(text[: head_end.end()] + " " * (outer + 2) + "pass", 0)
+        head = self._parsed(text[: head_end.end()] + " " * (outer + 2) + "pass", 0)
         if len(head) != 1 or not isinstance(head[0], ast.FunctionDef):
             raise ModelError("code holds something else where a function is expected")
         start, indent = head_end.end(), outer + 2
@@ -124,29 +124,32 @@ class SourceTree:
         while start < len(text):
             cut = cuts.search(text, start + _PIECE) if len(text) - start > _PIECE else None
             end = cut.start() if cut else len(text)
-            if end - start > self._meter.budget.piece_bytes:
-                raise BudgetExceeded(
-                    f"a statement of {end - start} characters; at most {self._meter.budget.piece_bytes} are parsed at a time"
-                )
-            yield _indented(text[start:end], text.count("\n", 0, start))
+            yield self._parsed(text[start:end], text.count("\n", 0, start))
             self._meter.look()
             start = end
 
+    def _parsed(self, text: str, lines_before: int) -> list[ast.stmt]:
+        """Indented statements, parsed as if so many lines stood before them; the first line after those is line 2."""
+        opening = "if 1:\n" if text.startswith(" ") else "\n"
+        body: list[ast.stmt] = parse_source(opening + text, self._meter.budget.piece_bytes, lines_before).body
+        return body[0].body if len(body) == 1 and isinstance(body[0], ast.If) and text.startswith(" ") else body
 
-def _indented(text: str, lines_before: int) -> list[ast.stmt]:
-    """Parse indented statements as if so many lines stood before them; the first line after those is line 2."""
-    body: list[ast.stmt] = parse_source("\n" * lines_before + ("if 1:\n" if text.startswith(" ") else "\n") + text).body
-    return body[0].body if len(body) == 1 and isinstance(body[0], ast.If) and text.startswith(" ") else body
 
+def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
+    """Python syntax to a tree, with every way in which that can fail as one error.
 
-def parse_source(text: str) -> ast.Module:
-    """Python syntax to a tree, with every way in which that can fail as one error."""
+    Args:
+        limit: the most characters that are parsed.
+        lines_before: how many lines to count before the first.
+    """
+    if len(text) > limit:
+        raise BudgetExceeded(f"a statement of {len(text)} characters; at most {limit} are parsed at a time")
     if _LONG_NUMBER.search(text):
         raise ModelError("code holds a number of hundreds of digits")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            return ast.parse("\n" * lines_before + text)
     except (SyntaxError, ValueError) as error:
         raise ModelError(f"code is no valid source: {error.args[0] if error.args else error}") from error
     except (RecursionError, MemoryError) as error:

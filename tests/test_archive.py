@@ -365,14 +365,21 @@ def test_an_archive_of_a_gigabyte_costs_no_more_than_its_headers(tmp_path):
         assert held_kb < min(small_kb + 2048, 40 * 1024)
 
 
+LONG = "[" + "1," * 1_900_000 + "]"
+LONG_DEFAULT = (
+    f"return (self).g(x)\n  def g(self: __torch__.M,\n    x: Tensor,\n    y: List[int]={LONG}) -> Tensor:\n    return x"
+)
+LONG_FIELD = f"return x\nclass N:\n  field : Final[List[int]] = {LONG}\n  def f(self):\n      return 1"
 HUNGRY = {
     "lists kept": ["a = []", "while True:", "  torch.append(a, torch.mul([1], 60000))", "return x"],
     "strings kept": ["a = []", "while True:", "  torch.append(a, torch.add(torch.mul('a', 65000), 'b'))", "return x"],
     "tensors kept": ["a = []", "while True:", "  torch.append(a, torch.unbind(torch.expand(s, [60000])))", "return x"],
     "pairs kept": ["a = [1]", "while True:", "  a = [a, [a, a, a, a, a, a, a]]", "return x"],
     "long launches": ["a = torch.mul([x], 60000)", "while True:", "  y = torch.cat(a)", "return x"],
-    "long statement": ["y = [" + "1," * 1_900_000 + "]", "return x"],
+    "long statement": [f"y = {LONG}", "return x"],
     "long sum": ["y = " + "1+" * 1_900_000 + "1", "return x"],
+    "long default": [LONG_DEFAULT],
+    "long field": ["y = __torch__.N.field", LONG_FIELD],
     "many functions": ["return x", *(f"def f{place}():\n      return 1" for place in range(400_000))],
 }
 
