@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.profile_calibration import draw
+from jetdvfs.daemon.errors import InputError
 from jetdvfs.profiles.board import list_boards, load_board
-from jetdvfs.profiles.calibration import Fit, held_out
+from jetdvfs.profiles.calibration import Fit, Report, held_out
 from jetdvfs.profiles.calibration_boards import COMPARISONS, uncalibrated
 from jetdvfs.profiles.errors import CalibrationDataError
+from jetdvfs.profiles.twin.silicon_chip import load_chip
 
 DATA = Path(os.environ.get("JETDVFS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 MEASURED = [board for board in COMPARISONS if board != "agx-xavier"]
@@ -86,3 +89,13 @@ def test_one_board_s_report_shows_the_fit_and_what_was_set(tmp_path: Path, capsy
     said = capsys.readouterr().out
     assert "simulated board (silicon agx-xavier-1) against measurements of a real one" in said
     assert "every point within 15%" in said and "memory.fabric_bytes_per_cycle 160" in said
+
+
+def test_measured_against_simulated_can_be_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    measured = np.array([1.0, 2.0, 4.0])
+    report = Report("tx2", load_chip("tx2"), "nobody", (Fit("time, ms", measured, 1.1 * measured),) * 2)
+    draw([report], tmp_path / "fit.png")
+    assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match="--plot"):
+        draw([report], tmp_path / "nowhere" / "fit.png")

@@ -33,8 +33,6 @@ def run(args: argparse.Namespace) -> int:
             known = derived.get(board)
             reason = f"{board} was calibrated on {known}" if known else f"there is no simulated board {board}"
             raise UsageError(f"--board: {reason}; valid: {', '.join(COMPARISONS)}")
-    if args.plot is not None:
-        _require_matplotlib()
     reports, missing = [], {}
     for board in args.board or COMPARISONS:
         try:
@@ -57,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         for board, basis in () if args.board else derived.items():
             print(f"\n{board}: calibrated on {basis}" if board == next(iter(derived)) else f"{board}: calibrated on {basis}")
     if args.plot is not None:
-        _draw(reports, args.plot)
+        draw(reports, args.plot)
     return 0 if all(report.passed for report in reports) else MISSED
 
 
@@ -106,16 +104,16 @@ def _quantiles(fit: Fit, *, held_out: bool) -> str:
     return "".join(f"{value:>{width}.1%}" for value, width in zip(values, (9, 8, 9), strict=True))
 
 
-def _require_matplotlib() -> None:
+def draw(reports: Sequence[Report], path: Path) -> None:
+    """Draw simulated against measured values, a row of panels for each board.
+
+    Raises:
+        InputError: matplotlib is missing, or the picture cannot be written.
+    """
     try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UsageError("--plot needs matplotlib; install jetdvfs[plot]") from None
-
-
-def _draw(reports: Sequence[Report], path: Path) -> None:
-    from matplotlib.figure import Figure
-
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(f"pictures need matplotlib: pip install 'jetdvfs[plot]' ({error})") from error
     columns = max(len(report.fits) for report in reports)
     figure = Figure(figsize=(3.0 * columns, 3.2 * len(reports)), layout="constrained")
     axes = figure.subplots(len(reports), columns, squeeze=False)
