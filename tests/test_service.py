@@ -366,7 +366,14 @@ def test_restore_by_hand_works_without_a_daemon(board: Board, found: dict[str, s
     assert [f"would restore  {line}" for line in json.loads(done.stdout)["restored"]] == tried.stdout.splitlines()
     assert board.settings() == found
     again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "nothing to restore" in again.stdout
+    assert again.stdout == "nothing to restore: no baseline of this boot is kept\n"
+    # A lock without a baseline is not known to be ours.
+    board.write(f"{EMC}/mrq_rate_locked", 1)
+    assert "locked by somebody else" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert board.read(f"{EMC}/mrq_rate_locked") == "1"
+    unlock = [sys.executable, "-m", "jetdvfs.daemon.cli", "board", "unlock", "--root", str(board.root)]
+    subprocess.run(unlock, capture_output=True, check=True)
+    assert board.settings() == found
     daemon.start()
     daemon.client().close()
 

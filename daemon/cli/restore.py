@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ...profiles.timing import SystemClock
 from ..client import Client
-from ..errors import HardwareBusy, HardwareRefused
-from ..hardware.baseline import Baseline
+from ..errors import DaemonError, HardwareBusy, HardwareRefused
+from ..hardware.baseline import Baseline, RestoreReport
+from ..hardware.board import Hardware
 from ..hardware.files import LONGEST_S, Files
 from ..protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..state import BASELINE_NAME, default_state_dir, locked_state
@@ -51,13 +53,15 @@ def run(args: argparse.Namespace) -> int:
 class Outcome(NamedTuple):
     """What a restore did, a line each: values put back, values somebody else has set since, values the board refused.
 
-    ``leases`` counts those that a running daemon ended for it.
+    ``leases`` counts those that a running daemon ended for it; ``locked`` says that the memory clock is still locked, by
+    somebody else: a lock does not tell whether who took it lives.
     """
 
     restored: Sequence[str]
     left: Sequence[str]
     failed: Sequence[str]
     leases: int = 0
+    locked: bool = False
 
 
 def _by_daemon(admin: Path) -> Outcome:
@@ -67,19 +71,29 @@ def _by_daemon(admin: Path) -> Outcome:
 
 
 def _by_hand(root: Path, path: Path, *, dry_run: bool) -> Outcome:
-    baseline = Baseline.load(Files(root, longest_s=LONGEST_S), path)
-    if baseline is None:
-        return Outcome((), (), ())
-    report = baseline.restore(dry_run=dry_run)
-    return Outcome([f"{write.path} = {write.value}" for write in report.restored], list(report.left), list(report.failed))
+    files = Files(root, longest_s=LONGEST_S)
+    baseline = Baseline.load(files, path)
+    report = RestoreReport() if baseline is None else baseline.restore(dry_run=dry_run)
+    restored = [f"{write.path} = {write.value}" for write in report.restored]
+    locked = not (baseline is not None and dry_run) and _is_locked(files)
+    return Outcome(restored, list(report.left), list(report.failed), locked=locked)
+
+
+def _is_locked(files: Files) -> bool:
+    try:
+        return bool(Hardware.probe(files, SystemClock()).unlock_memory(dry_run=True))
+    except DaemonError:  # no board that is known: nothing to say about it
+        return False
 
 
 def _say(outcome: Outcome, verb: str) -> None:
     if outcome.leases:
         print(f"{outcome.leases} leases ended")
-    if not any(outcome):
+    if not any(outcome._replace(locked=False)):
         print("nothing to restore: no baseline of this boot is kept")
     for line in outcome.restored:
         print(f"{verb}  {line}")
+    if outcome.locked:
+        print("the memory clock is locked by somebody else; jetdvfs board unlock ends that")
     for line in outcome.left:
         print(f"left as somebody else set it since  {line}")
