@@ -472,6 +472,24 @@ def test_what_a_co_runner_needs_of_the_memory_is_served_unless_it_is_locked() ->
     assert asking.cat(f"{EMC}/rate") == "3199000000"
 
 
+@pytest.mark.parametrize(
+    ("board", "jetpack", "monitor"),
+    [
+        ("agx-orin-64gb", "6", "/sys/kernel/debug/cactmon/mc_all"),
+        ("agx-orin-64gb", "5", "/sys/kernel/actmon_avg_activity/mc_all"),
+        ("tx2", "4", "/sys/kernel/actmon_avg_activity/mc_all"),
+        ("agx-thor", "7", "/sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity"),
+    ],
+)
+def test_the_activity_monitor_counts_what_frames_move(board: str, jetpack: str, monitor: str) -> None:
+    one = shell(board, jetpack=jetpack)
+    assert one.cat(monitor) == "0"
+    one.board.run(small_network(), frames=None, seconds=1.0)
+    assert int(one.cat(monitor)) == pytest.approx(20e9 / one.board.description.chip.bytes_per_emc_cycle / 1e3, rel=0.01)
+    sleep(one, 1.0)
+    assert one.cat(monitor) == "0"
+
+
 def test_busy_cores_and_waiting_tasks_show_in_proc() -> None:
     one = shell("agx-orin-64gb")
     one.board.attach(Busy({"policy4": 5.5}))

@@ -74,12 +74,13 @@ class Run:
     rail_energy_j: dict[str, Any]
     host_busy_s: Any
     gpu_busy_s: Any
+    dram_bytes: Any
 
 
 def execute(network: Network, silicon: Any, clocks: Clocks, temperature_c: float) -> Run:
-    """10 ms of GPU time at 1377 MHz, in inverse proportion to the GPU clock."""
+    """10 ms of GPU time at 1377 MHz, in inverse proportion to the GPU clock, at 20 GB/s."""
     seconds = 0.010 * 1377e6 / clocks.gpu_hz
-    return Run(seconds, dict.fromkeys(silicon.rails, 3.0 * seconds), 0.3 * seconds, seconds)
+    return Run(seconds, dict.fromkeys(silicon.rails, 3.0 * seconds), 0.3 * seconds, seconds, 20e9 * seconds)
 
 
 def fake_board(clock: Clock | None = None, name: str | BoardDescription = "agx-xavier", **how: Any) -> TwinBoard:

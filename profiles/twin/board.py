@@ -289,6 +289,7 @@ class TwinBoard:
             host_share, gpu_share = cost.host_share, cost.gpu_share
             self.processes.add(running.stream.pid, seconds * host_share)
         self._company.run(self.now, seconds)
+        self.emc.count(seconds, 0.0 if cost is None else cost.dram_bytes_s)
         self.rails.add(seconds, watts)
         self.thermal.step(seconds, watts, self._fan.pwm)
         busy = dict(self._company.busy_cores)

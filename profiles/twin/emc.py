@@ -8,11 +8,12 @@ others ask for, and the bandwidth manager's limits. A lock stays when whoever to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from .domain import ClockDomain
 
-_ACTIVITY = 0.42  # share of the bandwidth that the GPU asks for which it uses
+_COUNTING_S = 0.010  # over which the activity monitor averages
 _HEADROOM = 1.25
 _EFFICIENCY = 0.7  # of the peak bandwidth that a client can count on
 
@@ -39,7 +40,7 @@ class MemoryClock:
         self.limits: tuple[int, int | None] = (0, None)
         self._floors = tuple(floors)
         self._bytes_per_cycle = bytes_per_cycle
-        self._traffic_hz = 0.0
+        self._counted_bytes_s = 0.0
         self._others_hz = 0.0
         self._wanted = 0.0
 
@@ -52,7 +53,12 @@ class MemoryClock:
     @property
     def activity_khz(self) -> int:
         """What the activity monitor counts: kHz of the memory clock in use."""
-        return round(min(_ACTIVITY * self._traffic_hz + self._others_hz, self.clock.actual) / 1e3)
+        return round(min(self._counted_bytes_s / self._bytes_per_cycle + self._others_hz, self.clock.actual) / 1e3)
+
+    def count(self, seconds: float, bytes_s: float) -> None:
+        """Let the GPU move that much for some time."""
+        near = 1.0 - math.exp(-seconds / _COUNTING_S)
+        self._counted_bytes_s += near * (bytes_s - self._counted_bytes_s)
 
     def follow(self, cpu_khz: int, gpu_share: float, others_bytes_s: float = 0.0, others_hz: float = 0.0) -> bool:
         """Serve the requests of others, if nobody holds the lock; returns whether the clock moved.
@@ -63,10 +69,10 @@ class MemoryClock:
             others_bytes_s: the bandwidth that cameras, displays and other processes use.
             others_hz: the clock that one of them asks for.
         """
-        self._traffic_hz = gpu_share * self.clock.rates[-1]
+        asked_hz = _HEADROOM * gpu_share * self.clock.rates[-1]
         self._others_hz = others_bytes_s / self._bytes_per_cycle
         floor = next((emc for cpu, emc in self._floors if cpu_khz >= cpu), self.clock.rates[0])
-        self._wanted = max(floor, others_hz, _HEADROOM * self._traffic_hz + self._others_hz / _EFFICIENCY)
+        self._wanted = max(floor, others_hz, asked_hz + self._others_hz / _EFFICIENCY)
         return not self.locked and self.serve() > 0
 
     def serve(self) -> float:

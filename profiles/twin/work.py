@@ -52,17 +52,22 @@ class Executed(Protocol):
     @property
     def gpu_busy_s(self) -> Array: ...
 
+    @property
+    def dram_bytes(self) -> Array: ...
+
 
 Execute = Callable[[Network, Any, Clocks, float], Executed]
 
 
 class FrameCost(NamedTuple):
-    """One frame at one configuration: its time, the mean power of every rail over it, and how busy it keeps the units."""
+    """One frame at one configuration: its time, the mean power of every rail over it, how busy it keeps the units, and its
+    traffic to and from memory."""
 
     latency_s: float
     watts: tuple[float, ...]
     host_share: float
     gpu_share: float
+    dram_bytes_s: float
 
 
 class Costs:
@@ -124,6 +129,7 @@ class Costs:
                 tuple(float(rails[rail][0]) / seconds for rail in self._silicon.rails),
                 min(float(run.host_busy_s[0]) / seconds, 1.0),
                 min(float(run.gpu_busy_s[0]) / seconds, 1.0),
+                float(run.dram_bytes[0]) / seconds,
             )
         return self._frames[key]
 
