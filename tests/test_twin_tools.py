@@ -30,7 +30,7 @@ from jetdvfs.daemon.hardware.nvpmodel import (
     run_program,
 )
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.board import list_boards, load_board
+from jetdvfs.profiles.board import list_boards, load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin import fuse
@@ -126,6 +126,22 @@ def test_a_lower_limit_above_the_upper_one_in_force_fails(board: Board) -> None:
     assert mode_in_force(board) == "MAXN"
 
 
+def test_the_configuration_and_how_it_differs_from_what_is_set_are_printed_as_others_parse_them(board: Board) -> None:
+    printed = call(board, NVPMODEL, "-p", "--verbose")[1]
+    for line in ("PM_CONFIG: DEFAULT=MODE_15W_DESKTOP(7)", "POWER_MODEL: ID=1 NAME=MODE_10W", "TPC_POWER_GATING TPC_PG_MASK 5"):
+        assert f"NVPM VERB: {line}" in printed
+    board.write(f"{CPU}/scaling_max_freq", 806400)
+    limit = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq"
+    told = f"NVPM VERB: PARAM CPU_CLUSTER_0: ARG MAX_FREQ: PATH {limit}: REAL_VAL: 806400 CONF_VAL: -1"
+    assert told in call(board, NVPMODEL, "-q", "--verbose", "-f", "/etc/nvpmodel/nvpmodel_t194.conf")[1]
+
+
+def test_a_mode_that_is_not_there_and_a_configuration_that_is_none_are_refused(board: Board) -> None:
+    assert call(board, NVPMODEL, "-m", "9") == (255, ["NVPM ERROR: there is no mode 9"])
+    code, lines = call(board, NVPMODEL, "-q", "-f", "/etc/nv_tegra_release")
+    assert code == 255 and lines[-1].startswith("NVPM ERROR: ")
+
+
 def test_as_at_boot_the_mode_in_force_is_applied_again(board: Board) -> None:
     found = board.settings()
     board.write(f"{CPU}/scaling_min_freq", 2265600)
@@ -186,6 +202,29 @@ def test_modes_are_listed_changed_and_followed_by_the_clocks_on_offer(board: Boa
         assert jetdvfs(board, "board", "--json") == 0
         clocks = json.loads(capsys.readouterr().out)["clocks"]
         assert tuple(clocks[axis]["levels"][-1] for axis in ("cpu_khz", "gpu_hz", "emc_hz")) == tops
+
+
+def test_identifiers_with_gaps_are_those_that_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if fuse.missing():
+        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
+    raw = load_board("agx-xavier").raw
+    standard = raw["modes"]["standard"]
+    table = [mode for mode in standard["table"] if mode["id"] in (0, 2, 7)]
+    gapped = parse_board({**raw, "modes": {"standard": {**standard, "table": table}}})
+    twin = simulated_board(gapped)
+    with serve(twin, tmp_path / "root", "fuse"):
+        board = Board(twin, tmp_path / "root")
+        assert jetdvfs(board, "board", "mode", "7") == 0
+        assert jetdvfs(board, "board", "modes", "--json") == 0
+        out = capsys.readouterr().out
+        assert [(mode["id"], mode["active"]) for mode in json.loads(out[out.index("[") :])] == [
+            (0, False),
+            (2, False),
+            (7, True),
+        ]
+        assert jetdvfs(board, "board", "mode", "1") == 2
+        assert "valid: 0 MAXN, 2 MODE_15W, 7 MODE_15W_DESKTOP" in capsys.readouterr().err
+        assert mode_in_force(board) == "MODE_15W_DESKTOP"
 
 
 def test_a_reboot_is_reported_and_never_agreed_to(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
