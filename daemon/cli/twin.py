@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--seed", type=int, default=0, metavar="N", help="which individual of this board (default: 0)")
     serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
     serve.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
-    serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: the highest)")
+    serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: its description's)")
     serve.add_argument(
         "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
     )
