@@ -319,7 +319,7 @@ def test_clusters_at_different_clocks_draw_less_than_all_at_the_highest() -> Non
 def test_a_monitor_that_averages_512_samples_lags_by_seconds() -> None:
     one = shell("orin-nano-8gb")
     node = "/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon1"
-    assert one.cat(f"{node}/samples") == "512"
+    assert (one.cat(f"{node}/samples"), one.cat(f"{node}/curr1_crit")) == ("512", "4984")
     sleep(one, 10.0)
     one.board.run(small_network(), frames=None, seconds=0.5)
     shortly = int(one.cat(f"{node}/curr1_input"))

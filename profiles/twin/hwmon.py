@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from .parsing import whole_number
@@ -21,14 +21,25 @@ class PowerMonitorFiles:
         address: its I2C name, ``1-0040``.
         hwmon: its hwmon node's name.
         driver: the directory of its driver, where a link leads to it.
+        limits_ma: the currents that raise an alarm, by rail.
     """
 
-    def __init__(self, monitor: Ina3221, bus: str, address: str, hwmon: str, driver: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        monitor: Ina3221,
+        bus: str,
+        address: str,
+        hwmon: str,
+        driver: str,
+        now: Callable[[], float],
+        limits_ma: Mapping[str, int],
+    ) -> None:
         self._monitor = monitor
         self._device = f"{bus}/{address}"
         self._hwmon = hwmon
         self._links = (f"{driver}/{address}", f"/sys/bus/i2c/devices/{address}")
         self._now = now
+        self._limits_ma = limits_ma
 
     def _milliamperes(self, channel: int) -> str:
         return str(self._monitor.milliamperes(channel, self._now()))
@@ -54,7 +65,7 @@ class PowerMonitorFiles:
                 Attribute(partial(self._milliamperes, index)),
             )
             for limit in ("max", "crit"):
-                yield f"{node}/curr{number}_{limit}", constant(_LARGEST_MA)
+                yield f"{node}/curr{number}_{limit}", constant(self._limits_ma.get(label, _LARGEST_MA))
                 yield f"{node}/curr{number}_{limit}_alarm", constant(0)
         yield f"{node}/in7_label", constant("sum of shunt voltages")
         yield f"{node}/device", Link(self._device)

@@ -153,9 +153,11 @@ class Workshop:
             )
             if self.legacy:
                 yield PowerMonitorIio(sensor, bus, monitor.address, f"iio:device{number}", driver, self.now)
+            elif monitor.chip == "ina238":
+                yield Ina238Files(sensor, bus, monitor.address, monitor.hwmon, driver, self.now)
             else:
-                files = Ina238Files if monitor.chip == "ina238" else PowerMonitorFiles
-                yield files(sensor, bus, monitor.address, monitor.hwmon, driver, self.now)
+                limits_ma = self.twin.get("current_limits_ma", {})
+                yield PowerMonitorFiles(sensor, bus, monitor.address, monitor.hwmon, driver, self.now, limits_ma)
 
     def fan(self) -> Fan:
         thermal = self.twin["thermal"]
