@@ -88,7 +88,7 @@ class Meter:
 
     #: How many steps pass between two looks at the clock.
     STRIDE = 512
-    #: How many items of a long list take as much as a step.
+    #: How many items of a list take as much as a step.
     ITEMS = 64
 
     def __init__(
@@ -102,6 +102,7 @@ class Meter:
         self._steps = 0
         self._pause = self.STRIDE
         self._nodes = 0
+        self._unseen = 0
 
     def node(self) -> None:
         """One node of the model's syntax."""
@@ -113,14 +114,11 @@ class Meter:
         """One statement or operator call."""
         self._pause -= 1
         if self._pause <= 0:
-            self._stride()
-
-    def _stride(self) -> None:
-        self._steps += self.STRIDE - self._pause
-        self._pause = self.STRIDE
-        if self._steps >= self.budget.steps:
-            raise BudgetExceeded(f"the model takes more than {self.budget.steps} interpreter steps")
-        self.look()
+            self._pause = self.STRIDE
+            self._steps += self.STRIDE
+            if self._steps >= self.budget.steps:
+                raise BudgetExceeded(f"the model takes more than {self.budget.steps} interpreter steps")
+            self.look()
 
     def look(self) -> None:
         """At the clock and at the memory.
@@ -134,11 +132,12 @@ class Meter:
             raise BudgetExceeded(f"reading the model takes more than {self.budget.memory_bytes >> 20} MB of memory")
 
     def items(self, count: int) -> int:
-        """A length the model asked for, if it is within bounds; long ones count as steps, for the work they make."""
+        """A length the model asked for, if it is within bounds; for long ones there are more looks, as they take longer."""
         if count > self.budget.items:
             raise BudgetExceeded(f"the model builds a value of {count} items; at most {self.budget.items} are read")
         if count > self.ITEMS:
-            self._pause -= count // self.ITEMS
-            if self._pause <= 0:
-                self._stride()
+            self._unseen += count
+            if self._unseen > self.STRIDE * self.ITEMS:
+                self._unseen = 0
+                self.look()
         return count
