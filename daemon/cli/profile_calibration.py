@@ -15,6 +15,9 @@ from ...profiles.errors import CalibrationDataError
 from ...profiles.twin.silicon_chip import own_parameters
 from ..errors import InputError, UsageError
 
+_COLUMNS = 5  # panels side by side
+_DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
+
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
@@ -114,19 +117,23 @@ def draw(reports: Sequence[Report], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError(f"pictures need matplotlib: pip install 'jetdvfs[plot]' ({error})") from error
-    columns = max(len(report.fits) for report in reports)
-    figure = Figure(figsize=(3.0 * columns, 3.2 * len(reports)), layout="constrained")
-    axes = figure.subplots(len(reports), columns, squeeze=False)
-    for row, report in zip(axes, reports, strict=True):
-        for axis in row[len(report.fits) :]:
-            axis.set_visible(False)
-        for axis, fit in zip(row, report.fits, strict=False):
-            ends = [min(fit.measured.min(), fit.simulated.min()), max(fit.measured.max(), fit.simulated.max())]
-            axis.loglog(fit.measured, fit.simulated, ".", markersize=3, alpha=0.5)
-            axis.loglog(ends, ends, color="0.4", linewidth=1)
-            axis.set_title(f"{report.board}: {fit.quantity}", fontsize=8)
-            axis.set_xlabel("measured", fontsize=8)
-            axis.set_ylabel("simulated", fontsize=8)
+    panels = [(report.board, fit) for report in reports for fit in report.fits if len(fit.measured) > 1]
+    rows = -(-len(panels) // _COLUMNS)
+    figure = Figure(figsize=(3.2 * _COLUMNS, 3.1 * rows), layout="constrained")
+    axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (board, fit) in zip(axes, panels, strict=False):
+        ends = [min(fit.measured.min(), fit.simulated.min()), max(fit.measured.max(), fit.simulated.max())]
+        axis.plot(ends, ends, color="0.4", linewidth=1)
+        axis.plot(fit.measured, fit.simulated, ".", markersize=4, alpha=0.5)
+        if ends[1] > _DECADE * ends[0]:
+            axis.set_xscale("log")
+            axis.set_yscale("log")
+        axis.set_title(f"{board}: {fit.quantity}", fontsize=8)
+        axis.set_xlabel("measured", fontsize=8)
+        axis.set_ylabel("simulated", fontsize=8)
+        axis.tick_params(labelsize=7)
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
