@@ -47,6 +47,8 @@ class Board(Protocol):
         self, configuration: FrequencyConfiguration, reason: str, clusters: Mapping[str, int] | None = None
     ) -> Applied: ...
 
+    def keep_memory(self) -> bool: ...
+
     def restore(self) -> RestoreReport: ...
 
 
@@ -238,6 +240,8 @@ class Controller:
 
     def _look_after(self, applied: Applied) -> None:
         try:
+            if self._board.keep_memory():
+                log.warning("the memory clock is locked: the kernel no longer keeps it where it was")
             wish = self._wish()
             in_force = Setting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels

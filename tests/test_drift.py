@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from board_daemon import CPU as CPU_FILES
+from board_daemon import EMC as EMC_FILES
 from board_daemon import GPU as GPU_FILES
-from board_daemon import Daemon, served_board
+from board_daemon import Daemon, eventually, served_board
 from hardware_kernel import CAP, CPU, CPUFREQ, EMC, GPU, FakeClock, Kernel
 
 from jetdvfs.daemon.config import Config
@@ -294,3 +295,19 @@ def test_within_a_second_status_names_what_somebody_else_changed(daemon: Daemon)
         while board.clocks != HELD and time.monotonic() < deadline:
             time.sleep(0.1)
         assert board.clocks == HELD
+
+
+def test_the_memory_stays_up_when_the_cpu_that_kept_it_up_is_limited_or_taken(daemon: Daemon) -> None:
+    board = daemon.board  # type: ignore[attr-defined]
+    top = FrequencyConfiguration(2265600, 1377000000, 2133000000)
+    with daemon.client() as client:
+        for path, value in ((f"{CPU_FILES}/scaling_max_freq", 1190400), (f"{CPU_FILES}/scaling_governor", "powersave")):
+            before = board.read(path)
+            with client.hold(configuration=top):
+                assert board.read(f"{EMC_FILES}/mrq_rate_locked") == "0"
+                board.write(path, value)
+                assert eventually(lambda: board.read(f"{EMC_FILES}/mrq_rate_locked") == "1", 2.0)
+                assert eventually(lambda: board.clocks.emc_hz == top.emc_hz)
+                assert not [text for text in client.status()["degraded"] if "memory clock" in text]
+                board.write(path, before)
+            assert board.read(f"{EMC_FILES}/mrq_rate_locked") == "0"

@@ -321,6 +321,26 @@ class Hardware:
             done.append(write)
         return self._settle(driver, level)
 
+    def keep_memory(self) -> bool:
+        """Lock the memory clock where the kernel was left to keep it at its level and no longer does; whether that was so.
+
+        Raises:
+            HardwareRefused, HardwareBusy: a file refused.
+        """
+        level, driver = self._kept_hz, self._drivers.get("emc_hz")
+        if level is None or driver is None or self._baseline is None:
+            return False
+        if all(reading.accepted is not None for reading in self._read(driver)):
+            return False
+        self._kept_hz = None
+        plan, done = driver.plan(level), list[Write]()
+        self._baseline.intend(plan)
+        try:
+            self._carry_out(driver, plan, level, (), done)
+        finally:
+            self._baseline.confirm(done)
+        return True
+
     def restore(self) -> RestoreReport:
         """Give the board back as it was found, as :meth:`Baseline.restore` does; nothing to do is no error."""
         if self._baseline is None:
