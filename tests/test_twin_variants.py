@@ -410,6 +410,19 @@ def test_during_an_over_current_event_both_clocks_run_at_half() -> None:
     assert one.cat(f"{POLICY}/scaling_cur_freq") == "1728000"
 
 
+def test_an_over_current_event_that_hangs_leaves_a_quarter_of_the_clocks() -> None:
+    """As on a Thor whose carrier had one at boot: 649 MHz where 2601 were set, until it was switched off and on."""
+    one = shell("agx-thor")
+    one.board.faults.script({"kind": "throttle", "share": 0.25})
+    one.echo("performance", f"{POLICY}/scaling_governor")
+    sleep(one, 0.1)
+    assert one.cat(f"{POLICY}/scaling_cur_freq") == "2601000"
+    assert int(one.cat(f"{POLICY}/cpuinfo_cur_freq")) == pytest.approx(649000, rel=0.01)
+    one.board.faults.clear()
+    sleep(one, 0.1)
+    assert one.cat(f"{POLICY}/cpuinfo_cur_freq") == "2601000"
+
+
 def test_below_the_clocks_at_which_it_was_seen_there_is_no_over_current() -> None:
     one = shell("orin-nano-8gb")
     one.echo(918_000_000, f"{ORIN_DEVFREQ}/max_freq")

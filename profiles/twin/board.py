@@ -307,7 +307,7 @@ class TwinBoard:
         """Let heat and over-current do what they do to the clocks, and the fan what it does to heat."""
         self._throttle.watch(self.now)
         self._throttle.act(self.now)
-        share = self._throttle.share
+        share = self._throttle.share * self.faults.share
         if self._over_current is not None:
             self._over_current.act()
             self._over_current.watch(self.gpu.load)

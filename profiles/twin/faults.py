@@ -30,12 +30,14 @@ class Faults:
     Attributes:
         stuck: clocks (``cpu``, ``gpu``, ``emc``) that take requests and do not move, or run at a rate of their own.
         silent_rails: power rails whose current reads zero.
+        share: of the pulses of CPU and GPU clocks that are left, behind the drivers' backs: an over-current event that hangs.
         fever_c: degrees that something adds to the board's heat: a blocked vent, a hot day.
         tools: how the board's programs (``nvpmodel``, ``jetson_clocks``) misbehave; the programs list the ways.
     """
 
     stuck: dict[str, int | None] = field(default_factory=dict)
     silent_rails: set[str] = field(default_factory=set)
+    share: float = 1.0
     fever_c: float = 0.0
     tools: dict[str, set[str]] = field(default_factory=dict)
     _refusals: dict[str, _Refusal] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class Faults:
         with self._lock:
             for collection in (self.stuck, self.silent_rails, self.tools, self._refusals, self._vanished, self._slow):
                 collection.clear()
-            self.fever_c = 0.0
+            self.share, self.fever_c = 1.0, 0.0
 
     def check(self, path: str, access: str) -> None:
         """Raise what a scripted refusal says."""
@@ -103,7 +105,8 @@ class Faults:
         """One fault as JSON: ``{"kind": "refuse", "path": ..., "errno": "EINVAL", "access": "write", "times": null}``,
         ``{"kind": "vanish", "path": ...}``, ``{"kind": "slow", "path": ..., "seconds": 2}``,
         ``{"kind": "stuck", "clock": "gpu", "rate": null}``, ``{"kind": "silent", "rail": "GPU"}``,
-        ``{"kind": "heat", "degrees": 40}``, ``{"kind": "tool", "tool": "nvpmodel", "how": "lies"}``, ``{"kind": "clear"}``.
+        ``{"kind": "heat", "degrees": 40}``, ``{"kind": "throttle", "share": 0.25}``,
+        ``{"kind": "tool", "tool": "nvpmodel", "how": "lies"}``, ``{"kind": "clear"}``.
 
         Raises:
             TwinError: it is none of these.
@@ -126,11 +129,15 @@ class Faults:
                     self.silence(str(request["rail"]))
                 case "heat":
                     self.fever_c = float(request["degrees"])
+                case "throttle":
+                    self.share = float(request["share"])
                 case "tool":
                     self.misbehave(str(request["tool"]), str(request["how"]))
                 case "clear":
                     self.clear()
                 case kind:
-                    raise TwinError(f"fault: kind {kind!r}; valid: refuse, vanish, slow, stuck, silent, heat, tool, clear")
+                    raise TwinError(
+                        f"fault: kind {kind!r}; valid: refuse, vanish, slow, stuck, silent, heat, throttle, tool, clear"
+                    )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise TwinError(f"fault {dict(request)!r:.120}: {error!r}") from error
