@@ -222,6 +222,8 @@ def _stress(chip: Chip) -> list[Fit]:
         simulated.append((float(gpu), float(cpu[0])))
     gpu_w, cpu_w = np.array(simulated).T
     return [
-        Fit("VDD_GPU_SOC under stress, W", np.array([m.gpu_soc_w for m in MODES.values()]), gpu_w, None, POWER_LIMIT),
-        Fit("VDD_CPU_CV under stress, W", np.array([m.cpu_cv_w for m in MODES.values()]), cpu_w, None, POWER_LIMIT),
+        Fit(
+            "VDD_GPU_SOC under stress, W", np.array([m.gpu_soc_w for m in MODES.values()]), gpu_w, None, POWER_LIMIT, every=True
+        ),
+        Fit("VDD_CPU_CV under stress, W", np.array([m.cpu_cv_w for m in MODES.values()]), cpu_w, None, POWER_LIMIT, every=True),
     ]

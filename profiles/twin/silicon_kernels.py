@@ -46,9 +46,9 @@ def _element(call: KernelInvocation) -> int:
 
 
 def _rates(chip: Chip, calls: Sequence[KernelInvocation]) -> Array:
-    """Multiply-adds per lane and cycle in plain code and in products, shape ``(2, len(calls))``."""
+    """Multiply-adds per lane and cycle in products, and the energy of such a cycle, shape ``(2, len(calls))``."""
     rates = [chip.rate(call.dtype) for call in calls]
-    return np.array([[rate.vector for rate in rates], [rate.matrix for rate in rates]], np.float64)
+    return np.array([[rate.matrix for rate in rates], [rate.energy for rate in rates]], np.float64)
 
 
 def _read_elements(call: KernelInvocation) -> float:
@@ -133,7 +133,8 @@ def _matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     n, batch = _column(calls, lambda call: _number(call, "n", 1)), _column(calls, lambda call: _number(call, "batch", 1))
     size = _column(calls, _element)
     bias = _column(calls, lambda call: bool(call.params.get("bias", False)))
-    narrow = 1.0 / _rates(chip, calls)[1]
+    matrix_rate, energy = _rates(chip, calls)
+    narrow = 1.0 / matrix_rate
     matrix, vectors, outputs = k * n * batch * size, m * k * batch * size, m * n * batch * size
     footprint = matrix + vectors + outputs
     # One warp per output and eight outputs per block: the last round of blocks is partly empty.
@@ -165,7 +166,7 @@ def _matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
         cold_bytes=matrix * (1.0 - chip.missing(footprint)),
         pattern=0.82,
         overlap=3.2,
-        operations=product.operations * narrow,
+        operations=product.operations * narrow * energy,
         toggling=1.05 - 0.035 * product.tile,
     )
     parts = outputs * (product.split + 1.0)
