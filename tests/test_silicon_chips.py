@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,16 @@ def test_time_and_power_fall_and_rise_with_the_clocks(board: str, resnet: Networ
     assert slower.latency_s[0] > 1.5 * run.latency_s[0]
     for rail in load_board(board).total_rails:
         assert slower.rail_energy_j[rail][0] / slower.latency_s[0] <= run.rail_energy_j[rail][0] / run.latency_s[0]
+
+
+def test_a_board_whose_silicon_is_not_there_or_lacks_a_rail_is_refused() -> None:
+    board = load_board("nano")
+    unknown = replace(board, raw={**board.raw, "twin": {"silicon": "abacus"}})
+    with pytest.raises(TwinError, match="abacus.*valid: agx-orin-32gb"):
+        Silicon(0, unknown)
+    other = replace(board, raw={**board.raw, "twin": {"silicon": "tx2"}})
+    with pytest.raises(TwinError, match="no rail POM_5V_CPU, POM_5V_GPU, POM_5V_IN; valid: VDD_SYS_GPU"):
+        Silicon(0, other)
 
 
 def test_individuals_of_every_board_differ(resnet: Network) -> None:
