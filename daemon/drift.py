@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ..kernels.grid import FrequencyConfiguration
 from .hardware.applied import Applied, agrees
-from .hardware.board import TITLES, title
+from .hardware.axes import TITLES, title
 from .hardware.domain import Reading
 
 FIRST_WAIT_S = 2.0

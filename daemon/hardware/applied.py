@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
+from .axes import TITLES, title
 from .domain import Reading, Write
 
 # A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
@@ -77,3 +78,50 @@ def obeyed(reading: Reading, level: int) -> bool:
 def agrees(measured: int | None, level: int) -> bool:
     """Whether a measurement is that of a clock set to ``level``, as far as it can be told."""
     return not measured or abs(measured - level) <= _TOLERANCE * level
+
+
+def outcome(
+    requested: Mapping[str, int],
+    seen: Mapping[str, tuple[Reading, ...]],
+    throttled: Callable[[], tuple[str, ...]],
+    *,
+    reason: str,
+    writes: tuple[Write, ...],
+    elapsed_ms: float,
+) -> Applied:
+    """What became of a request, from what every clock says of itself afterwards.
+
+    Args:
+        requested, seen: by axis, or cluster that is set apart.
+        throttled: asked why the board is slow, where a clock is.
+    """
+    accepted, measured = dict(requested), dict(requested)
+    notes = []
+    for axis, readings in seen.items():
+        level = requested[axis]
+        reading = next((one for one in readings if not obeyed(one, level)), readings[0])
+        accepted[axis] = reading.accepted or 0
+        measured[axis] = effective(reading)
+        if reading.accepted != level:
+            notes.append(f"{title(axis)}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
+        elif not obeyed(reading, level):
+            why = "; ".join(throttled()) or "throttled, or stuck"
+            notes.append(f"{title(axis)}: set to {level}, measured {reading.effective}: {why}")
+        elif reading.effective is None:
+            notes.append(f"{title(axis)}: accepted; the board has no measurement of it")
+    verified = all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
+    return Applied(
+        _configuration(requested),
+        _configuration(accepted),
+        _configuration(measured),
+        verified,
+        reason,
+        writes,
+        elapsed_ms,
+        tuple(notes),
+        {name: Level(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
+    )
+
+
+def _configuration(levels: Mapping[str, int]) -> FrequencyConfiguration:
+    return FrequencyConfiguration(*(levels[name] for name in FrequencyConfiguration._fields))

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
-from ..errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused, InputError, UsageError
-from . import cpu, emc, gpu, nvpmodel
-from .applied import Applied, Level, agrees, effective, obeyed
+from ..errors import DaemonError, HardwareHangs, HardwareRefused, InputError, UsageError
+from . import gpu, nvpmodel
+from .applied import Applied, agrees, effective, obeyed, outcome
+from .axes import TITLES, Axes, title
 from .baseline import Baseline, BaselineDamaged, RestoreReport
 from .clusters import Clusters
 from .domain import Driver, Reading, Write, write_each
@@ -26,36 +24,6 @@ from .sensors import Sensors
 _SHORTEST_WAIT_S = 0.1
 _WAIT_TRANSITIONS = 10
 _POLL_S = 0.002
-
-
-class _Axis(NamedTuple):
-    name: str
-    title: str
-    probe: Callable[[Files, BoardDescription], Driver]
-    observe: Callable[[Files, BoardDescription], int | None]
-
-
-# In the order in which they are given back: the memory first, for its lock is what starves others.
-_AXES = (
-    _Axis("emc_hz", "memory clock", emc.probe, emc.observe),
-    _Axis("gpu_hz", "GPU clock", gpu.probe, gpu.observe),
-    _Axis("cpu_khz", "CPU clock", cpu.probe, cpu.observe),
-)
-TITLES = {axis.name: axis.title for axis in _AXES}
-
-
-def title(axis: str) -> str:
-    """What an axis is called in messages, or a cluster that is set apart, by its cpufreq policy."""
-    return TITLES.get(axis) or f"CPU clock of {axis}"
-
-
-@dataclass(frozen=True)
-class FixedAxis:
-    """A clock that cannot be controlled: the level at which it is taken to stay, and why."""
-
-    level: int
-    reason: str
-    may_appear: bool
 
 
 class Hardware:
@@ -90,15 +58,9 @@ class Hardware:
         self._files = files
         self._clock = clock
         self._baseline_path = baseline
-        self._leave = frozenset(leave)
-        self._clusters = clusters or Clusters()
+        self._axes = Axes(files, description, leave, clusters or Clusters())
         self._baseline: Baseline | None = None
-        self._drivers: dict[str, Driver] = {}
-        self._fixed: dict[str, FixedAxis] = {}
         self._kept_hz: int | None = None  # where the kernel keeps the memory by itself, unlocked
-        for axis in _AXES:
-            self._find(axis)
-        self._find_clusters()
 
     @classmethod
     def probe(
@@ -148,9 +110,9 @@ class Hardware:
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
-        notes = [f"{title(name)} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._fixed.items()]
-        notes += [note for driver in self._drivers.values() for note in driver.notes]
-        notes += [*self._firmware_notes(), *self._damage]
+        notes = [f"{title(name)} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._axes.fixed.items()]
+        notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
+        notes += [*self._axes.firmware_notes(), *self._damage]
         notes += [self._modes_note] if self._modes_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             notes.append("memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock")
@@ -164,8 +126,10 @@ class Hardware:
         Raises:
             HardwareBusy, HardwareRefused: a clock's table cannot be read.
         """
-        self._look_again()
-        return tuple(moved_limits(self._files, ((title(name), driver) for name, driver in self._drivers.items()), self.mode()))
+        self._axes.look_again()
+        return tuple(
+            moved_limits(self._files, ((title(name), driver) for name, driver in self._axes.drivers.items()), self.mode())
+        )
 
     @property
     def touched(self) -> bool:
@@ -178,14 +142,13 @@ class Hardware:
         Raises:
             HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
         """
-        self._look_again()
-        return FrequencyGrid(**{axis.name: self._levels(axis.name) for axis in _AXES})
+        self._axes.look_again()
+        return FrequencyGrid(**{name: self._levels(name) for name in TITLES})
 
     @property
     def leader(self) -> str | None:
         """The cpufreq policy that ``cpu_khz`` sets alone; None where it sets them all."""
-        driver = self._drivers.get("cpu_khz")
-        return driver.domains[0].name if self._clusters.apart and driver is not None else None
+        return self._axes.leader
 
     def clusters(self) -> dict[str, tuple[int, ...]]:
         """What the CPU clusters that are set apart offer now in kHz, by cpufreq policy.
@@ -193,8 +156,8 @@ class Hardware:
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`grid`.
         """
-        self._look_again()
-        return {name: self._levels(name) for name in self._drivers if name not in TITLES}
+        self._axes.look_again()
+        return {name: self._levels(name) for name in self._axes.apart}
 
     def levels(self, axis: str) -> tuple[int, ...]:
         """What an axis, or a cluster that is set apart, offers now.
@@ -210,12 +173,12 @@ class Hardware:
         Raises:
             HardwareHangs: a clock's files do not answer.
         """
-        self._look_again()
-        return {name: self._read(driver) for name, driver in self._drivers.items()}
+        self._axes.look_again()
+        return {name: self._read(driver) for name, driver in self._axes.drivers.items()}
 
     def current(self) -> FrequencyConfiguration:
         """The clocks as measured; where there is nothing to measure, as requested."""
-        levels = {name: fixed.level for name, fixed in self._fixed.items()}
+        levels = {name: fixed.level for name, fixed in self._axes.fixed.items()}
         for name, readings in self.read().items():
             if name in TITLES:
                 levels[name] = min(effective(reading) for reading in readings)
@@ -224,11 +187,11 @@ class Hardware:
     def memory_hz(self) -> int:
         """The memory clock as measured, or else as requested; 0 where neither can be read."""
         readings = self._readings("emc_hz")
-        return effective(readings[0]) if readings else self._fixed["emc_hz"].level if "emc_hz" in self._fixed else 0
+        return effective(readings[0]) if readings else self._axes.fixed["emc_hz"].level if "emc_hz" in self._axes.fixed else 0
 
     def gpu_load(self) -> float | None:
         """How busy the GPU is, 0 to 1; None where that cannot be seen."""
-        driver = self._drivers.get("gpu_hz")
+        driver = self._axes.drivers.get("gpu_hz")
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def rails_mw(self) -> dict[str, float]:
@@ -249,7 +212,7 @@ class Hardware:
 
     def transition_ms(self) -> dict[str, float]:
         """What one change of each clock under control costs, by axis."""
-        return {name: driver.transition_ms for name, driver in self._drivers.items()}
+        return {name: driver.transition_ms for name, driver in self._axes.drivers.items()}
 
     def apply(self, configuration: FrequencyConfiguration, reason: str, clusters: Mapping[str, int] | None = None) -> Applied:
         """Set all three clocks, wait (bounded) until they obey, and say what became of the request.
@@ -267,11 +230,11 @@ class Hardware:
         """
         started = self._clock.monotonic()
         grid, apart = self.grid(), self.clusters()
-        offered = {**{axis.name: getattr(grid, axis.name) for axis in _AXES}, **apart}
+        offered = {**{name: getattr(grid, name) for name in TITLES}, **apart}
         wanted = {**configuration._asdict(), **{name: (clusters or {}).get(name, levels[0]) for name, levels in apart.items()}}
         for name, level in wanted.items():
             if level not in offered[name]:
-                why = f" ({self._fixed[name].reason})" if name in self._fixed else ""
+                why = f" ({self._axes.fixed[name].reason})" if name in self._axes.fixed else ""
                 raise HardwareRefused(
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
@@ -302,10 +265,11 @@ class Hardware:
                     seen[driver.axis] = self._carry_out(driver, plan, level, valid, done)
         except DaemonError as error:
             self._kept_hz = kept_before
-            outcome = self._roll_back(order, before, done, baseline, fresh)
-            raise type(error)(f"{error}; {outcome}") from error
+            put_back = self._roll_back(order, before, done, baseline, fresh)
+            raise type(error)(f"{error}; {put_back}") from error
         baseline.confirm(done)
-        return self._applied(wanted, reason, seen, tuple(done), started)
+        elapsed_ms = 1000 * (self._clock.monotonic() - started)
+        return outcome(wanted, seen, self.throttled, reason=reason, writes=tuple(done), elapsed_ms=elapsed_ms)
 
     def _carry_out(
         self, driver: Driver, plan: Sequence[Write], level: int, valid: tuple[int, ...], done: list[Write]
@@ -327,7 +291,7 @@ class Hardware:
         Raises:
             HardwareRefused, HardwareBusy: a file refused.
         """
-        level, driver = self._kept_hz, self._drivers.get("emc_hz")
+        level, driver = self._kept_hz, self._axes.memory
         if level is None or driver is None or self._baseline is None:
             return False
         if all(reading.accepted is not None for reading in self._read(driver)):
@@ -359,8 +323,7 @@ class Hardware:
         Raises:
             HardwareRefused, HardwareBusy: a file refused.
         """
-        driver = self._drivers.get("emc_hz")
-        writes = driver.unlock() if isinstance(driver, emc.EmcClock) else ()
+        writes = self._axes.memory.unlock() if self._axes.memory else ()
         for write in () if dry_run else writes:
             self._files.write_text(write.path, write.value)
         return writes
@@ -381,8 +344,8 @@ class Hardware:
             self._damage += ("the lock of the memory clock that it left was ended",) if ended else ()
 
     def _kernel_keeps(self, wanted: Mapping[str, int], offered: tuple[int, ...]) -> bool:
-        driver = self._drivers.get("emc_hz")
-        return isinstance(driver, emc.EmcClock) and driver.kept_by_kernel(wanted["emc_hz"], wanted["cpu_khz"], offered)
+        memory = self._axes.memory
+        return memory is not None and memory.kept_by_kernel(wanted["emc_hz"], wanted["cpu_khz"], offered)
 
     def _read(self, driver: Driver) -> tuple[Reading, ...]:
         readings, kept = driver.read(), self._kept_hz
@@ -395,74 +358,21 @@ class Hardware:
 
     def _readings(self, axis: str) -> tuple[Reading, ...]:
         try:
-            return self._read(self._drivers[axis]) if axis in self._drivers else ()
+            return self._read(self._axes.drivers[axis]) if axis in self._axes.drivers else ()
         except HardwareHangs:
             return ()
 
-    def _firmware_notes(self) -> list[str]:
-        """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""
-        notes = []
-        for name, driver in self._drivers.items():
-            if name not in TITLES:
-                continue
-            top, described = driver.table()[-1], getattr(self.description.grid, name)[-1]
-            if top < described:
-                known = [f for f, grid in self.description.firmware.items() if getattr(grid, name)[-1] == top]
-                which = f" as with firmware {known[0]!r}" if known else ""
-                notes.append(f"{TITLES[name]} ends at {top}{which}; this board is described up to {described}")
-        return notes
-
-    def _find(self, axis: _Axis) -> None:
-        try:
-            if axis.name in self._leave:
-                raise HardwareRefused("the operator leaves it alone")
-            self._drivers[axis.name] = self._probe(axis)
-            self._fixed.pop(axis.name, None)
-        except (HardwareBusy, HardwareRefused) as error:
-            self._drivers.pop(axis.name, None)
-            described: tuple[int, ...] = getattr(self.description.grid, axis.name)
-            seen = axis.observe(self._files, self.description)
-            level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
-            reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
-            self._fixed[axis.name] = FixedAxis(level, reason, isinstance(error, HardwareBusy))
-
-    def _probe(self, axis: _Axis) -> Driver:
-        if axis.name != "cpu_khz" or not self._clusters.apart:
-            return axis.probe(self._files, self.description)
-        return cpu.probe(self._files, self.description, lead=self._clusters.leader)
-
-    def _find_clusters(self) -> None:
-        """Find the CPU clusters other than the leading one, where they are set apart and have cores online."""
-        known = {name for name in self._drivers if name not in TITLES}
-        leader = self.leader
-        there = cpu.online(self._files) if leader is not None else ()
-        others = {name: path for path in there if (name := path.rpartition("/")[2]) != leader}
-        for name in known - others.keys():
-            del self._drivers[name]
-        for name, path in others.items():
-            if name not in known:
-                with contextlib.suppress(HardwareBusy, HardwareRefused):
-                    self._drivers[name] = cpu.probe_cluster(self._files, self.description, path)
-
-    def _look_again(self) -> None:
-        for axis in _AXES:
-            driver, fixed = self._drivers.get(axis.name), self._fixed.get(axis.name)
-            if (fixed and fixed.may_appear) or (driver and driver.stale()):
-                self._find(axis)
-        self._find_clusters()
-
     def _levels(self, axis: str) -> tuple[int, ...]:
-        if axis in self._fixed:
-            return (self._fixed[axis].level,)
-        levels = self._drivers[axis].levels(self._baseline.others if self._baseline else self._files.read_text)
+        if axis in self._axes.fixed:
+            return (self._axes.fixed[axis].level,)
+        levels = self._axes.drivers[axis].levels(self._baseline.others if self._baseline else self._files.read_text)
         mode = self.mode()
         return levels if mode is None else nvpmodel.bound_levels(levels, getattr(mode, axis if axis in TITLES else "cpu_khz"))
 
     def _ready_baseline(self) -> Baseline:
         if self._baseline_path is None:
             raise HardwareRefused("no file was named that keeps the baseline; no clock was set")
-        names = [axis.name for axis in _AXES] + [name for name in self._drivers if name not in TITLES]
-        domains = [domain for name in names if name in self._drivers for domain in self._drivers[name].domains]
+        domains = self._axes.domains
         if self._baseline is None:
             baseline = Baseline.take(self._files, domains)
             baseline.save(self._baseline_path)
@@ -483,7 +393,7 @@ class Hardware:
                 return 0 if rises else 3
             return 2 if rises else 1
 
-        return sorted(self._drivers.values(), key=turn)
+        return sorted(self._axes.drivers.values(), key=turn)
 
     def _await(self, path: str) -> None:
         """Wait (bounded) for a file: devfreq makes its setpoint only once the governor that takes it has started."""
@@ -521,42 +431,3 @@ class Hardware:
         if failed:
             return f"not everything could be put back: {'; '.join(failed)}"
         return "all clocks were put back" if written else "nothing was changed"
-
-    def _applied(
-        self,
-        requested: Mapping[str, int],
-        reason: str,
-        seen: dict[str, tuple[Reading, ...]],
-        writes: tuple[Write, ...],
-        started: float,
-    ) -> Applied:
-        accepted, measured = dict(requested), dict(requested)
-        notes = []
-        for axis, readings in seen.items():
-            level = requested[axis]
-            reading = next((one for one in readings if not obeyed(one, level)), readings[0])
-            accepted[axis] = reading.accepted or 0
-            measured[axis] = effective(reading)
-            if reading.accepted != level:
-                notes.append(f"{title(axis)}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
-            elif not obeyed(reading, level):
-                why = "; ".join(self.throttled()) or "throttled, or stuck"
-                notes.append(f"{title(axis)}: set to {level}, measured {reading.effective}: {why}")
-            elif reading.effective is None:
-                notes.append(f"{title(axis)}: accepted; the board has no measurement of it")
-        verified = all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
-        return Applied(
-            _configuration(requested),
-            _configuration(accepted),
-            _configuration(measured),
-            verified,
-            reason,
-            writes,
-            1000 * (self._clock.monotonic() - started),
-            tuple(notes),
-            {name: Level(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
-        )
-
-
-def _configuration(levels: Mapping[str, int]) -> FrequencyConfiguration:
-    return FrequencyConfiguration(*(levels[name] for name in FrequencyConfiguration._fields))

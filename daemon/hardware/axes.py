@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clocks of a board: which can be controlled and by which driver, and which cannot."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...profiles.board import BoardDescription
+from ..errors import HardwareBusy, HardwareRefused
+from . import cpu, emc, gpu
+from .clusters import Clusters
+from .domain import ClockDomain, Driver
+from .files import Files
+
+
+class _Axis(NamedTuple):
+    name: str
+    title: str
+    probe: Callable[[Files, BoardDescription], Driver]
+    observe: Callable[[Files, BoardDescription], int | None]
+
+
+# In the order in which they are given back: the memory first, for its lock is what starves others.
+_AXES = (
+    _Axis("emc_hz", "memory clock", emc.probe, emc.observe),
+    _Axis("gpu_hz", "GPU clock", gpu.probe, gpu.observe),
+    _Axis("cpu_khz", "CPU clock", cpu.probe, cpu.observe),
+)
+TITLES = {axis.name: axis.title for axis in _AXES}
+
+
+def title(axis: str) -> str:
+    """What an axis is called in messages, or a cluster that is set apart, by its cpufreq policy."""
+    return TITLES.get(axis) or f"CPU clock of {axis}"
+
+
+@dataclass(frozen=True)
+class FixedAxis:
+    """A clock that cannot be controlled: the level at which it is taken to stay, and why."""
+
+    level: int
+    reason: str
+    may_appear: bool
+
+
+class Axes:
+    """The drivers of one board, found again where its nodes come and go.
+
+    Args:
+        leave: axes that are not to be set.
+        clusters: how the CPU's clusters are set.
+
+    Attributes:
+        drivers: by axis; those of CPU clusters that are set apart by cpufreq policy.
+        fixed: the axes without a driver.
+    """
+
+    def __init__(self, files: Files, description: BoardDescription, leave: Collection[str], clusters: Clusters) -> None:
+        self.drivers: dict[str, Driver] = {}
+        self.fixed: dict[str, FixedAxis] = {}
+        self._files = files
+        self._description = description
+        self._leave = frozenset(leave)
+        self._clusters = clusters
+        for axis in _AXES:
+            self._find(axis)
+        self._find_clusters()
+
+    @property
+    def leader(self) -> str | None:
+        """The cpufreq policy that ``cpu_khz`` sets alone; None where it sets them all."""
+        driver = self.drivers.get("cpu_khz")
+        return driver.domains[0].name if self._clusters.apart and driver is not None else None
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The CPU clusters that are set apart, by cpufreq policy."""
+        return tuple(name for name in self.drivers if name not in TITLES)
+
+    @property
+    def memory(self) -> emc.EmcClock | None:
+        driver = self.drivers.get("emc_hz")
+        return driver if isinstance(driver, emc.EmcClock) else None
+
+    @property
+    def domains(self) -> list[ClockDomain]:
+        """Every clock domain under control, in the order in which they are given back."""
+        names = (*TITLES, *self.apart)
+        return [domain for name in names if name in self.drivers for domain in self.drivers[name].domains]
+
+    def firmware_notes(self) -> list[str]:
+        """Clocks that end below where the description's do: older firmware offers less than the model's name promises."""
+        notes = []
+        for name, driver in self.drivers.items():
+            if name not in TITLES:
+                continue
+            top, described = driver.table()[-1], getattr(self._description.grid, name)[-1]
+            if top < described:
+                known = [f for f, grid in self._description.firmware.items() if getattr(grid, name)[-1] == top]
+                which = f" as with firmware {known[0]!r}" if known else ""
+                notes.append(f"{TITLES[name]} ends at {top}{which}; this board is described up to {described}")
+        return notes
+
+    def _find(self, axis: _Axis) -> None:
+        try:
+            if axis.name in self._leave:
+                raise HardwareRefused("the operator leaves it alone")
+            self.drivers[axis.name] = self._probe(axis)
+            self.fixed.pop(axis.name, None)
+        except (HardwareBusy, HardwareRefused) as error:
+            self.drivers.pop(axis.name, None)
+            described: tuple[int, ...] = getattr(self._description.grid, axis.name)
+            seen = axis.observe(self._files, self._description)
+            level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
+            reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
+            self.fixed[axis.name] = FixedAxis(level, reason, isinstance(error, HardwareBusy))
+
+    def _probe(self, axis: _Axis) -> Driver:
+        if axis.name != "cpu_khz" or not self._clusters.apart:
+            return axis.probe(self._files, self._description)
+        return cpu.probe(self._files, self._description, lead=self._clusters.leader)
+
+    def _find_clusters(self) -> None:
+        """Find the CPU clusters other than the leading one, where they are set apart and have cores online."""
+        known = {name for name in self.drivers if name not in TITLES}
+        leader = self.leader
+        there = cpu.online(self._files) if leader is not None else ()
+        others = {name: path for path in there if (name := path.rpartition("/")[2]) != leader}
+        for name in known - others.keys():
+            del self.drivers[name]
+        for name, path in others.items():
+            if name not in known:
+                with contextlib.suppress(HardwareBusy, HardwareRefused):
+                    self.drivers[name] = cpu.probe_cluster(self._files, self._description, path)
+
+    def look_again(self) -> None:
+        """Find what appeared, went offline or came back since."""
+        for axis in _AXES:
+            driver, fixed = self.drivers.get(axis.name), self.fixed.get(axis.name)
+            if (fixed and fixed.may_appear) or (driver and driver.stale()):
+                self._find(axis)
+        self._find_clusters()
