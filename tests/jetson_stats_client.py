@@ -6,17 +6,58 @@ python tests/jetson_stats_client.py MODE
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from jtop import jtop
+from jtop import JtopException, jtop
 
-from jetdvfs.daemon.hardware.jtop import connect
+from jetdvfs.daemon.hardware.jtop import SOCKET, connect
 from jetdvfs.daemon.hardware.nvpmodel import changed_masks, find_mode, parse_modes
 
 _LONGEST_S = 20.0
+
+
+@contextlib.contextmanager
+def service() -> Iterator[None]:
+    """The service, once it listens."""
+    with tempfile.TemporaryFile() as log:
+        command, env = [sys.executable, "-m", "jtop", "--force"], {**os.environ, "JTOP_SERVICE": "True"}
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + _LONGEST_S
+            while not SOCKET.exists() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            yield
+        except BaseException:
+            log.seek(0)
+            sys.stderr.write(log.read().decode())
+            raise
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def connected() -> Any:
+    """A connection, once there is one: the socket is there before the service answers."""
+    deadline = time.monotonic() + _LONGEST_S
+    while True:
+        client = jtop(interval=2.0)
+        try:
+            client.start()
+        except JtopException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+        else:
+            return contextlib.closing(client)
 
 
 def observe(client: Any) -> dict[str, Any]:
@@ -33,7 +74,7 @@ def observe(client: Any) -> dict[str, Any]:
 
 
 def main(first: int, second: str) -> None:
-    with jtop(interval=2.0) as client:
+    with connected() as client:
         client.ok()
         before = observe(client)
         client.nvpmodel = first
@@ -43,8 +84,7 @@ def main(first: int, second: str) -> None:
         client.ok()
         after = observe(client)
     # And through the product's own view of the service.
-    with open("/etc/nvpmodel.conf") as file:
-        modes = parse_modes(file.read(), len(before["cpu"]))
+    modes = parse_modes(Path("/etc/nvpmodel.conf").read_text(), len(before["cpu"]))
     mode = find_mode(modes, second)
     masks = changed_masks(find_mode(modes, after["mode"]), mode)
     with connect(longest_s=_LONGEST_S) as stats:
@@ -55,4 +95,5 @@ def main(first: int, second: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    with service():
+        main(int(sys.argv[1]), sys.argv[2])

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jetson_stats_stage import NOT_HERE
+from whole_board import obstacle, run_on
 
 from jetdvfs.daemon.cli.board_modes import switch_mode
 from jetdvfs.daemon.errors import HardwareRefused, NotPermitted
 from jetdvfs.daemon.hardware.jtop import JetsonStats, connect
 from jetdvfs.daemon.hardware.nvpmodel import ModeSwitch, bound_levels
 from jetdvfs.profiles.board import BoardDescription, PowerMode, load_board
-from jetdvfs.profiles.twin import fuse
 from jetdvfs.profiles.twin.variant import boot_mode, installed, mode_set
 
 HERE = Path(__file__).parent
@@ -36,14 +33,6 @@ OTHERS = ("nano", "tx2", "xavier-nx", "agx-orin-32gb", "orin-nx-16gb", "orin-nan
 
 
 # The real one
-
-
-def obstacle() -> str:
-    if find_spec("jtop") is None:
-        return "the package jetson-stats is not installed (make test-jtop installs it)"
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return "root and unshare are needed for a mount namespace"
-    return fuse.missing()
 
 
 def changes(board: BoardDescription) -> tuple[PowerMode, PowerMode]:
@@ -59,18 +48,14 @@ def changes(board: BoardDescription) -> tuple[PowerMode, PowerMode]:
 @pytest.fixture(scope="module", params=BOARDS + OTHERS if os.environ.get("JETDVFS_ALL_BOARDS") else BOARDS)
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[BoardDescription, dict[str, Any]]:
     """A board, and what the client said on it: ``before`` and ``after`` a change of the mode, and through the product."""
+    if find_spec("jtop") is None:
+        pytest.skip("the package jetson-stats is not installed (make test-jtop installs it)")
     if reason := obstacle():
         pytest.skip(reason)
-    board, folder = installed(load_board(request.param)), tmp_path_factory.mktemp("stage")
+    board = installed(load_board(request.param))
     first, second = changes(board)
-    client = [sys.executable, str(HERE / "jetson_stats_client.py"), str(first.id), second.name]
-    stage = ["unshare", "--mount", "--propagation", "private", sys.executable, str(HERE / "jetson_stats_stage.py")]
-    done = subprocess.run([*stage, board.name, str(folder), *client], capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode == NOT_HERE:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    log = folder / "service.log"
-    assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
-    return board, json.loads(done.stdout)
+    client = (sys.executable, str(HERE / "jetson_stats_client.py"), str(first.id), second.name)
+    return board, json.loads(run_on(board.name, tmp_path_factory.mktemp("stage"), *client))
 
 
 def gpus(board: BoardDescription, seen: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated board in place of this machine's files, with the real jetson-stats service on it, for as long as a command runs.
+"""A simulated board in place of this machine's files, for as long as a command runs.
 
-    unshare --mount --propagation private python tests/jetson_stats_stage.py BOARD FOLDER COMMAND...
+    unshare --mount --propagation private python tests/whole_board.py BOARD FOLDER COMMAND...
 
 Needs root and a mount namespace of its own: it mounts the board over /sys, links it into /proc, and lays its other files over
-/etc, /usr, /opt, /var/lib and /run, none of which anybody outside sees. Ends with the command's exit code, or with 77 and a
-reason where such mounts cannot be had. The service's log is FOLDER/service.log.
+/etc, /usr, /opt, /var/lib and /run, none of which anybody outside sees. Python says there that it runs on a Jetson. Ends with
+the command's exit code, or with 77 and a reason where such mounts cannot be had.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import pytest
+
 from jetdvfs.profiles.board import BoardDescription
+from jetdvfs.profiles.twin import fuse
 from jetdvfs.profiles.twin.board import simulated_board
 from jetdvfs.profiles.twin.serve import serve
 
 NOT_HERE = 77
-_READY_S = 20.0
 # What Python's platform module says on a Jetson.
 _UNAME = """\
 import os
@@ -116,21 +117,28 @@ def main(name: str, folder: Path, command: list[str]) -> int:
     release = board.description.section("twin")["kernel_release"]
     (store / "site" / "sitecustomize.py").write_text(_UNAME.format(release=release))
     env = {**os.environ, "PYTHONPATH": str(store / "site")}
-    with (folder / "service.log").open("w") as log:
-        service = subprocess.Popen(
-            [sys.executable, "-m", "jtop", "--force"], env={**env, "JTOP_SERVICE": "True"}, stdout=log, stderr=log, cwd="/"
-        )
-    try:
-        deadline = time.monotonic() + _READY_S
-        while not Path("/run/jtop.sock").exists():
-            if service.poll() is not None or time.monotonic() > deadline:
-                print(f"the service did not start: {(folder / 'service.log').read_text()}", file=sys.stderr)
-                return 1
-            time.sleep(0.05)
-        return subprocess.run(command, env=env, cwd="/", check=False).returncode
-    finally:
-        service.terminate()
-        service.wait(10)
+    return subprocess.run(command, env=env, cwd="/", check=False).returncode
+
+
+def obstacle() -> str:
+    """Why none of this can be had here, as far as it can be told, or an empty string."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return "root and unshare are needed for a mount namespace"
+    return fuse.missing()
+
+
+def run_on(board: str, folder: Path, *command: str) -> str:
+    """What a command prints that runs on a simulated board; skips the test where that cannot be had.
+
+    Args:
+        folder: an empty one.
+    """
+    stage = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, board, str(folder), *command]
+    done = subprocess.run(stage, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode == NOT_HERE:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 if __name__ == "__main__":
