@@ -99,7 +99,7 @@ def test_time_and_power_fall_and_rise_with_the_clocks(board: str, resnet: Networ
 def test_a_board_whose_silicon_is_not_there_or_lacks_a_rail_is_refused() -> None:
     board = load_board("nano")
     unknown = replace(board, raw={**board.raw, "twin": {"silicon": "abacus"}})
-    with pytest.raises(TwinError, match="abacus.*valid: agx-orin-32gb"):
+    with pytest.raises(TwinError, match=r"abacus.*valid: agx-orin-32gb"):
         Silicon(0, unknown)
     other = replace(board, raw={**board.raw, "twin": {"silicon": "tx2"}})
     with pytest.raises(TwinError, match="no rail POM_5V_CPU, POM_5V_GPU, POM_5V_IN; valid: VDD_SYS_GPU"):
