@@ -24,6 +24,7 @@ from jetdvfs.profiles.twin.board import simulated_board
 from jetdvfs.profiles.twin.serve import serve
 
 NOT_HERE = 77
+NAMESPACE = ("unshare", "--mount", "--propagation", "private")
 # What Python's platform module says on a Jetson.
 _UNAME = """\
 import os
@@ -124,7 +125,8 @@ def obstacle() -> str:
     """Why none of this can be had here, as far as it can be told, or an empty string."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return "root and unshare are needed for a mount namespace"
-    return fuse.missing()
+    tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False)
+    return tried.stderr.strip() or fuse.missing()
 
 
 def run_on(board: str, folder: Path, *command: str) -> str:
@@ -133,7 +135,7 @@ def run_on(board: str, folder: Path, *command: str) -> str:
     Args:
         folder: an empty one.
     """
-    stage = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, board, str(folder), *command]
+    stage = [*NAMESPACE, sys.executable, __file__, board, str(folder), *command]
     done = subprocess.run(stage, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode == NOT_HERE:
         pytest.skip(done.stderr.strip().splitlines()[-1])
