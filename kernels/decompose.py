@@ -179,6 +179,7 @@ class _Model:
         boundary = ""
         try:
             tensors = [_input(recorder, spec) for spec in inputs]
+            method = interpreter.overload(self._root, method)
             given = arguments(method, interpreter.signature(self._root, method), tensors)
             interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:

@@ -108,6 +108,12 @@ class Interpreter:
                         raise ShapeError(f"{name}() needs a value for its argument {parameter!r}")
                     frame[parameter] = function.defaults[parameter](frame)
 
+    def overload(self, target: ScriptObject, name: str) -> str:
+        """A method's name as the file has it: of one with several signatures (recurrent layers), the first's."""
+        owner = self.reference(target.type_name).target
+        have = owner.methods if isinstance(owner, ClassSource) else {}
+        return f"{name}__0" if name not in have and f"{name}__0" in have else name
+
     def signature(self, target: ScriptObject, name: str) -> ast.arguments:
         """A method's parameters, ``self`` first.
 

@@ -91,6 +91,8 @@ RENAMED |= {
     "_native_batch_norm_legit_no_training": "batch_norm",
     "cudnn_batch_norm": "batch_norm",
 }
+RENAMED |= {"_upsample_nearest_exact2d": "upsample_nearest2d", "_upsample_bilinear2d_aa": "upsample_bilinear2d"}
+RENAMED |= {"_upsample_bicubic2d_aa": "upsample_bicubic2d"}
 RENAMED |= {"log_sigmoid_forward": "log_sigmoid", "linalg_vector_norm": "norm", "amin": "amax", "zero": "fill"}
 RENAMED |= {f"{form.format(name)}": name for name in ("zeros", "ones", "full") for form in ("{}_like", "new_{}")}
 
@@ -329,6 +331,9 @@ RULES: dict[str, Rule] = {
     "var": _reduction("var"),
     "max": _extreme("max"),
     "min": _extreme("min"),
+    "any": _reduction("any"),
+    "all": _reduction("all"),
+    "prod": _reduction("prod"),
     "argmax": _reduction("argmax"),
     "argmin": _reduction("argmax"),
 }

@@ -6,12 +6,14 @@ from . import convolution as convolution
 from . import creation as creation
 from . import decomposed as decomposed
 from . import einsum as einsum
+from . import functions as functions
 from . import indexing as indexing
 from . import matrix as matrix
 from . import normalization as normalization
 from . import pointwise as pointwise
 from . import pooling as pooling
 from . import prim as prim
+from . import rearranging as rearranging
 from . import recurrent as recurrent
 from . import reduction as reduction
 from . import scalars as scalars

@@ -59,7 +59,7 @@ def index_select(run: Recorder, self: Tensor, dim: int, index: Tensor) -> Tensor
     return run.launch("index_select", [self, index], output)
 
 
-@operator("gather", "take_along_dim")
+@operator("gather")
 def gather(run: Recorder, self: Tensor, dim: int, index: Tensor, *_: Any, **__: Any) -> Tensor:
     return run.launch("gather", [self, index], run.tensor(index.shape, self.dtype))
 
@@ -80,13 +80,6 @@ def index(run: Recorder, self: Any, indices: Any) -> Any:
     kept = [size for place, size in enumerate(self.shape) if place not in places]
     lead = places[0] if together else 0
     return run.launch("index", [self, *used], run.tensor((*kept[:lead], *picked, *kept[lead:]), self.dtype))
-
-
-@operator("index_put_", "index_put", "scatter_", "scatter", "scatter_add", "index_fill_", "masked_scatter")
-def index_put(run: Recorder, self: Tensor, *arguments: Any, **_: Any) -> Tensor:
-    sources = [value for value in arguments if isinstance(value, Tensor)]
-    run.launch("index_put", sources, run.tensor(self.shape, self.dtype))
-    return self
 
 
 def _data_dependent(name: str, why: str) -> None:
@@ -167,9 +160,26 @@ def replication_pad(run: Recorder, self: Tensor, padding: Sequence[int]) -> Tens
 def pad(run: Recorder, self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
     kinds = {"constant": "constant_pad_nd"}
     kinds |= {"reflect": f"reflection_pad{len(pad) // 2}d", "replicate": f"replication_pad{len(pad) // 2}d"}
+    if mode == "circular":
+        return _pad_circular(run, self, pad)
     if mode not in kinds:
         raise UnsupportedOperator(f"pad in mode {mode!r:.20} has no shape rule")
     return _padded(run, kinds[mode], self, pad)
+
+
+def _pad_circular(run: Recorder, x: Tensor, pad: Sequence[int]) -> Tensor:
+    """The middle is copied, then, from the last dimension on, what is joined to its ends."""
+    shape = list(x.shape)
+    for pair in range(len(pad) // 2):
+        shape[-1 - pair] += pad[2 * pair] + pad[2 * pair + 1]
+    output = run.tensor(shape, x.dtype)
+    run.launch("copy", [x], run.tensor(x.shape, x.dtype))
+    for pair in range(len(pad) // 2):
+        for size in pad[2 * pair : 2 * pair + 2]:
+            if size > 0:
+                part = run.tensor((*shape[: len(shape) - 1 - pair], size, *shape[len(shape) - pair :]), x.dtype)
+                run.launch("copy", [part], part)
+    return output
 
 
 def _padded(run: Recorder, kind: str, x: Tensor, pad: Sequence[int]) -> Tensor:

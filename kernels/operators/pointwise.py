@@ -194,7 +194,7 @@ def floor_divide(run: Recorder, self: Any, other: Any) -> Any:
     return binary(run, "floor_divide", self, other, python.floordiv)
 
 
-@operator("remainder", "remainder_", "fmod")
+@operator("remainder", "remainder_")
 def remainder(run: Recorder, self: Any, other: Any) -> Any:
     if isinstance(self, str):
         return self
@@ -335,7 +335,7 @@ def positive(run: Recorder, self: Any) -> Any:
     return self
 
 
-@operator("logical_not", "isnan", "isinf", "isfinite")
+@operator("logical_not")
 def test(run: Recorder, self: Tensor) -> Tensor:
     return pointwise(run, "logical_not", [self], "bool")
 
@@ -345,20 +345,37 @@ def prelu(run: Recorder, self: Tensor, weight: Tensor) -> Tensor:
     return run.launch("prelu", [self], run.tensor(self.shape, self.dtype), {}, (weight,))
 
 
+def _between(value: Any, least: Any, most: Any) -> Any:
+    value = value if least is None or value >= least else least
+    return value if most is None or value <= most else most
+
+
 @operator("clamp", "clamp_", "clip")
 def clamp(run: Recorder, self: Any, min: Any = None, max: Any = None) -> Tensor:
+    if is_host(self) and not any(isinstance(bound, Tensor) for bound in (min, max)):
+        return host_map(run, "clamp", lambda value: _between(value, min, max), (self,))
     bounds = [x for x in (min, max) if isinstance(x, Tensor) and not is_host(x)]
     return pointwise(run, "clamp", [self, *bounds], promoted([x for x in (self, min, max) if x is not None]))
 
 
-@operator("clamp_min", "clamp_max", "clamp_min_", "clamp_max_")
-def clamp_side(run: Recorder, self: Tensor, bound: Any) -> Tensor:
-    return unary(run, "clamp_min", self)
+def _side(kind: str) -> None:
+    @operator(kind, f"{kind}_")
+    def rule(run: Recorder, self: Tensor, bound: Any) -> Tensor:
+        return unary(run, kind, self)
 
 
-@operator("addcmul", "addcdiv", "addcmul_")
-def addcmul(run: Recorder, self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number = 1) -> Tensor:
-    return pointwise(run, "addcmul", [self, tensor1, tensor2], promoted((self, tensor1, tensor2)))
+_side("clamp_min")
+_side("clamp_max")
+
+
+def _fused_update(kind: str) -> None:
+    @operator(kind, f"{kind}_")
+    def rule(run: Recorder, self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number = 1) -> Tensor:
+        return pointwise(run, kind, [self, tensor1, tensor2], promoted((self, tensor1, tensor2)))
+
+
+_fused_update("addcmul")
+_fused_update("addcdiv")
 
 
 @operator("lerp")

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
 from ..network import ParamValue
 from ..recorder import Recorder
 from ..values import Tensor
-from .layout import channels_last, integers, show
+from .layout import channels_last, integers, show, view_of
 from .reduction import reduce
 from .registry import operator
 
@@ -43,6 +43,11 @@ def _pool(
         raise ShapeError(f"{kind} of an input with {x.rank} dimensions ({show(x.shape)})")
     if min(kernel) < 1 or min(steps) < 1 or min(gaps) < 1 or min(pads) < 0:
         raise ShapeError(f"{kind} with kernel {kernel}, stride {steps} and padding {pads}")
+    if rank == 1:  # ATen does it along two dimensions
+        flat = view_of(run, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
+        wide = {name: (1, *value) if isinstance(value, tuple) else value for name, value in further.items()}
+        made = _pool(run, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
+        return view_of(run, made, (*x.shape[:-1], made.shape[-1]), None, "squeeze")
     spatial = x.shape[-rank:]
     sizes = [_pooled(*place, bool(ceil_mode)) for place in zip(spatial, kernel, steps, pads, gaps, strict=True)]
     if min(sizes) < 1:
@@ -89,14 +94,35 @@ def _family(rank: int) -> None:
     @operator(f"adaptive_avg_pool{rank}d")
     def adaptive_avg_pool(run: Recorder, self: Tensor, output_size: Any) -> Tensor:
         sizes = _adaptive_sizes(self, output_size, rank)
-        if rank > 1 and sizes == (1,) * rank:
+        if rank == 1:
+            return _along_two(run, self, _adaptive_mean, sizes)
+        if sizes == (1,) * rank:
             return reduce(run, "mean", self, list(range(-rank, 0)), True)
         return _adaptive(run, f"adaptive_avg_pool{rank}d", self, sizes)
 
     @operator(f"adaptive_max_pool{rank}d")
     def adaptive_max_pool(run: Recorder, self: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
-        out = _adaptive(run, f"adaptive_max_pool{rank}d", self, _adaptive_sizes(self, output_size, rank))
+        sizes = _adaptive_sizes(self, output_size, rank)
+        if rank == 1:
+            out = _along_two(run, self, lambda run, x, size: _adaptive(run, "adaptive_max_pool2d", x, size), sizes)
+        else:
+            out = _adaptive(run, f"adaptive_max_pool{rank}d", self, sizes)
         return out, run.tensor(out.shape, "int64")
+
+
+def _adaptive_mean(run: Recorder, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    if sizes == (1, 1):
+        return reduce(run, "mean", x, [-2, -1], True)
+    return _adaptive(run, "adaptive_avg_pool2d", x, sizes)
+
+
+def _along_two(
+    run: Recorder, x: Tensor, pool: Callable[[Recorder, Tensor, tuple[int, ...]], Tensor], sizes: tuple[int, ...]
+) -> Tensor:
+    """Pooling along one dimension as ATen does it: along two, one of which is of size 1."""
+    flat = view_of(run, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
+    made = pool(run, flat, (1, *sizes))
+    return view_of(run, made, (*x.shape[:-1], sizes[0]), None, "squeeze")
 
 
 def _adaptive_sizes(x: Tensor, output_size: Any, rank: int) -> tuple[int, ...]:

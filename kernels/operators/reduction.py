@@ -10,7 +10,7 @@ from ..errors import ShapeError
 from ..network import ParamValue, Shape
 from ..recorder import Recorder
 from ..values import SCALAR_TYPES, Tensor
-from .layout import channels_last, dim_of, show
+from .layout import channels_last, dim_of, preserved, show
 from .pointwise import binary, host_tensor
 from .registry import operator
 from .scalars import plain_items
@@ -66,7 +66,7 @@ def _logical(name: str, compute: Callable[[list[Any]], bool]) -> None:
     def rule(run: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(self, list):
             return compute(plain_items(self))
-        return reduce(run, "any", self, dim, keepdim, "bool")
+        return reduce(run, name, self, dim, keepdim, "bool")
 
 
 _logical("any", any)
@@ -123,8 +123,11 @@ def _along(kind: str, *names: str) -> None:
     @operator(*names)
     def rule(run: Recorder, self: Tensor, dim: int, dtype: int | None = None, *_: Any, **__: Any) -> Tensor:
         code = None if isinstance(dtype, bool) else dtype  # ``_softmax`` says there whether half becomes float
-        output = run.tensor(self.shape, type_named(code, self.dtype))
-        return run.launch(kind, [self], output, {"dim": dim_of(self.rank, dim)})
+        wanted = type_named(code, self.dtype)
+        # Half becomes single precision on the way; other types are converted first.
+        if wanted != self.dtype and (self.dtype, wanted) != ("float16", "float32"):
+            self = run.launch("to", [self], run.tensor(self.shape, wanted, preserved(self)))
+        return run.launch(kind, [self], run.tensor(self.shape, wanted), {"dim": dim_of(self.rank, dim)})
 
 
 _along("softmax", "softmax", "_softmax", "_safe_softmax")

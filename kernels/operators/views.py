@@ -80,7 +80,12 @@ def transpose(run: Recorder, self: Tensor, dim0: int, dim1: int) -> Tensor:
     return view_of(run, self, shape, strides, "transpose")
 
 
-@operator("t", "numpy_T", "mT")
+@operator("mT", "mH", "adjoint")
+def matrix_transpose(run: Recorder, self: Tensor) -> Tensor:
+    return transpose(run, self, -2, -1)
+
+
+@operator("t", "numpy_T")
 def t(run: Recorder, self: Tensor) -> Tensor:
     return view_of(run, self, self.shape[::-1], self.strides[::-1], "t")
 
