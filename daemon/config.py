@@ -4,7 +4,7 @@
 ::
 
     board: agx-xavier            # default: detected
-    profile: agx-xavier-sim      # default: the first that was measured on a real board like this
+    profile: agx-xavier-sim      # default: the first of this board; on the running system, none that was simulated
     socket_group: jetdvfs        # who may ask for clocks
     axes: [cpu, gpu, emc]        # clocks that may be set; the others stay as they are found
     limits:                      # clocks outside are never set

@@ -18,8 +18,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import __version__
-from ..profiles.bundle import find_bundles, read_manifest
-from ..profiles.errors import BundleError
 from ..profiles.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
 from . import notify
@@ -32,10 +30,11 @@ from .events import Events
 from .floors import FloorRules
 from .hardware.board import Hardware
 from .hardware.files import LONGEST_S, Files
-from .protocol import ADMIN_SOCKET_NAME, default_socket, one_line
+from .profile import choose_profile
+from .protocol import ADMIN_SOCKET_NAME, default_socket
 from .server import Limits, Server
 from .state import BASELINE_NAME, default_state_dir, locked_state
-from .surfaces import Profile, Surfaces, find_profile
+from .surfaces import Surfaces
 from .worker import Workers, WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -83,7 +82,9 @@ class Resident:
         demands = Meter(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
-        profile, notes = _profile(args.profile or config.profile, hardware.description.name)
+        profile, notes = choose_profile(
+            args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
+        )
         self._workers = WorkerSettings(
             config.worker_user, config.worker_parallel, config.worker_timeout_s, config.worker_threads
         )
@@ -155,29 +156,6 @@ class Resident:
                 notify.notify("WATCHDOG=1", status)
                 told = status
             await asyncio.sleep(min(_TEND_S, watchdog_s / 3) if watchdog_s else _TEND_S)
-
-
-def _profile(wanted: str | None, board: str) -> tuple[Profile | None, tuple[str, ...]]:
-    """The profile asked for, or the first one that was measured on such a board; and what is to be said where there is none.
-
-    One that was measured on a simulated board is used only when it is asked for by name: its figures are not this board's.
-    """
-    if wanted is not None:
-        return find_profile(wanted, board), ()
-    simulated = []
-    for name, path in find_bundles().items():
-        try:
-            manifest = read_manifest(path)
-            if manifest.board == board and not manifest.simulated:
-                return find_profile(str(path), board), ()
-            simulated += [name] if manifest.board == board else []
-        except BundleError as error:
-            log.warning("profile %s is passed over: %s", name, one_line(error))
-    none = f"no profile of board {board} is in use: configurations can be held, nothing can be predicted"
-    if not simulated:
-        log.warning("%s", none)
-        return None, ()
-    return None, (f"{none}; to plan with one that was measured on a simulated board, configure profile: {simulated[0]}",)
 
 
 def _cache_dir(state_dir: Path, user: str) -> Path:

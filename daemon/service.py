@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where the baseline is kept; default: /var/lib/jetdvfs")
     parser.add_argument("--board", metavar="NAME", help="the board's description; default: detected")
-    profile_help = "the bundle to predict with; default: the first that was measured on a real board like this"
+    profile_help = (
+        "the bundle to predict with; default: the first of this board; on the running system, none that was simulated"
+    )
     parser.add_argument("--profile", metavar="NAME|DIR", help=profile_help)
     return parser
 

@@ -20,10 +20,10 @@ from ..kernels.grid import FrequencyGrid
 from ..kernels.network import Network
 from ..kernels.node_table import Stamp
 from ..kernels.surface import Surface
-from ..profiles.bundle import read_manifest, resolve_bundle, table_stamps
-from ..profiles.manifest import Manifest
+from ..profiles.bundle import read_manifest, table_stamps
 from ..profiles.surface_cache import SurfaceCache, surface_key
 from .errors import DaemonError, InputError, UsageError
+from .profile import Profile
 from .protocol import TEXT_CHARACTERS
 from .worker import WorkerFailed, Workers
 
@@ -47,28 +47,6 @@ class LoadedNetwork:
     digest: str
     payload: bytes
     info: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The bundle in use: where it is, and what its manifest says."""
-
-    path: Path
-    manifest: Manifest
-
-
-def find_profile(name_or_dir: str, board: str) -> Profile:
-    """The bundle of this name or folder, for this board.
-
-    Raises:
-        BundleError: there is none, or it is malformed.
-        InputError: it was made for another board.
-    """
-    path = resolve_bundle(name_or_dir).resolve()
-    manifest = read_manifest(path)
-    if manifest.board != board:
-        raise InputError(f"profile {manifest.name} was made for board {manifest.board}; this board is {board}")
-    return Profile(path, manifest)
 
 
 def register(data: Mapping[str, Any]) -> LoadedNetwork:

@@ -458,23 +458,14 @@ def test_what_keeps_it_from_starting_is_said_in_one_line(
     assert "Traceback" not in done.stderr
 
 
-def test_a_profile_measured_on_a_simulated_board_is_used_only_by_name(
+def test_a_board_that_is_a_file_tree_elsewhere_is_predicted_by_a_simulated_profile(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:
     with Daemon(board, tmp_path) as daemon, daemon.client() as client:
         status = client.status()
-        assert status["profile"] is None
-        (note,) = (reason for reason in status["degraded"] if "profile" in reason)
-        assert note.endswith("measured on a simulated board, configure profile: agx-xavier-sim")
-        with pytest.raises(InputError, match="configure profile: agx-xavier-sim"):
-            client.plan(client.load(MODEL, IMAGE), "min-energy")
-        with client.hold(configuration=LOW):
-            assert board.clocks == LOW
-    (tmp_path / "named.yaml").write_text("profile: agx-xavier-sim\n")
-    with Daemon(board, tmp_path, "--config", str(tmp_path / "named.yaml")) as daemon, daemon.client() as client:
-        status = client.status()
         assert status["profile"] == {"name": "agx-xavier-sim", "board": "agx-xavier", "simulated": True}
         assert status["degraded"] == []
+        assert client.plan(client.load(MODEL, IMAGE), "min-energy")["simulated"]
 
 
 def handles_terminate(pid: int) -> bool:

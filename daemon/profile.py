@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which profile the daemon predicts with."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..profiles.bundle import find_bundles, read_manifest, resolve_bundle
+from ..profiles.errors import BundleError
+from ..profiles.manifest import Manifest
+from .errors import InputError
+from .protocol import one_line
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The bundle in use: where it is, and what its manifest says."""
+
+    path: Path
+    manifest: Manifest
+
+
+def find_profile(name_or_dir: str, board: str) -> Profile:
+    """The bundle of this name or folder, for this board.
+
+    Raises:
+        BundleError: there is none, or it is malformed.
+        InputError: it was made for another board.
+    """
+    path = resolve_bundle(name_or_dir).resolve()
+    manifest = read_manifest(path)
+    if manifest.board != board:
+        raise InputError(f"profile {manifest.name} was made for board {manifest.board}; this board is {board}")
+    return Profile(path, manifest)
+
+
+def choose_profile(wanted: str | None, board: str, *, running_system: bool) -> tuple[Profile | None, tuple[str, ...]]:
+    """The profile asked for, or the first one of such a board; and what is to be said where there is none.
+
+    On the running system, one that was measured on a simulated board is used only when it is asked for by name: its figures are
+    not that machine's. A file tree elsewhere stands for a board, and may be predicted by any profile of its kind.
+
+    Raises:
+        BundleError: the one asked for does not exist or is malformed.
+        InputError: it was made for another board.
+    """
+    if wanted is not None:
+        return find_profile(wanted, board), ()
+    simulated = []
+    for name, path in find_bundles().items():
+        try:
+            manifest = read_manifest(path)
+            if manifest.board == board and not manifest.simulated:
+                return Profile(path.resolve(), manifest), ()
+            simulated += [(name, Profile(path.resolve(), manifest))] if manifest.board == board else []
+        except BundleError as error:
+            log.warning("profile %s is passed over: %s", name, one_line(error))
+    if simulated and not running_system:
+        return simulated[0][1], ()
+    none = f"no profile of board {board} is in use: configurations can be held, nothing can be predicted"
+    if not simulated:
+        log.warning("%s", none)
+        return None, ()
+    name, _ = simulated[0]
+    return None, (f"{none}; to plan with one that was measured on a simulated board, configure profile: {name}",)
