@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from board_daemon import EMC, Board, Daemon, served_board
+from board_daemon import EMC, Board, Daemon, eventually, served_board
 
 from jetdvfs.daemon.client import Client, Network
 from jetdvfs.daemon.hardware.board import Hardware
@@ -109,7 +109,12 @@ def serving(stage: Stage, folder: Path, floors: str) -> Iterator[tuple[Client, N
     with Daemon(stage.board, folder, "--config", str(folder / "jetdvfsd.yaml")) as daemon, daemon.client() as client:
         network = client.load(Path(reference.__file__).with_name("resnet18.pt"), ["1x3x224x224"])
         client.predict(network)
-        time.sleep(1.2)
+
+        def seen() -> bool:
+            planned = client.plan(network, "min-energy", fps=10.0)["choice"]["configuration"]
+            return bool(planned["cpu_khz"] >= 450000 and planned["emc_hz"] >= 665600000)
+
+        assert floors == "off" or eventually(seen, 10.0)
         yield client, network
 
 
@@ -151,7 +156,7 @@ def test_on_a_board_of_three_clusters_only_the_control_loops_own_is_kept_up(tmp_
         loop = PeriodicWork(control_loop("policy4"), BYTES_PER_CYCLE)
         board.twin.attach(loop)
         with Daemon(board, tmp_path, "--config", str(tmp_path / "jetdvfsd.yaml")) as daemon, daemon.client() as client:
-            time.sleep(1.2)
+            time.sleep(2.0)
             client.hold(configuration=held)
             time.sleep(0.7)
             status = client.status()
@@ -184,7 +189,7 @@ def test_on_every_board_neither_misses_a_beat_at_the_lowest_clocks_that_may_be_h
         for runner in runners:
             twin.attach(runner)
         with Daemon(board, tmp_path, "--config", str(tmp_path / "jetdvfsd.yaml")) as daemon, daemon.client() as client:
-            time.sleep(1.3)
+            time.sleep(2.0)
             grid = Hardware.probe(Files(board.root), SystemClock()).grid()
             with twin.present():
                 before = [runner.missed for runner in runners]
