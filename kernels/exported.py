@@ -48,6 +48,8 @@ _BY_NAME = frozenset(
         *("memory_format", "pin_memory", "rounding_mode", "scale"),
     )
 )
+#: Where ATen's name is also that of something done to lists.
+_LIKE = {"copy": "copy_"}
 _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
 
 
@@ -182,7 +184,8 @@ def _operator(target: str) -> str:
     """``torch.ops.aten.conv2d.default`` is ``conv2d``; ``_operator.mul`` is ``mul``."""
     parts = target.split(".")
     if target.startswith("torch.ops.") and len(parts) >= 4:
-        return parts[3] if parts[2] == "aten" else f"{parts[2]}::{parts[3]}"
+        name = _LIKE.get(parts[3], parts[3])
+        return name if parts[2] == "aten" else f"{parts[2]}::{name}"
     if parts[0] == "_operator" and parts[-1] in _PLAIN:
         return _PLAIN[parts[-1]]
     raise UnsupportedOperator(f"operator {target!r:.120} has no shape rule")
@@ -201,7 +204,9 @@ def _value(argument: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
         return [_optional(item, names) for item in value]
     if sort == "as_optional_tensor":
         return _optional(value, names)
-    if sort in ("as_int", "as_float", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
+    if sort == "as_float":
+        return float(_plain(value))  # infinities are written as text
+    if sort in ("as_int", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
         return _plain(value)
     if sort in ("as_sym_int", "as_sym_float", "as_sym_bool"):
         return _size(value, names)
