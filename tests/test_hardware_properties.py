@@ -7,13 +7,15 @@ import errno
 import tempfile
 from pathlib import Path
 
-from hardware_kernel import CPU, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
+from hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.clusters import Clusters
 from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.board import load_board
 
 GRID = XAVIER.grid
 configurations = st.builds(
@@ -111,3 +113,57 @@ def test_the_end_is_the_request_or_what_was_before(
         assert not report.failed and not report.left
         assert includes(state(kernel), found)
         assert not place.exists()
+
+
+ORIN = load_board("agx-orin-64gb")
+POLICIES = tuple(f"{CPUFREQ}/{policy.name}" for policy in ORIN.cpu_policies)
+levels = st.sampled_from(ORIN.grid.cpu_khz)
+settings_apart = st.tuples(
+    st.builds(FrequencyConfiguration, levels, st.sampled_from(ORIN.grid.gpu_hz), st.sampled_from(ORIN.grid.emc_hz)),
+    st.dictionaries(st.sampled_from(["policy4", "policy8"]), levels),
+    st.sampled_from([(), ("policy4",), ("policy8",), ("policy4", "policy8")]),
+    troubles(),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(settings_apart, min_size=1, max_size=5))
+def test_clusters_set_apart_end_as_requested_or_as_they_were(
+    steps: list[tuple[FrequencyConfiguration, dict[str, int], tuple[str, ...], tuple[str, int]]],
+) -> None:
+    kernel = Kernel(ORIN, emc=("bpmp",))
+    cores = {policy: kernel.store[f"{policy}/affected_cpus"] for policy in POLICIES}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "baseline.json")
+        hardware = Hardware.probe(kernel, FakeClock(), baseline=place, clusters=Clusters(apart=True))
+        for configuration, clusters, offline, (trouble, at) in steps:
+            for policy, cpus in cores.items():
+                kernel.store[f"{policy}/affected_cpus"] = "" if policy.endswith(offline or "none") else cpus
+            count = 0
+
+            def refuse(path: str, value: str, trouble: str = trouble, at: int = at) -> int:
+                nonlocal count
+                count += 1
+                if trouble == "kill" and count == at + 1:
+                    raise Killed
+                return errno.EINVAL if trouble == "refuse once" and count == at + 1 else 0
+
+            kernel.refuse = refuse
+            try:
+                applied = hardware.apply(configuration, "test", clusters)
+                assert applied.verified and hardware.current() == configuration
+                expected = {name: clusters.get(name, ORIN.grid.cpu_khz[0]) for name in ("policy4", "policy8")}
+                assert {name: level.effective for name, level in applied.clusters.items()} == {
+                    name: khz for name, khz in expected.items() if name not in offline
+                }
+            except DaemonError as error:
+                assert trouble != "nothing" and "not everything" not in str(error)
+            except Killed:
+                hardware = Hardware.probe(kernel, FakeClock(), baseline=place, clusters=Clusters(apart=True))
+            kernel.refuse = lambda path, value: 0
+        for policy, cpus in cores.items():
+            kernel.store[f"{policy}/affected_cpus"] = cpus
+        report = hardware.restore()
+        assert not report.failed and not report.left
+        assert {kernel.store[f"{policy}/scaling_governor"] for policy in POLICIES} == {"schedutil"}
+        assert kernel.store[f"{ORIN.section('emc')['bpmp']}/mrq_rate_locked"] == "0" and not place.exists()
