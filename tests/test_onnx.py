@@ -189,6 +189,29 @@ BROKEN = {
     "text where a number should be": model(graph([node("Flatten", ["x"], ["y"], axis="one")], [X], ["y"])),
     "a list where a number should be": model(graph([node("Softmax", ["x"], ["y"], axis=[1, 2])], [X], ["y"])),
     "an attribute that is missing": model(graph([node("MaxPool", ["x"], ["y"])], [X], ["y"])),
+    "values that make each other": model(
+        graph(
+            [
+                node("Identity", ["p"], ["q"]),
+                node("Identity", ["q"], ["p"]),
+                node("Cast", ["r"], ["r"], to=1),
+                node("ScatterND", ["x", "i", "p"], ["z"]),
+                node("Mul", ["z", "r"], ["y"]),
+            ],
+            [X],
+            ["y"],
+            [tensor("i", (1, 1), [0], INT64)],
+        )
+    ),
+    "a node without outputs": model(graph([node("Mul", ["x", "x"], []), node("Relu", ["x"], ["y"])], [X], ["y"])),
+    "a node without inputs": model(
+        graph(
+            [node("Transpose", [], ["p"]), node("ScatterND", ["x", "i", "p"], ["y"])],
+            [X],
+            ["y"],
+            [tensor("i", (1, 1), [0], INT64)],
+        )
+    ),
     "a division by zero": model(graph([node("Div", ["n", "n"], ["y"])], [X], ["y"], [tensor("n", (), [0], INT64)])),
 }
 

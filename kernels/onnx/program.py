@@ -96,12 +96,14 @@ class OnnxProgram:
 
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
         """Run one graph; names of the graphs around it are among ``names``."""
-        nodes, silent = Rewriter(graph).nodes()
-        asked: list[Node] = nodes
+        try:
+            nodes, silent = Rewriter(graph, self._meter).nodes()
+        except RULE_ERRORS as error:
+            raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
             names[name] = shapes.weight(Call(recorder, Node("Constant"), (), 0), header)
         aside = Recorder(self._meter)
-        for node in asked:
+        for node in nodes:
             self._step(aside if id(node) in silent else recorder, node, names, {})
 
     def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
