@@ -144,7 +144,8 @@ class Controller:
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
-            applied = self._set(f"{lease.label}: {reason or need.target or 'configuration'}")
+            raised = [one.reason for one in self.floors.floors if one.least > getattr(need.configuration, one.clock, one.least)]
+            applied = self._set("; ".join([f"{lease.label}: {reason or need.target or 'configuration'}", *raised]))
         except BaseException:
             self.leases.remove(lease)
             raise

@@ -303,6 +303,10 @@ def test_a_lease_below_what_other_work_needs_is_raised_and_goes_down_when_that_e
     controller.tend()
     _, applied = controller.hold(Holder("a", APP, 0, "app"), Need(LOW), "test")
     assert applied.verified and applied.requested == FrequencyConfiguration(1036800, 114750000, 408000000)
+    assert applied.reason == (
+        "lease 1 of app: test; CPU clock at least 1036.8 MHz: other work uses 680 MHz of a core of policy0; "
+        "memory clock at least 408 MHz: other work uses 94 MHz of the memory clock"
+    )
     assert (kernel.store[f"{CPU}/scaling_setspeed"], kernel.store[f"{EMC}/rate"]) == ("1036800", "408000000")
     assert [floor.clock for floor in controller.floors.floors] == ["cpu_khz", "emc_hz"]
     controller.tend()
