@@ -102,6 +102,7 @@ BLOCKS = (
     "if torch.gt(torch.dim(x), 2):",
     "if h:",
     "while torch.lt(n, 9):",
+    "with self.box as y:",
 )
 INFIX = ("+", "-", "*", "/", "//", "%", "**", "@", "==", "<", "is", "is not", "in", "and", "or", "&", "|", "^", "<<")
 #: Statements that work in most places, so that what follows them is reached.
