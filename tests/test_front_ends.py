@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.decompose import decompose, parse_input
 from jetdvfs.kernels.network import TensorSpec
 
 torch = pytest.importorskip("torch", reason="PyTorch writes the files; it is not installed")
@@ -23,7 +23,7 @@ pytest.importorskip("onnx", reason="PyTorch's ONNX exporter needs it; it is not 
 if find_spec("torchvision") is None:
     pytest.skip("the networks are torchvision's; it is not installed", allow_module_level=True)
 
-from . import oracle  # noqa: E402
+from . import layers, oracle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 
@@ -107,3 +107,42 @@ def test_an_onnx_file_lists_what_the_script_does(name, module, inputs, scripted)
         return
     assert without_scopes(network.launches) == without_scopes(scripted)
     assert [launch.scope for launch in network.launches] == [launch.scope for launch in scripted]
+
+
+TRANSFORMERS = {
+    "encoder": (layers.Encoder, ["2x10:int64"]),
+    "encoder, norm first": (lambda: layers.Encoder(True, True, "gelu"), ["2x10:int64"]),
+    "encoder, time first": (lambda: layers.Encoder(batch_first=False), ["10x2:int64"]),
+    "transformer": (layers.Translator, ["2x10x64", "2x6x64"]),
+}
+
+
+@pytest.mark.parametrize("case", TRANSFORMERS)
+def test_attention_and_its_neighbours_are_put_together_again(case):
+    make, texts = TRANSFORMERS[case]
+    module, inputs = make().eval().requires_grad_(False), [parse_input(text) for text in texts]
+    example = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs]
+    scripted = decompose(oracle.archive_of(module, "script"), inputs)
+    assert decompose(onnx_file(module, *example), inputs).launches == scripted.launches
+
+
+def test_a_file_with_any_batch_size_takes_any():
+    module = oracle.without_weights(oracle.build("squeezenet1_1"))
+    batch = {"x": {0: "batch"}}
+    stream = onnx_file(module, torch.zeros(1, 3, 224, 224), input_names=["x"], dynamic_axes=batch)
+    scripted = oracle.archive_of(module, "script")
+    for size in (1, 8):
+        inputs = [TensorSpec((size, 3, 224, 224))]
+        assert decompose(stream, inputs).launches == decompose(scripted, inputs).launches
+
+
+@pytest.mark.skipif(not EVERY, reason="the newer exporter takes minutes; set JETDVFS_ALL_MODELS=1")
+@pytest.mark.parametrize("network", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x1_0", "convnext_tiny", "vit_b_16"])
+def test_the_newer_exporter_lists_what_the_script_does(network, tmp_path):
+    pytest.importorskip("onnxscript", reason="PyTorch's newer ONNX exporter needs it; it is not installed")
+    module, inputs = oracle.without_weights(oracle.build(network)), [TensorSpec((1, 3, 224, 224))]
+    with written_out():
+        program = torch.onnx.export(module, (torch.zeros(1, 3, 224, 224),), dynamo=True, optimize=False)
+    program.save(tmp_path / "model.onnx")
+    scripted = decompose(oracle.archive_of(module, "script"), inputs)
+    assert decompose(tmp_path / "model.onnx", inputs).launches == scripted.launches
