@@ -322,6 +322,25 @@ def test_a_cap_of_the_memory_clock_that_does_not_rise_again_is_said_to_stay(tmp_
     assert one.hardware.restore().failed == (f"{cap}: stays at 665600000, though 2133000000 was written",)
 
 
+def test_a_clock_that_cannot_be_seen_is_taken_to_be_at_the_most_its_power_mode_allows(tmp_path: Path) -> None:
+    board = simulated_board("agx-orin-64gb", clock=VirtualClock(), mode="MODE_30W", desktop=False)
+    one = Found(board, tmp_path)
+    assert one.hardware.grid().gpu_hz == (612000000,)
+    assert any(note.startswith("GPU clock is fixed at 612000000") for note in one.hardware.notes)
+
+
+def test_a_lock_that_goes_past_the_limits_of_the_memory_clock_is_named_and_can_be_ended(tmp_path: Path) -> None:
+    one = Found(simulated_board("agx-orin-64gb", clock=VirtualClock(), jetpack="7"), tmp_path)
+    emc = "/sys/kernel/debug/bpmp/debug/clk/emc"
+    lowest = one.hardware.grid().top._replace(emc_hz=one.hardware.grid().emc_hz[0])
+    one.files.write_text(f"{emc}/rate", str(lowest.emc_hz))
+    one.files.write_text(f"{emc}/mrq_rate_locked", "1")
+    assert f"memory clock does not follow its limits: {emc}/mrq_rate_locked is set" in one.hardware.notes
+    assert [write.path for write in one.hardware.unlock_memory()] == [f"{emc}/mrq_rate_locked"]
+    assert not [note for note in one.hardware.notes if "memory" in note]
+    assert one.hardware.unlock_memory() == ()
+
+
 # Adding a board
 
 

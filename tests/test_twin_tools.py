@@ -320,7 +320,7 @@ def test_limits_that_somebody_has_moved_are_named(board: Board, capsys: pytest.C
     call(board, JETSON_CLOCKS)
     pinned = "is pinned at {} by its limits: by jetson_clocks, a service, or a process that holds it"
     assert notes() == [
-        "memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock",
+        "memory clock is locked by somebody else: by a running jetdvfsd, jetson_clocks, or a process that died with the lock",
         f"GPU clock {pinned.format(1377000000)}",
         f"CPU clock {pinned.format(2265600)}",
     ]

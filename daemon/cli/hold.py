@@ -14,6 +14,7 @@ from typing import Any
 
 from ..client import Client, Lease
 from ..errors import UsageError
+from . import output
 
 TAKES_COMMAND = True
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -81,12 +82,7 @@ def _show(lease: Lease, *, as_json: bool) -> None:
         figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
         print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}")
         print(lease.plan["why"])
-    clocks = applied["effective"]
-    print(
-        f"lease {lease.id}: CPU {clocks['cpu_khz'] / 1e3:.1f} MHz, GPU {clocks['gpu_hz'] / 1e6:.2f} MHz, "
-        f"EMC {clocks['emc_hz'] / 1e6:.1f} MHz in force",
-        flush=True,
-    )
+    print(f"lease {lease.id}: {output.clocks(applied['effective'])} in force", flush=True)
     if not applied["verified"]:
         print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,6 +55,12 @@ def dimensions(shape: Sequence[int]) -> str:
 def share(part: float, whole: float) -> str:
     """A part in percent of a whole."""
     return f"{part / whole:.1%}" if whole else "-"
+
+
+def clocks(configuration: Mapping[str, int]) -> str:
+    """A frequency configuration as the daemon gives it; a GPU that idles without power has no clock."""
+    gpu = f"{configuration['gpu_hz'] / 1e6:.2f} MHz" if configuration["gpu_hz"] else "without power"
+    return f"CPU {configuration['cpu_khz'] / 1e3:.1f} MHz, GPU {gpu}, EMC {configuration['emc_hz'] / 1e6:.1f} MHz"
 
 
 def print_json(data: Any) -> None:

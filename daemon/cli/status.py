@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
+from . import output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +84,4 @@ def _policy(policy: Mapping[str, Any]) -> str:
 
 
 def _clocks(configuration: Mapping[str, int] | None) -> str:
-    if configuration is None:
-        return "cannot be read"
-    return (
-        f"CPU {configuration['cpu_khz'] / 1e3:.1f} MHz, GPU {configuration['gpu_hz'] / 1e6:.2f} MHz, "
-        f"EMC {configuration['emc_hz'] / 1e6:.1f} MHz"
-    )
+    return "cannot be read" if configuration is None else output.clocks(configuration)

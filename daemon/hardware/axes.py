@@ -39,9 +39,10 @@ def title(axis: str) -> str:
 
 @dataclass(frozen=True)
 class FixedAxis:
-    """A clock that cannot be controlled: the level at which it is taken to stay, and why."""
+    """A clock that cannot be controlled: the level at which it is taken to stay, whether it was seen there, and why."""
 
     level: int
+    seen: bool
     reason: str
     may_appear: bool
 
@@ -116,7 +117,7 @@ class Axes:
             seen = axis.observe(self._files, self._description)
             level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
             reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
-            self.fixed[axis.name] = FixedAxis(level, reason, isinstance(error, HardwareBusy))
+            self.fixed[axis.name] = FixedAxis(level, bool(seen), reason, isinstance(error, HardwareBusy))
 
     def _probe(self, axis: _Axis) -> Driver:
         if axis.name != "cpu_khz" or not self._clusters.apart:

@@ -110,12 +110,16 @@ class Hardware:
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
-        notes = [f"{title(name)} is fixed at {fixed.level}: {fixed.reason}" for name, fixed in self._axes.fixed.items()]
+        notes = [
+            f"{title(name)} is fixed at {self._fixed_level(name)}: {fixed.reason}" for name, fixed in self._axes.fixed.items()
+        ]
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
         notes += [*self._axes.firmware_notes(), *self._damage]
         notes += [self._modes_note] if self._modes_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
-            notes.append("memory clock is locked by somebody else: by jetson_clocks, or a process that died with the lock")
+            others = "jetson_clocks, or a process that died with the lock"
+            daemon = "" if self._baseline_path else "a running jetdvfsd, "
+            notes.append(f"memory clock is locked by somebody else: by {daemon}{others}")
         notes += self._files.hanging
         notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.throttled())]
         return tuple(notes)
@@ -178,7 +182,7 @@ class Hardware:
 
     def current(self) -> FrequencyConfiguration:
         """The clocks as measured; where there is nothing to measure, as requested."""
-        levels = {name: fixed.level for name, fixed in self._axes.fixed.items()}
+        levels = {name: self._fixed_level(name) for name in self._axes.fixed}
         for name, readings in self.read().items():
             if name in TITLES:
                 levels[name] = min(effective(reading) for reading in readings)
@@ -187,7 +191,7 @@ class Hardware:
     def memory_hz(self) -> int:
         """The memory clock as measured, or else as requested; 0 where neither can be read."""
         readings = self._readings("emc_hz")
-        return effective(readings[0]) if readings else self._axes.fixed["emc_hz"].level if "emc_hz" in self._axes.fixed else 0
+        return effective(readings[0]) if readings else self._fixed_level("emc_hz") if "emc_hz" in self._axes.fixed else 0
 
     def gpu_load(self) -> float | None:
         """How busy the GPU is, 0 to 1; None where that cannot be seen."""
@@ -364,10 +368,17 @@ class Hardware:
 
     def _levels(self, axis: str) -> tuple[int, ...]:
         if axis in self._axes.fixed:
-            return (self._axes.fixed[axis].level,)
+            return (self._fixed_level(axis),)
         levels = self._axes.drivers[axis].levels(self._baseline.others if self._baseline else self._files.read_text)
         mode = self.mode()
         return levels if mode is None else nvpmodel.bound_levels(levels, getattr(mode, axis if axis in TITLES else "cpu_khz"))
+
+    def _fixed_level(self, axis: str) -> int:
+        """Where a clock that cannot be controlled is taken to be; unseen, at the highest level that the mode leaves it."""
+        fixed, mode = self._axes.fixed[axis], self.mode()
+        if fixed.seen or mode is None:
+            return fixed.level
+        return nvpmodel.bound_levels(getattr(self.description.grid, axis), getattr(mode, axis))[-1]
 
     def _ready_baseline(self) -> Baseline:
         if self._baseline_path is None:

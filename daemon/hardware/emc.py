@@ -39,6 +39,7 @@ class EmcClock:
         rate: the file that says where it stands while nobody holds it.
         trained_hz: the rates that the running system lists.
         floors: the lowest rate that the kernel asks for at each CPU clock: (CPU at least this many kHz, EMC Hz), falling.
+        foreign: where the clock is set by limits, the rate lock that goes past them, and the bandwidth manager's halt.
     """
 
     files: Files
@@ -49,6 +50,7 @@ class EmcClock:
     trained_hz: tuple[int, ...]
     transition_ms: float
     floors: tuple[tuple[int, int], ...] = ()
+    foreign: tuple[Write, ...] = ()
     axis: str = "emc_hz"
 
     @property
@@ -57,7 +59,9 @@ class EmcClock:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return ("memory clock can only be capped: it moves below what is asked for",) if self.way == "cap" else ()
+        notes = [f"memory clock does not follow its limits: {write.path} is set" for write in self.unlock() if self.foreign]
+        notes += ["memory clock can only be capped: it moves below what is asked for"] if self.way == "cap" else []
+        return tuple(notes)
 
     def stale(self) -> bool:
         return False
@@ -103,7 +107,9 @@ class EmcClock:
     def unlock(self) -> tuple[Write, ...]:
         """The writes that end a lock, whoever took it, and give the memory clock back to the firmware; none where none is."""
         mode = self.domain.mode
-        if mode is None or self.files.find_text(mode.path) != mode.value:
+        if mode is None:
+            return tuple(Write(one.path, "0") for one in self.foreign if self.files.find_text(one.path) == one.value)
+        if self.files.find_text(mode.path) != mode.value:
             return ()
         halts = (one.path for one in self.domain.companions if one.path.endswith("bwmgr_halt"))
         return (*(Write(path, "0") for path in halts), Write(mode.path, "0"))
@@ -130,7 +136,8 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
         trained = _trained(files, section) or description.grid.emc_hz
         pairs = description.section("cpu").get("emc_floors", ())
         floors = tuple(sorted(((int(khz), int(hz)) for khz, hz in pairs), reverse=True))
-        return EmcClock(files, name, domain, counter, rate, trained, float(section["transition_ms"]), floors)
+        foreign = () if domain.mode else _past_limits(files, section)
+        return EmcClock(files, name, domain, counter, rate, trained, float(section["transition_ms"]), floors, foreign)
     raise HardwareBusy("; ".join(failed))
 
 
@@ -184,6 +191,12 @@ def _cap(files: Files, section: Mapping[str, Any]) -> _Found:
     path = str(section["cap"])
     files.read_int(path)
     return ClockDomain("emc", setpoint=path), None, None
+
+
+def _past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
+    paths = [section["halt"]] if "halt" in section else []
+    paths += [f"{section['bpmp']}/mrq_rate_locked"] if "bpmp" in section else []
+    return tuple(Write(path, "1") for path in paths if files.exists(path))
 
 
 def _caps(section: Mapping[str, Any]) -> tuple[str, ...]:
