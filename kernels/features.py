@@ -151,11 +151,60 @@ def _gemm(m: int, n: int, k: int, count: int) -> Row:
     ]  # fmt: skip
 
 
+_TRAFFIC = (
+    *(f"log2_traffic_{tile}" for tile in _TILES), *(f"log2_intensity_{tile}" for tile in _TILES),
+    *(f"log2_reread_{tile}" for tile in _TILES[1:]), "weight_share", "output_share", "log2_unfolding",
+)  # fmt: skip
+
+
+def _traffic(m: int, n: int, k: int, groups: int, flops: int, image: int, weights: int, output: int, element: int) -> Row:
+    """Bytes that a convolution moves as a product of (m, k) by (k, n) matrices in square output tiles, ``groups`` of them.
+
+    Each row of tiles reads all weights and each column all of the unfolded image: to the multiprocessors always, from memory
+    (how many times the plain sum of the tensors' bytes) where a cache does not hold them.
+
+    Args:
+        image, weights, output: bytes of the tensors.
+    """
+    rows, columns = ([math.ceil(size / tile) for tile in _TILES] for size in (m, n))
+    moved = [element * groups * (m * k * across + k * n * down + m * n) for down, across in zip(rows, columns, strict=True)]
+    reread = [image * across + weights * down + output for down, across in zip(rows[1:], columns[1:], strict=True)]
+    whole = max(image + weights + output, 1)
+    return [
+        *map(_log2, moved), *(_log2(flops) - _log2(traffic) for traffic in moved),
+        *(_log2(traffic / whole) for traffic in reread),
+        weights / whole, output / whole, _log2(element * groups * m * k) - _log2(image),
+    ]  # fmt: skip
+
+
+_WINOGRAD_TILES = (2, 4)
+_WINOGRAD = (
+    "winograd",
+    *(f"{name}_{tile}" for tile in _WINOGRAD_TILES for name in ("log2_winograd_tiles", "winograd_use", "log2_winograd_bytes")),
+)
+
+
+def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: int) -> Row:
+    """A 3x3 convolution as Winograd's minimal filtering does it in output tiles of 2x2 or 4x4 (Lavin and Gray, CVPR 2016).
+
+    How many tiles there are, the part of them that is output, and the bytes of the transformed image, filters and output.
+    Zeros where it cannot be done.
+    """
+    if not possible:
+        return [0.0] * len(_WINOGRAD)
+    row: Row = [1.0]
+    for tile in _WINOGRAD_TILES:
+        tiles = batch * math.ceil(height / tile) * math.ceil(width / tile)
+        transformed = (tile + 2) ** 2 * (tiles * (channels + filters) + channels * filters)
+        row += [_log2(tiles), batch * height * width / max(tiles * tile * tile, 1), _log2(element * transformed)]
+    return row
+
+
 _CONV2D = (
     *_WORK, *_GEMM, "batch", "in_channels", "out_channels", "log2_groups", "in_channels_per_group", "out_channels_per_group",
     "depthwise", "in_height", "in_width", "out_height", "out_width", "width_alignment", "kernel_height", "kernel_width",
     "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height", "dilation_width", "bias",
-    "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes",
+    "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes", *_TRAFFIC, *_WINOGRAD,
 )  # fmt: skip
 
 
@@ -166,13 +215,18 @@ def _conv2d(call: _Call) -> Row:
     if not isinstance(weight, tuple) or len(weight) != 4 or groups < 1:
         raise ValueError("weight is not (out, in / groups, height, width)")
     per_group, taps = weight[1], weight[2] * weight[3]
+    product = (batch * out_height * out_width, filters // groups, per_group * taps)
+    image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
+    plain = groups == 1 and weight[2:] == (3, 3) and call.pair("stride") == call.pair("dilation") == (1, 1)
     return [
         *_work(call),
-        *_gemm(batch * out_height * out_width, filters // groups, per_group * taps, groups),
+        *_gemm(*product, groups),
         batch, channels, filters, _log2(groups), per_group, filters // groups, per_group == 1 and groups > 1,
         height, width, out_height, out_width, _alignment(out_width), weight[2], weight[3],
         *call.pair("stride"), *call.pair("padding"), *call.pair("dilation"), bool(call.params["bias"]),
-        *(_log2(numel(shape) * call.element) for shape in (call.inputs[0], weight, call.output)),
+        *map(_log2, (image, weights, output)),
+        *_traffic(*product, groups, call.flops, image, weights, output, call.element),
+        *_winograd(plain, batch, out_height, out_width, channels, filters, call.element),
     ]  # fmt: skip
 
 

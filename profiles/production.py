@@ -47,9 +47,9 @@ UNSEEN_NETWORK = "unseen_board_and_network"
 
 FULL = CampaignSize(
     nodes=tuple(range(11)),
-    random_kernels={"conv2d": 10000, "matmul": 1500, ELEMENTWISE: 0},
-    random_kernels_default=1000,
-    configurations=8,
+    random_kernels={"conv2d": 20000, "matmul": 3000, ELEMENTWISE: 0},
+    random_kernels_default=2000,
+    configurations=4,
     network_configurations=16,
     whole_network_configurations=40,
     host_configurations=64,
@@ -101,7 +101,7 @@ def plan_simulated(
     """
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
-    sampler = Sampler(networks, seed)
+    sampler = Sampler(networks, seed, by_magnitude=True)
     campaign = plan_campaign(
         board,
         networks,

@@ -63,6 +63,28 @@ def test_work_and_matrix_dimensions_of_a_convolution() -> None:
     assert features["tile_use_128"] == pytest.approx(56 * 56 * 64 / (25 * 128 * 128))
 
 
+def test_traffic_of_a_convolution_in_tiles() -> None:
+    features = named(conv2d(64, 56))
+    rows, columns, taps = 56 * 56, 64, 64 * 9
+    read_and_written = rows * taps * 1 + taps * columns * 49 + rows * columns  # one column of 64-wide tiles, 49 rows of them
+    assert 2 ** features["log2_traffic_64"] == pytest.approx(4 * read_and_written, rel=1e-4)
+    assert features["log2_intensity_64"] == pytest.approx(features["log2_flops"] - features["log2_traffic_64"], rel=1e-4)
+    image, weights = 64 * 56 * 56, 64 * 64 * 9
+    assert features["weight_share"] == pytest.approx(weights / (2 * image + weights))
+    assert features["output_share"] == pytest.approx(image / (2 * image + weights))
+    assert 2 ** features["log2_unfolding"] == pytest.approx(9, rel=1e-4)
+    assert 2 ** features["log2_reread_64"] == pytest.approx((2 * image + 49 * weights) / (2 * image + weights), rel=1e-4)
+
+
+def test_only_what_winograd_can_do_has_its_tiles() -> None:
+    features = named(conv2d(64, 56))
+    assert features["winograd"] == 1
+    assert 2 ** features["log2_winograd_tiles_4"] == pytest.approx(14 * 14, rel=1e-4)
+    assert features["winograd_use_4"] == 1
+    depthwise = named(conv2d(64, 56, groups=64))
+    assert depthwise["winograd"] == depthwise["log2_winograd_bytes_2"] == 0
+
+
 def test_depthwise_convolutions_are_told_from_dense_ones() -> None:
     features = named(conv2d(64, 56, groups=64))
     assert (features["depthwise"], features["in_channels_per_group"], features["log2_groups"]) == (1, 1, 6)
