@@ -10,6 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twin_fakes import TreeFiles, VirtualClock, fake_board
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.demo_stage import clock_files, offered
+from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.board import list_boards, load_board
 
 BACKENDS = ("fuse", "folder")
 
@@ -54,6 +61,32 @@ def test_every_write_is_listed_holds_and_releases_in_turn(shown: dict[str, Any])
     assert all(entry["files"] for entry in holds + releases)
     assert all("released" in entry["hold"] for entry in releases)
     assert holds[0]["files"][-1]["value"] == "2265600"
+
+
+@pytest.mark.parametrize("name", list_boards())
+def test_a_change_of_any_clock_shows_in_the_files_that_are_compared(name: str, tmp_path: Path) -> None:
+    description, twin = load_board(name), fake_board(VirtualClock(), name)
+    files = TreeFiles(twin)
+    top, limits = offered(files, description)  # type: ignore[arg-type]
+    before = clock_files(files, description)  # type: ignore[arg-type]
+    hardware = Hardware.probe(files, twin.clock, baseline=tmp_path / "baseline.json")  # type: ignore[arg-type]
+    lowest = FrequencyConfiguration(*(getattr(limits, axis)[0] for axis in top._fields))
+    assert hardware.apply(lowest, "test").verified
+    changed = {path for path, value in clock_files(files, description).items() if value != before[path]}  # type: ignore[arg-type]
+    for policy in description.cpu_policies:
+        assert any(f"/{policy.name}/" in path for path in changed)
+    assert any(path.startswith(tuple(description.section("gpu")["devfreq"])) for path in changed)
+    emc = tuple(value for value in description.section("emc").values() if isinstance(value, str))
+    assert any(path.startswith(emc) for path in changed)
+    hardware.restore()
+    assert clock_files(files, description) == before  # type: ignore[arg-type]
+    assert hardware.apply(top, "test").verified
+
+
+def test_a_profile_of_another_board_is_refused_with_the_way_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--board", "tx2", "--profile", "agx-xavier-sim", "--out", str(tmp_path / "out")]) == 2
+    assert "jetdvfs profile train --board tx2 --simulated" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_pictures_are_drawn_and_the_board_is_called_simulated(shown: dict[str, Any]) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the whole product on a simulated board: a board, the real daemon on it, and an application that serves frames.
 
-For each network the application runs at the top clocks (as mode MAXN with jetson_clocks would), then under a latency
-target, then for minimum energy at a frame rate. The table puts what was predicted beside what was observed; the files the
-daemon wrote are listed in order; a picture shows the trade-off and the choice; at the end every clock must be back at its
-baseline.
+For each network the application runs at the top clocks of the board's power mode (as jetson_clocks sets them), then under a
+latency target, then for minimum energy at a frame rate. The table puts what was predicted beside what was observed; the
+files the daemon wrote are listed in order; a picture shows the trade-off and the choice; at the end every clock must be back
+at its baseline.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 
 from ...kernels.cost import surface
@@ -25,9 +25,9 @@ from ...profiles.reference import reference_network
 from ...profiles.twin.bench import Application
 from ..errors import UsageError
 from ..hardware.files import Files
-from ..planner import plan
+from ..planner import Limits, plan
 from .demo_scene import CONFIDENCE, Run, Scene, ask_text
-from .demo_stage import Stage
+from .demo_stage import Stage, clock_files, offered
 from .output import print_json, table
 
 NETWORKS = ("resnet18", "mobilenet_v2")
@@ -38,11 +38,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the pictures go (default: demo-out)"
     )
     parser.add_argument("--board", default="agx-xavier", metavar="NAME", help="which board to simulate (default: agx-xavier)")
-    parser.add_argument(
-        "--profile", default="agx-xavier-sim", metavar="NAME|DIR", help="the daemon's profile (default: agx-xavier-sim)"
-    )
+    parser.add_argument("--profile", metavar="NAME|DIR", help="the daemon's profile (default: BOARD-sim)")
     parser.add_argument("--seed", type=int, default=12, metavar="N", help="which individual board (default: 12)")
-    parser.add_argument("--latency-ms", type=float, default=15.0, metavar="MS", help="the latency target (default: 15)")
+    parser.add_argument(
+        "--latency-ms",
+        type=float,
+        metavar="MS",
+        help="the latency target (default: twice what the slowest network is sure to take at the top clocks)",
+    )
     parser.add_argument(
         "--fps", type=float, default=15.0, metavar="RATE", help="frames per second for minimum energy (default: 15)"
     )
@@ -58,25 +61,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     say = (lambda *_: None) if args.json else print
     for option, value in (("--latency-ms", args.latency_ms), ("--fps", args.fps)):
-        if not 0 < value < math.inf:
+        if value is not None and not 0 < value < math.inf:
             raise UsageError(f"{option} {value:g}: expected a positive number")
+    description = load_board(args.board)
+    profile = args.profile or f"{args.board}-sim"
+    bundle = load_bundle(profile)
+    if bundle.manifest.board != args.board:
+        raise UsageError(
+            f"profile {bundle.manifest.name}: is of board {bundle.manifest.board}; one of {args.board} is made by "
+            f"jetdvfs profile train --board {args.board} --simulated --out DIR"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
-    bundle = load_bundle(args.profile)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
-    with Stage(args.board, args.seed, args.profile, args.backend) as stage:
-        title = load_board(args.board).title
-        say(f"simulated {title}, individual {args.seed}, served by {stage.backend}; nothing here is a real board")
+    with Stage(args.board, args.seed, profile, args.backend) as stage:
+        say(f"simulated {description.title}, individual {args.seed}, served by {stage.backend}; nothing here is a real board")
         if stage.notice:
             say(f"  note: {stage.notice}")
-        before = _clock_files(stage.root, args.board)
+        files = Files(stage.root)
+        before = clock_files(files, description)
+        top, limits = offered(files, description)
+        latency_ms = args.latency_ms or _comfortable_ms(surfaces.values(), top)
         client = stage.start_daemon()
         say(f"jetdvfsd answers; energy is that of the rails {', '.join(client.status()['energy_rails'])}\n")
         runs: list[Run] = []
         writes: list[tuple[str, list[dict[str, str]]]] = []
         with Application(stage.application_port) as application:
             for name, network in networks.items():
-                scene = Scene(client, application, name, network, surfaces[name], args.latency_ms, args.fps)
+                scene = Scene(client, application, name, network, surfaces[name], top, latency_ms, args.fps)
                 runs += scene.runs()
                 writes += scene.writes
         say("simulated: latency in ms, mean power in W and energy of a frame, predicted and observed")
@@ -88,13 +100,14 @@ def run(args: argparse.Namespace) -> int:
             for write in written:
                 say(f"    {write['path']}  <-  {write['value']}")
         code = stage.stop_daemon()
-        after = _clock_files(stage.root, args.board)
+        after = clock_files(files, description)
     restored = {path: (value, after.get(path)) for path, value in before.items()}
     astray = {path: values for path, values in restored.items() if values[0] != values[1]}
     say(f"\njetdvfsd ended with exit code {code}; its baseline:")
     for path, (old, new) in restored.items():
         say(f"  {path}  {old}  ->  {new}{'' if old == new else '   NOT RESTORED'}")
-    pictures = _pictures(surfaces, args)
+    plans = ((f"latency_ms={latency_ms:g}", None, "latency"), ("min-energy", args.fps, "energy"))
+    pictures = _pictures(surfaces, plans, limits, description.title, args.out)
     say("\npictures: " + ", ".join(str(path) for path in pictures))
     if args.json:
         print_json(
@@ -147,33 +160,28 @@ def _savings(runs: list[Run]) -> str:
     for before, after in zip(runs[0::2], runs[1::2], strict=True):
         saved = 1 - after.observed_mj / before.observed_mj
         ask = ask_text(after.ask, after.fps)
-        lines.append(f"{after.network}, {ask}: {saved:.0%} less energy per frame than at MAXN clocks (simulated)")
+        lines.append(f"{after.network}, {ask}: {saved:.0%} less energy per frame than at top clocks (simulated)")
     return "\n".join(["", *lines])
 
 
-def _clock_files(root: Path, board: str) -> dict[str, str]:
-    """The files that a setting can change, with their values, read as anybody would."""
-    files = Files(root)
-    description = load_board(board)
-    paths = [
-        f"/sys/devices/system/cpu/cpufreq/{policy.name}/{name}"
-        for policy in description.cpu_policies
-        for name in ("scaling_governor", "scaling_min_freq", "scaling_max_freq")
-    ]
-    devfreq = next(path for path in description.section("gpu")["devfreq"] if files.exists(path))
-    paths += [f"{devfreq}/{name}" for name in ("governor", "min_freq", "max_freq")]
-    paths.append(f"{description.section('emc')['bpmp']}/mrq_rate_locked")
-    return {path: files.read_text(path).strip() for path in paths}
+def _comfortable_ms(surfaces: Iterable[Surface], top: FrequencyConfiguration) -> float:
+    """A latency target that leaves something to choose, in whole ms."""
+    return math.ceil(2 * max(surface.quantile(CONFIDENCE).at(top).latency_ms for surface in surfaces))
 
 
-def _pictures(surfaces: Mapping[str, Surface], args: argparse.Namespace) -> list[Path]:
+def _pictures(
+    surfaces: Mapping[str, Surface],
+    plans: Iterable[tuple[str, float | None, str]],
+    limits: Limits,
+    title: str,
+    out: Path,
+) -> list[Path]:
     from .pictures import draw_plan
 
     paths = []
-    for name, predicted in surfaces.items():
-        for target, fps, label in ((f"latency_ms={args.latency_ms:g}", None, "latency"), ("min-energy", args.fps, "energy")):
-            path = args.out / f"{name}-{label}.png"
-            chosen = plan(predicted, target, fps=fps, confidence=CONFIDENCE if "=" in target else None)
-            draw_plan(predicted, chosen, path, title=f"{name} on {load_board(args.board).title}", simulated=True)
-            paths.append(path)
+    for (name, predicted), (target, fps, label) in product(surfaces.items(), plans):
+        path = out / f"{name}-{label}.png"
+        chosen = plan(predicted, target, fps=fps, confidence=CONFIDENCE, limits=limits)
+        draw_plan(predicted, chosen, path, title=f"{name} on {title}", simulated=True)
+        paths.append(path)
     return paths

@@ -17,7 +17,7 @@ from ...profiles.twin.bench import Application
 from ..client import Client, Lease
 
 CONFIDENCE = 0.95
-"""With which latency targets are asked for."""
+"""With which latency targets, and the frame's period, are asked for."""
 
 _PACED_S = 1.5
 _FRAMES = 60
@@ -63,14 +63,15 @@ class Scene:
         name: str,
         network: Network,
         predicted: Surface,
+        top: FrequencyConfiguration,
         latency_ms: float,
         fps: float,
     ) -> None:
         self.writes: list[tuple[str, list[dict[str, str]]]] = []
         self._client, self._application, self._name = client, application, name
         self._rails: list[str] = client.status()["energy_rails"]
-        self._top = predicted.grid.top
-        self._cautious = predicted.quantile(0.95)
+        self._top = top
+        self._cautious = predicted.quantile(CONFIDENCE)
         self._fps, self._latency_ms = fps, latency_ms
         self._loaded = application.load(network)
         self._known = client.load(reference_model(name), [reference_input(name).shape], name=name)
@@ -83,12 +84,11 @@ class Scene:
 
     def _at_top(self, fps: float | None) -> Run:
         predicted = self._client.predict(self._known, self._top, fps=fps)["at"]
-        with self._hold("MAXN clocks", fps, configuration=self._top) as lease:
-            return self._observe("MAXN clocks", fps, lease, predicted, None)
+        with self._hold("top clocks", fps, configuration=self._top) as lease:
+            return self._observe("top clocks", fps, lease, predicted, None)
 
     def _for_target(self, target: str, fps: float | None) -> Run:
-        confidence = CONFIDENCE if "=" in target else None
-        with self._hold(target, fps, network=self._known, target=target, fps=fps, confidence=confidence) as lease:
+        with self._hold(target, fps, network=self._known, target=target, fps=fps, confidence=CONFIDENCE) as lease:
             assert lease.plan is not None
             limit_ms = self._latency_ms if "=" in target else 1e3 / (fps or 1.0)
             return self._observe(target, fps, lease, lease.plan["choice"], limit_ms)

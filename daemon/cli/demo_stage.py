@@ -17,8 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ...kernels.grid import FrequencyConfiguration
+from ...profiles.board import BoardDescription
+from ...profiles.timing import SystemClock
 from ..client import Client
 from ..errors import NoDaemon, TransientError
+from ..hardware.board import Hardware
+from ..hardware.files import Files
+from ..planner import Limits
 
 _START_S = 30.0
 _STOP_S = 15.0
@@ -147,6 +153,29 @@ class Stage:
         """End the daemon as ``systemctl stop`` does; its exit code."""
         assert self._daemon is not None
         return self._daemon.stop()
+
+
+def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
+    """The files by which clocks are set, of whichever drivers the board has, with their values, read as anybody would."""
+    places: list[tuple[str, tuple[str, ...]]] = [
+        (f"/sys/devices/system/cpu/cpufreq/{policy.name}", ("scaling_governor", "scaling_min_freq", "scaling_max_freq"))
+        for policy in description.cpu_policies
+    ]
+    devfreq = [path for path in description.section("gpu")["devfreq"] if files.exists(path)]
+    places += [(path, ("governor", "min_freq", "max_freq")) for path in devfreq[:1]]  # the others are links to it
+    emc = description.section("emc")
+    names = {"bpmp": ("mrq_rate_locked",), "override": ("clk_state",), "devfreq": ("min_freq", "max_freq")}
+    places += [(emc[way], names[way]) for way in names if way in emc]
+    paths = [f"{folder}/{name}" for folder, each in places for name in each]
+    paths += [emc[way] for way in ("halt", "cap") if way in emc]
+    return {path: text.strip() for path in paths if (text := files.find_text(path)) is not None}
+
+
+def offered(files: Files, description: BoardDescription) -> tuple[FrequencyConfiguration, Limits]:
+    """The top clocks that a board's power mode offers, and the range that it leaves each clock."""
+    grid = Hardware.probe(files, SystemClock(), board=description.name).grid()
+    axes = {"cpu_khz": grid.cpu_khz, "gpu_hz": grid.gpu_hz, "emc_hz": grid.emc_hz}
+    return grid.top, Limits(**{axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
 
 
 def _spawn(name: str, command: list[str], folder: Path) -> _Process:
