@@ -44,7 +44,7 @@ def truth(value: Any) -> bool:
 
 
 #: What Python raises where a rule is given values of types that its operator does not take.
-RULE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+RULE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, StopIteration)
 
 
 def ill_typed(name: str, args: Sequence[Any], error: Exception) -> ShapeError:

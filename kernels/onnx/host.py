@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import ShapeError
 from ..network import numel
 from ..operators.layout import broadcast, dim_of
 from . import known
@@ -73,6 +74,8 @@ def _unsqueeze(call: Call, inputs: list[Known]) -> Known:
     axes = call.integers("axes", 1) or []
     rank = inputs[0].rank + len(axes)
     places = {dim_of(rank, axis) for axis in axes}
+    if len(places) != len(axes):
+        raise ShapeError(f"Unsqueeze with an axis twice: {axes[:8]}")
     rest = iter(inputs[0].shape)
     return Known(tuple(1 if d in places else next(rest) for d in range(rank)), inputs[0].dtype, inputs[0].items)
 
