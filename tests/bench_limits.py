@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from bench_surfaces import KEPT, best_of, trained_kind
+from bench_surfaces import best_of, kept, trained_kind
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.ensemble import TreeEnsemble
@@ -123,9 +123,8 @@ def main() -> None:
     for kind in ("conv2d", "batch_norm", "relu", "cat"):
         trained_kind(cost.kernels[kind], networks, arguments.trees, arguments.depth)
         rows = feature_rows(kind, [launch for launch in launches.values() if launch.kind == kind][:ROWS])
-        for what in ("time", "power"):
-            table = map_table(KEPT / f"{arguments.trees}-{arguments.depth}" / f"{kind}.{what}.trees")
-            report(f"{kind} {what}", table, rows, levels, bandwidth)
+        for what, path in zip(("time", "power"), kept(kind, arguments.trees, arguments.depth), strict=True):
+            report(f"{kind} {what}", map_table(path), rows, levels, bandwidth)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from jetdvfs.daemon.worker import Workers
 from jetdvfs.kernels import node_table
 from jetdvfs.kernels.cost import METHODS, BoardCost, surface
 from jetdvfs.kernels.ensemble import TreeEnsemble
-from jetdvfs.kernels.features import ELEMENTWISE, feature_rows
+from jetdvfs.kernels.features import ELEMENTWISE, feature_names, feature_rows
 from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.treelite_reader import read_treelite
 from jetdvfs.profiles.board import load_board
@@ -66,13 +66,18 @@ class Timed:
         return swept
 
 
+def kept(kind: str, trees: int, depth: int) -> list[Path]:
+    """Where the time and the power model of that size are kept; others, once the kind has other features."""
+    return [KEPT / f"{trees}-{depth}" / f"{kind}-{len(feature_names(kind))}.{what}.trees" for what in ("time", "power")]
+
+
 def trained_kind(taught: Any, networks: Sequence[Network], trees: int, depth: int) -> tuple[TreeEnsemble, TreeEnsemble]:
     """Two models of that size for a kind, trained on what a profile's models say of random kernels at random clocks, and noise.
 
     At most ``TRAINED`` trees are trained; the others are copies of them, in memory of their own.
     """
     kind = taught.kind
-    paths = [KEPT / f"{trees}-{depth}" / f"{kind}.{what}.trees" for what in ("time", "power")]
+    paths = kept(kind, trees, depth)
     if not all(path.exists() for path in paths):
         import treelite
         import xgboost
