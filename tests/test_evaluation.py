@@ -11,7 +11,7 @@ from synthetic_meter import BOARD, SyntheticMeter, network
 
 from jetdvfs.kernels.features import MODELLED_KINDS
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.profiles.bundle import bundle_bytes, load_bundle, read_manifest, resolve_bundle
+from jetdvfs.profiles.bundle import SHIPPED, bundle_bytes, find_bundles, load_bundle, read_manifest, resolve_bundle
 from jetdvfs.profiles.evaluation import NetworkError, NetworkMeasurement, compare, coverage, measure_network, summary, table
 from jetdvfs.profiles.production import EVALUATION_NODES, evaluate_simulated
 from jetdvfs.profiles.reference import reference_names, reference_network
@@ -89,12 +89,16 @@ def test_the_shipped_profile_predicts_networks_on_boards_it_was_not_trained_on()
         assert any(error == pytest.approx(recorded, abs=0.3) for error in same)
 
 
-def test_the_shipped_profile_is_marked_simulated_and_small() -> None:
-    bundle = load_bundle("agx-xavier-sim")
-    assert bundle.manifest.simulated and bundle.manifest.silicon_version == Silicon().version
+@pytest.mark.parametrize("name", sorted(find_bundles([SHIPPED])))
+def test_each_shipped_profile_is_marked_simulated_small_and_of_the_silicon_there_is_now(name: str) -> None:
+    bundle = load_bundle(name)
+    assert bundle.manifest.simulated and bundle.manifest.silicon_version == Silicon(board=bundle.manifest.board).version
+    assert not set(EVALUATION_NODES) & set(bundle.manifest.nodes)
     assert bundle_bytes(bundle.path, bundle.manifest) <= 5_000_000
     assert set(MODELLED_KINDS) <= set(bundle.manifest.kinds)
-    assert "jetdvfs profile train" in bundle.manifest.command
+    assert f"jetdvfs profile train --board {bundle.manifest.board} --simulated --name {name}" in bundle.manifest.command
+    own = summary(evaluate_simulated(bundle, [reference_network("resnet18")], EVALUATION_NODES, configurations=40))["timeline"]
+    assert own["latency_percent"] <= 8 and own["energy_percent"] <= 12
 
 
 def test_the_shipped_profiles_95_percent_latency_surface_keeps_its_promise_where_nothing_was_seen_before() -> None:
