@@ -83,8 +83,11 @@ def test_a_change_of_any_clock_shows_in_the_files_that_are_compared(name: str, t
     assert hardware.apply(top, "test").verified
 
 
-def test_a_profile_of_another_board_is_refused_with_the_way_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--board", "tx2", "--profile", "agx-xavier-sim", "--out", str(tmp_path / "out")]) == 2
+@pytest.mark.parametrize("profile", [[], ["--profile", "agx-xavier-sim"]])
+def test_without_a_profile_of_the_board_the_way_to_one_is_named(
+    profile: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--board", "tx2", *profile, "--out", str(tmp_path / "out")]) == 2
     assert "jetdvfs profile train --board tx2 --simulated" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -20,7 +20,7 @@ from ...kernels.cost import surface
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ...profiles.board import load_board
-from ...profiles.bundle import load_bundle
+from ...profiles.bundle import find_bundles, load_bundle
 from ...profiles.reference import reference_network
 from ...profiles.twin.bench import Application
 from ..errors import UsageError
@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{option} {value:g}: expected a positive number")
     description = load_board(args.board)
     profile = args.profile or f"{args.board}-sim"
+    way = f"make one with jetdvfs profile train --board {args.board} --simulated --out DIR, and give it as --profile DIR"
+    if args.profile is None and profile not in find_bundles():
+        raise UsageError(f"board {args.board}: no profile of it is installed; {way}")
     bundle = load_bundle(profile)
     if bundle.manifest.board != args.board:
-        raise UsageError(
-            f"profile {bundle.manifest.name}: is of board {bundle.manifest.board}; one of {args.board} is made by "
-            f"jetdvfs profile train --board {args.board} --simulated --out DIR"
-        )
+        raise UsageError(f"profile {bundle.manifest.name}: is of board {bundle.manifest.board}, not of {args.board}; {way}")
     args.out.mkdir(parents=True, exist_ok=True)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
