@@ -35,7 +35,7 @@ ONNX_DIFFERS = {"inception_v3": {"cat": -4}}
 
 
 def side_of(name: str) -> int:
-    return 299 if name == "inception_v3" else 256 if name.startswith("swin_v2") else 518 if name == "vit_h_14" else 224
+    return 299 if name == "inception_v3" else 256 if name.startswith("swin_v2") else 224
 
 
 @contextlib.contextmanager

@@ -114,7 +114,9 @@ def repeat(run: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
 @operator("repeat_interleave")
 def repeat_interleave(run: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
     if not isinstance(repeats, int):
-        raise DataDependent("the numbers in a tensor decide how often elements repeat (aten::repeat_interleave)")
+        if not (isinstance(repeats, Tensor) and isinstance(repeats.value, int)):
+            raise DataDependent("the numbers in a tensor decide how often elements repeat (aten::repeat_interleave)")
+        repeats = repeats.value
     source = reshape(run, self, (self.numel,)) if dim is None else self
     place = dim_of(source.rank, dim or 0)
     shape = (*source.shape[: place + 1], repeats, *source.shape[place + 1 :])
