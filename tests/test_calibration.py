@@ -14,8 +14,8 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.profile_calibration import draw
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.profiles.board import list_boards, load_board
-from jetdvfs.profiles.calibration import Fit, Report, held_out
-from jetdvfs.profiles.calibration_boards import COMPARISONS, uncalibrated
+from jetdvfs.profiles.calibration.boards import COMPARISONS, uncalibrated
+from jetdvfs.profiles.calibration.fit import Fit, Report, held_out
 from jetdvfs.profiles.errors import CalibrationDataError
 from jetdvfs.profiles.twin.silicon_chip import load_chip
 

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...profiles.calibration import MISSED, Fit, Report
+from ...profiles.calibration.fit import MISSED, Fit, Report
 from ...profiles.errors import CalibrationDataError
 from ...profiles.twin.silicon_chip import own_parameters
 from ..errors import InputError, UsageError
@@ -28,7 +28,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    from ...profiles.calibration_boards import COMPARISONS, uncalibrated
+    from ...profiles.calibration.boards import COMPARISONS, uncalibrated
 
     derived = uncalibrated()
     for board in args.board or ():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .calibration import Fit, Report
-from .reference import reference_network
-from .table1 import PAPER, TOLERANCE, measure
-from .twin.silicon_chip import load_chip
+from ..reference import reference_network
+from ..table1 import PAPER, TOLERANCE, measure
+from ..twin.silicon_chip import load_chip
+from .fit import Fit, Report
 
 BOARD = "agx-xavier"
 

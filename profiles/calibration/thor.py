@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .calibration import Fit, Report, numbers, read_rows
-from .twin.silicon import Silicon
-from .twin.silicon_chip import Chip, Clocks
-from .twin.silicon_passes import Pass
+from ..twin.silicon import Silicon
+from ..twin.silicon_chip import Chip, Clocks
+from ..twin.silicon_passes import Pass
+from .fit import Fit, Report, numbers, read_rows
 
 BOARD = "agx-thor"
 POWER = "thor_gpu_power.csv"

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..kernels.network import KernelInvocation, Network
-from .board import load_board
-from .calibration import Fit, Report, numbers, product, read_rows
-from .reference import reference_network
-from .twin.execution import execute
-from .twin.silicon import Silicon
-from .twin.silicon_chip import Array, Chip, Clocks
-from .twin.silicon_passes import Pass
-from .twin.variant import installed
+from ...kernels.network import KernelInvocation, Network
+from ..board import load_board
+from ..reference import reference_network
+from ..twin.execution import execute
+from ..twin.silicon import Silicon
+from ..twin.silicon_chip import Array, Chip, Clocks
+from ..twin.silicon_passes import Pass
+from ..twin.variant import installed
+from .fit import Fit, Report, numbers, product, read_rows
 
 BOARD = "orin-nano-8gb"
 LATENCIES = "orin_nano_super_latency_emc_gpu.csv"

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..kernels.network import KernelInvocation, Network
-from .calibration import Fit, Report, numbers, product, read_rows
-from .reference import reference_network
-from .twin.execution import execute
-from .twin.silicon import Silicon
-from .twin.silicon_chip import Array, Chip, Clocks
+from ...kernels.network import KernelInvocation, Network
+from ..reference import reference_network
+from ..twin.execution import execute
+from ..twin.silicon import Silicon
+from ..twin.silicon_chip import Array, Chip, Clocks
+from .fit import Fit, Report, numbers, product, read_rows
 
 BOARD = "agx-orin-64gb"
 LAYERS = "layer_latency_by_power_mode.csv.gz"

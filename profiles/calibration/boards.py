@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import calibration_agx_orin, calibration_orin_nano, calibration_thor, calibration_tx2, calibration_xavier
-from .board import list_boards, load_board
-from .calibration import Report
+from ..board import list_boards, load_board
+from . import agx_orin, orin_nano, thor, tx2, xavier
+from .fit import Report
 
-_PARTS = (calibration_tx2, calibration_orin_nano, calibration_agx_orin, calibration_xavier, calibration_thor)
+_PARTS = (tx2, orin_nano, agx_orin, xavier, thor)
 COMPARISONS: Mapping[str, Callable[[Path], Report]] = {part.BOARD: part.compare for part in _PARTS}
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .calibration import Fit, Report, held_out, numbers, read_rows
-from .reference import reference_network
-from .twin.execution import execute
-from .twin.silicon import Silicon
-from .twin.silicon_chip import Array, Chip, Clocks
-from .twin.silicon_passes import Pass
+from ..reference import reference_network
+from ..twin.execution import execute
+from ..twin.silicon import Silicon
+from ..twin.silicon_chip import Array, Chip, Clocks
+from ..twin.silicon_passes import Pass
+from .fit import Fit, Report, held_out, numbers, read_rows
 
 BOARD = "tx2"
 TIMES = "mixbench_tx2_roofline_long.csv.gz"

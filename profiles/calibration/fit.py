@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.network import KernelInvocation
-from .errors import CalibrationDataError
-from .twin.silicon_chip import Chip, own_parameters
+from ...kernels.network import KernelInvocation
+from ..errors import CalibrationDataError
+from ..twin.silicon_chip import Chip, own_parameters
 
 MISSED = 4
 """Exit code where a fit is worse than its limit: the command line's "not attainable"."""
