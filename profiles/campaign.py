@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,7 +217,7 @@ def run_campaign(
 
 
 def host_rails(rails: Sequence[str]) -> tuple[str, ...]:
-    """Those of the energy rails that supply the CPU alone."""
+    """Those of the energy rails that supply the CPU alone; none where one rail feeds the whole module."""
     return tuple(rail for rail in rails if "CPU" in rail and "GPU" not in rail)
 
 
@@ -231,14 +231,18 @@ def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.ran
 
 def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     power_rows, gap_rows = [], []
-    gpu_side = [rail for rail in campaign.board.energy_rails if rail not in host_rails(campaign.board.energy_rails)]
+    of_host = host_rails(campaign.board.energy_rails)
+    gpu_side = [rail for rail in campaign.board.energy_rails if rail not in of_host]
     for what in unit.what:
         flat, configurations = _random_configurations(campaign, unit.configurations, rng)
         idle = meter.idle_rails_mw(configurations)
         power = meter.kernel_power(campaign.invocations[what], configurations)
         period_ms, gpu_ms = np.asarray(power.period_ms), np.asarray(power.gpu_ms)
         busy = np.clip(gpu_ms / period_ms, 0, 1)
-        above_idle = sum((np.asarray(power.rails_mw[rail]) - idle[rail] for rail in gpu_side), np.zeros(len(flat)))
+        above_idle = _above(power.rails_mw, idle, gpu_side)
+        if not of_host:  # what the host draws is among it
+            host_mw = _above(meter.host_rails_mw(configurations), idle, gpu_side)
+            above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
         rows = _rows(what, unit.node, flat, above_idle / np.maximum(busy, _LEAST_BUSY))
         power_rows.append(rows.where(busy >= _LEAST_BUSY))
         gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
@@ -256,7 +260,10 @@ def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
 
 
 def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """The smallest kernel again and again: where launching it takes longer than running it, the host never rests."""
+    """The smallest kernel again and again: where launching it takes longer than running it, the host never rests.
+
+    Where no rail is the host's own, calls that launch nothing instead.
+    """
     smallest = min(campaign.invocations, key=_work)
     grid = campaign.board.grid
     top = np.array(
@@ -267,9 +274,14 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
     for _ in range(max(unit.configurations // 8, 1)):
         configurations = [grid.configuration(np.unravel_index(index, grid.shape)) for index in top]
         idle = meter.idle_rails_mw(configurations)
+        if not rails:
+            parts.append(
+                _rows(0, unit.node, top, _above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
+            )
+            continue
         power = meter.kernel_power(smallest, configurations)
         busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
-        above_idle = sum((np.asarray(power.rails_mw[rail]) - idle[rail] for rail in rails), np.zeros(len(top)))
+        above_idle = _above(power.rails_mw, idle, rails)
         rows = _rows(0, unit.node, top, above_idle / np.maximum(busy, _LEAST_BUSY))
         parts.append(rows.where(busy >= _MOSTLY_BUSY))
     return {"host_active_mw": Rows.joined(parts)}
@@ -308,6 +320,11 @@ def _random_configurations(
     grid = campaign.board.grid
     flat = rng.choice(grid.size, min(count, grid.size), replace=False)
     return flat, [grid.configuration(np.unravel_index(index, grid.shape)) for index in flat]
+
+
+def _above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Sequence[str]) -> NDArray[np.float64]:
+    """What these rails draw together above idle, in mW."""
+    return np.asarray(sum(np.asarray(rails_mw[rail]) - idle_mw[rail] for rail in rails), np.float64)
 
 
 def _rows(what: int, node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:

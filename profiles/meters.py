@@ -58,6 +58,10 @@ class Meter(Protocol):
         """Host time of issuing ``calls`` once, timed in bursts shorter than the launch queue so that the GPU never counts."""
         ...
 
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> Mapping[str, NDArray[np.float64]]:
+        """Power of each rail while the host issues calls that launch nothing, one after the other."""
+        ...
+
     def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> Mapping[str, NDArray[np.float64]]:
         """Power of each rail while nothing runs."""
         ...

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,10 @@ def network(name: str, elements: Sequence[int]) -> Network:
     for size in elements:
         calls += [pointwise("relu", size), pointwise("add", size), HostOp("view", "")]
     return Network(name, (TensorSpec((1, elements[0])),), tuple(calls))
+
+
+def one_rail(rails: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    return {"IN": np.sum(list(rails.values()), axis=0)}
 
 
 class SyntheticMeter:
@@ -62,6 +67,10 @@ class SyntheticMeter:
         cpu_khz, _, emc_hz = self._clocks(configurations)
         total_us = sum(ISSUE_US[call.name if isinstance(call, HostOp) else call.kind] for call in calls)
         return self.factor * total_us * (0.1 + 0.7 * 2265600 / cpu_khz + 0.2 * 2.133e9 / emc_hz) / 1e3
+
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        rails = self.idle_rails_mw(configurations)
+        return {**rails, "CPU": rails["CPU"] + self.factor * HOST_ACTIVE_MW}
 
     def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         cpu_khz, gpu_hz, emc_hz = self._clocks(configurations)
@@ -98,3 +107,26 @@ class SyntheticMeter:
         latency, energy = self._run(network, configurations)
         none = np.zeros(len(latency))
         return {"GPU": energy / latency * 1e3, "CPU": none, "SOC": none, "VDDRQ": none}
+
+
+class OneRailMeter(SyntheticMeter):
+    """The same board with one sensor for everything."""
+
+    def __init__(self, node: int = 0) -> None:
+        super().__init__(node)
+        self._parts = SyntheticMeter(node)
+
+    def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
+        power = self._parts.kernel_power(invocation, configurations)
+        return replace(power, rails_mw=one_rail(power.rails_mw))
+
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        return one_rail(self._parts.host_rails_mw(configurations))
+
+    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        return one_rail(self._parts.idle_rails_mw(configurations))
+
+    def network_rails_mw(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration]
+    ) -> dict[str, NDArray[np.float64]]:
+        return one_rail(self._parts.network_rails_mw(network, configurations))

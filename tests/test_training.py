@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_meter import BOARD, HOST_ACTIVE_MW, SyntheticMeter, network, pointwise
+from synthetic_meter import BOARD, HOST_ACTIVE_MW, OneRailMeter, SyntheticMeter, network, pointwise
 
 from jetdvfs.kernels.cost import BoardCost, surface
 from jetdvfs.kernels.network import KernelInvocation, Network
@@ -132,6 +132,15 @@ def test_host_costs_and_idle_power_are_recovered(measurements: Measurements) -> 
     assert idle[-1, -1, -1] == pytest.approx(mean * top, rel=1e-4)
     active = fit_host_active_mw(measurements.tables["host_active_mw"], BOARD.grid)
     assert active == pytest.approx(np.full(29, mean * HOST_ACTIVE_MW), rel=1e-3)
+
+
+def test_where_one_rail_feeds_all_the_host_and_the_kernels_are_still_told_apart(measurements: Measurements) -> None:
+    board = replace(BOARD, energy_rails=("IN",))
+    plan = plan_campaign(board, NETWORKS, random_kernels, SIZE, kinds=KINDS, temperature_c=45.0, silicon_version="synthetic")
+    together = run_campaign(plan, OneRailMeter)
+    for table in ("host_active_mw", "kernel_mw"):
+        mean, apart = (found.tables[table].value.mean() for found in (together, measurements))
+        assert mean == pytest.approx(apart, rel=1e-3)
 
 
 def test_idle_power_that_does_not_cover_the_grid_is_refused(measurements: Measurements) -> None:

@@ -59,6 +59,13 @@ class TwinMeter:
         true = 1e3 * self.silicon.issue_s(calls, Clocks.of(configurations)).sum(axis=0)
         return self._median(true, drift=0.010, spread=0.030, outliers=0.05, outlier=0.30, step_ms=1e-4)
 
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        clocks = Clocks.of(configurations)
+        rails = self.silicon.idle_rails_w(clocks)
+        for rail, power in self.silicon.issue_rails_w(clocks).items():
+            rails[rail] = rails[rail] + power
+        return self._read_rails(rails)
+
     def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         return self._read_rails(self.silicon.idle_rails_w(Clocks.of(configurations)))
 
