@@ -275,6 +275,11 @@ def _embedding(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, li
     return "embedding", [a["indices"]], {"weight": tuple(a["weight"].shape)}
 
 
+def _embedding_bag(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
+    inputs = [tensor for tensor in (a["indices"], a["offsets"], a["per_sample_weights"]) if tensor is not None]
+    return "embedding_bag", inputs, {"weight": tuple(a["weight"].shape)}
+
+
 def _index(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
     return "index", [a["self"], *(tensor for tensor in a["indices"] if tensor is not None)], {}
 
@@ -324,6 +329,7 @@ RULES: dict[str, Rule] = {
     "arange": _made("arange"),
     "copy": _copy,
     "embedding": _embedding,
+    "_embedding_bag_forward_only": _embedding_bag,
     "index": _index,
     "_prelu_kernel": _prelu,
     "amax": _reduction("amax"),
@@ -411,6 +417,8 @@ class Recorder(TorchDispatchMode):
         moved = inputs if kind in WRITERS else _tensors(arguments.values())
         if kind == "embedding":
             moved = [*inputs, out]  # the rows that are looked up, not the table
+        if kind == "embedding_bag":
+            moved = [*inputs, arguments["weight"].new_empty(arguments["indices"].numel(), arguments["weight"].shape[1])]
         self.add(kind, inputs, out, params, flops=_torch_flops(func, args, kwargs, out), read=moved)
 
     def add(self, kind: str, inputs: Any, out: Any, params: Any, *, flops: int | None, read: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import ShapeError
 from ..recorder import Recorder
 from ..values import Tensor
+from .indexing import constant_pad
 from .layout import channels_last, integers, show
 from .registry import operator
 
@@ -49,8 +50,10 @@ def convolve(
     if x.dtype != weight.dtype:
         raise ShapeError(f"{kind} with {weight.dtype} weights cannot take a {x.dtype} input")
     steps, dilations = integers(stride, rank), integers(dilation, rank)
-    named = isinstance(padding, str)
-    pads = _named_padding(run, padding, weight.shape[2:], dilations) if named else integers(padding, rank)
+    if isinstance(padding, str):
+        x, pads = _named_padding(run, x, padding, weight.shape[2:], dilations)
+    else:
+        pads = integers(padding, rank)
     extra = integers(output_padding, rank)
     if min(steps) < 1 or min(dilations) < 1 or min(pads) < 0 or min(extra) < 0:
         raise ShapeError(f"{kind} with stride {steps}, padding {pads} and dilation {dilations}")
@@ -82,15 +85,18 @@ def convolve(
     return output
 
 
-def _named_padding(run: Recorder, padding: str, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+def _named_padding(
+    run: Recorder, x: Tensor, padding: str, kernel: Sequence[int], dilation: Sequence[int]
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The input and the padding that a name stands for; what an even kernel needs more at the end is padded before."""
     if padding == "valid":
-        return (0,) * len(kernel)
+        return x, (0,) * len(kernel)
+    if padding != "same":
+        raise ShapeError(f"convolution with padding {padding!r:.20}; valid: same, valid")
     total = [gap * (size - 1) for size, gap in zip(kernel, dilation, strict=True)]
-    if padding != "same" or any(size % 2 for size in total):
-        raise ShapeError(
-            f"convolution with padding {padding!r:.20} of kernel {show(kernel)}: an even kernel is padded on one side"
-        )
-    return tuple(size // 2 for size in total)
+    if any(size % 2 for size in total):
+        x = constant_pad(run, x, [side for size in reversed(total) for side in (0, size % 2)])
+    return x, tuple(size // 2 for size in total)
 
 
 def _plain(rank: int) -> None:

@@ -15,6 +15,7 @@ from . import views
 from .layout import reshape, show, view_of
 from .matrix import multiply
 from .pointwise import mul
+from .rearranging import diagonal
 from .reduction import reduce
 from .registry import operator
 
@@ -26,10 +27,12 @@ def einsum(run: Recorder, equation: str, tensors: Sequence[Tensor], path: Any = 
     """Any number of operands, contracted from left to right.
 
     Raises:
-        ShapeError: the equation does not describe these operands, repeats a letter within one, or has an ellipsis.
+        ShapeError: the equation does not describe these operands.
     """
     terms, wanted, sizes = _read(equation, tensors)
-    inner = [letter for letter in _LETTERS if letter in sizes and letter not in wanted]
+    tensors = [_diagonal(run, x, term) for x, term in zip(tensors, terms, strict=True)]
+    terms = [list(dict.fromkeys(term)) for term in terms]
+    inner = sorted((letter for letter in sizes if letter not in wanted), key=_rank)
     order = [*wanted, *inner]
     spread = [_spread(run, x, term, order) for x, term in zip(tensors, terms, strict=True)]
     result, seen = spread[0], set(terms[0])
@@ -54,30 +57,62 @@ def einsum(run: Recorder, equation: str, tensors: Sequence[Tensor], path: Any = 
     return view_of(run, result, result.shape[: len(wanted)], result.strides[: len(wanted)], "squeeze")
 
 
-def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str, dict[str, int]]:
-    given, arrow, wanted = equation.replace(" ", "").partition("->")
-    terms = given.split(",")
+def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], list[str], dict[str, int]]:
+    """The letters of each operand, those of the result, and the sizes they stand for.
+
+    The dimensions under an ellipsis are numbered from the right, as they broadcast: ``"...2"``, ``"...1"``, ``"...0"``.
+    """
+    given, arrow, asked = equation.replace(" ", "").partition("->")
+    texts = given.split(",")
     shapes = ", ".join(show(x.shape) for x in tensors)
+    if len(texts) != len(tensors):
+        raise ShapeError(f"einsum {equation!r:.80} of shapes {shapes}: expected one term for each operand")
+    terms, hidden = [], 0
+    for text, x in zip(texts, tensors, strict=True):
+        covered = x.rank - len(text.replace("...", "", 1))
+        term = _letters(text, covered)
+        if len(term) != x.rank or not set(text.replace("...", "", 1)) <= set(_LETTERS):
+            raise ShapeError(f"einsum {equation!r:.80} of shapes {shapes}: expected one letter for each dimension")
+        terms.append(term)
+        hidden = max(hidden, covered)
     sizes: dict[str, int] = {}
-    fits = len(terms) == len(tensors) and all(
-        len(term) == x.rank and len(set(term)) == len(term) and set(term) <= set(_LETTERS)
-        for term, x in zip(terms, tensors, strict=False)
-    )
-    if not fits:
-        raise ShapeError(f"einsum {equation!r:.80} of shapes {shapes}: expected one distinct letter for each dimension")
     for term, x in zip(terms, tensors, strict=True):
         for letter, size in zip(term, x.shape, strict=True):
             if sizes.get(letter, 1) not in (1, size) and size != 1:
                 raise ShapeError(f"einsum {equation!r:.80} of shapes {shapes}: sizes of {letter} differ")
             sizes[letter] = max(size, sizes.get(letter, 1))
-    if not arrow:
-        wanted = "".join(sorted(letter for letter in sizes if given.count(letter) == 1))
+    spread = _letters("...", hidden)
+    wanted = _letters(asked, hidden) if arrow else [*spread, *sorted(c for c in _LETTERS if given.count(c) == 1)]
     if not set(wanted) <= set(sizes) or len(set(wanted)) != len(wanted):
         raise ShapeError(f"einsum {equation!r:.80} asks for dimensions that its operands do not have")
     return terms, wanted, sizes
 
 
-def _spread(run: Recorder, x: Tensor, term: str, order: Sequence[str]) -> Tensor:
+def _rank(letter: str) -> tuple[int, int]:
+    """In which order letters are summed: what an ellipsis stands for first, from the left."""
+    return (1, _LETTERS.index(letter)) if letter in _LETTERS else (0, -int(letter[3:]))
+
+
+def _letters(text: str, covered: int) -> list[str]:
+    """The letters of a term, its ellipsis standing for so many dimensions."""
+    before, dots, after = text.partition("...")
+    return [*before, *(f"...{place}" for place in reversed(range(covered)) if dots), *after]
+
+
+def _diagonal(run: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
+    """The operand with one dimension for each letter that it repeats."""
+    left = list(term)
+    for letter in dict.fromkeys(term):
+        while left.count(letter) > 1:
+            first = left.index(letter)
+            second = left.index(letter, first + 1)
+            x = diagonal(run, x, 0, first, second)
+            x = views.movedim(run, x, -1, first)
+            del left[second]
+    return x
+
+
+def _spread(run: Recorder, x: Tensor, term: Sequence[str], order: Sequence[str]) -> Tensor:
     """A view with one dimension for each letter, of size 1 where the operand lacks it."""
     for _ in range(len(order) - len(term)):
         x = views.unsqueeze(run, x, x.rank)

@@ -94,6 +94,7 @@ _data_dependent("masked_select", "a mask decides the shape")
 _data_dependent("unique_consecutive", "the number of different elements decides the shape")
 _data_dependent("_unique2", "the number of different elements decides the shape")
 _data_dependent("tolist", "the numbers in a tensor are read back")
+_data_dependent("_pack_padded_sequence", "the lengths of the sequences in a batch decide the shape")
 _data_dependent("torchvision::nms", "non-maximum suppression decides how many boxes stay")
 
 

@@ -98,6 +98,12 @@ def instance_norm(
     return view_of(run, output, input.shape, None, "view")
 
 
+@operator("_weight_norm")
+def weight_norm(run: Recorder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """A weight made of its direction and its norm each time it is used."""
+    return run.launch("_weight_norm_interface", [contiguous(run, v), contiguous(run, g)], run.tensor(v.shape, v.dtype))
+
+
 @operator("rms_norm")
 def rms_norm(
     run: Recorder, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None

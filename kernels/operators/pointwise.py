@@ -249,6 +249,8 @@ _comparison("logical_or", lambda a, b: bool(a) or bool(b))
 def unary(run: Recorder, kind: str, x: Tensor, *, floating: bool = False, params: dict[str, Any] | None = None) -> Tensor:
     """A pointwise operator of one tensor; ``floating`` ones turn integers into float32."""
     dtype = "float32" if floating and _category(x.dtype) < 2 else x.dtype
+    if kind in ("abs", "angle") and x.dtype.startswith("complex"):
+        dtype = "float64" if x.dtype == "complex128" else "float32"
     return run.launch(kind, [x], run.tensor(x.shape, dtype, elementwise_strides(x.shape, (x,))), params)
 
 

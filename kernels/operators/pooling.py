@@ -139,3 +139,16 @@ def _adaptive(run: Recorder, kind: str, x: Tensor, sizes: Sequence[int]) -> Tens
 
 for _rank in (1, 2, 3):
     _family(_rank)
+
+
+def _unpool(rank: int) -> None:
+    @operator(f"max_unpool{rank}d")
+    def rule(run: Recorder, self: Tensor, indices: Tensor, output_size: Sequence[int], *_: Any) -> Tensor:
+        shape = (*self.shape[: self.rank - rank], *output_size[-rank:])
+        if self.rank not in (rank + 1, rank + 2) or self.shape != indices.shape or len(shape) != self.rank:
+            raise ShapeError(f"max_unpool{rank}d of shape {show(self.shape)} by indices of shape {show(indices.shape)}")
+        return run.launch(f"max_unpool{rank}d", [self, indices], run.tensor(shape, self.dtype))
+
+
+for _rank in (2, 3):
+    _unpool(_rank)

@@ -248,10 +248,61 @@ for _name in ("fft_irfft", "fft_irfft2"):
     _fourier(_name, "_fft_c2r", False)
 
 
+@operator("stft")
+def stft(
+    run: Recorder,
+    self: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    *options: Any,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    **_: Any,
+) -> Tensor:
+    """Frames of the signal, which are a view of it, times the window; each is transformed. Padding is done before."""
+    if len(options) > 2:
+        onesided, return_complex = options[1:3]
+    hop = n_fft // 4 if hop_length is None else hop_length
+    if n_fft < 1 or hop < 1 or self.rank not in (1, 2) or self.shape[-1] < n_fft or not return_complex:
+        raise ShapeError(f"stft of {n_fft} points every {hop} on a signal of shape {show(self.shape)}")
+    if window is not None and window.numel < n_fft:
+        padded = run.launch("zeros", [], run.tensor((n_fft,), self.dtype))
+        run.host("slice")
+        run.launch("copy", [window], run.tensor(window.shape, window.dtype))
+        window = padded
+    signals = numel(self.shape[:-1])
+    shape = (signals, 1 + (self.shape[-1] - n_fft) // hop, n_fft)
+    frames = view_of(run, self, shape, (self.shape[-1], hop, 1), "as_strided")
+    if window is not None:
+        frames = pointwise.mul(run, frames, window)
+    full = onesided is False
+    wide = "complex128" if self.dtype == "float64" else "complex64"
+    points = n_fft if full else n_fft // 2 + 1
+    made = run.launch("_fft_r2c", [frames], run.tensor((*shape[:2], points), wide))
+    result = views.transpose(run, made, 1, 2)
+    return result if self.rank == 2 else view_of(run, result, result.shape[1:], result.strides[1:], "squeeze")
+
+
 @operator("embedding_bag")
-def embedding_bag(run: Recorder, weight: Tensor, indices: Tensor, offsets: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    output = run.tensor((offsets.shape[0], weight.shape[1]), weight.dtype)
-    made = run.launch("_embedding_bag", [weight, indices, offsets], output)
+def embedding_bag(
+    run: Recorder,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    *_: Any,
+) -> tuple[Tensor, ...]:
+    """The rows that are looked up count as read, not the table."""
+    rows = run.tensor((indices.numel, weight.shape[1]), weight.dtype)
+    output = run.tensor((offsets.shape[0] - include_last_offset, weight.shape[1]), weight.dtype)
+    inputs = [indices, offsets, *([] if per_sample_weights is None else [per_sample_weights])]
+    made = run.launch("embedding_bag", inputs, output, {"weight": weight.shape}, (rows,))
     return (made, *(run.tensor(offsets.shape, "int64") for _ in range(3)))
 
 
