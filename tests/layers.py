@@ -53,6 +53,33 @@ class Translator(nn.Module):
         return self.transformer(source, target)
 
 
+class Causal(nn.Module):
+    """Attention to what came before, with the heads split by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packed = nn.Linear(32, 96)
+        self.last = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor):
+        batch, time, width = x.shape
+        heads = [part.view(batch, time, 4, 8).transpose(1, 2) for part in self.packed(x).split(width, dim=2)]
+        mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
+        return x + self.last(mixed.transpose(1, 2).reshape(batch, time, width))
+
+
+class Larger(nn.Module):
+    """Images made larger by factors and to sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+
+    def forward(self, x: Tensor, like: Tensor):
+        x = F.interpolate(self.twice(x), scale_factor=(1.5, 2.0))
+        return F.interpolate(x, size=like.shape[2:], mode="bicubic") + like
+
+
 class Cells(nn.Module):
     """A loop over time whose length is the input's."""
 

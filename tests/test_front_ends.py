@@ -109,17 +109,19 @@ def test_an_onnx_file_lists_what_the_script_does(name, module, inputs, scripted)
     assert [launch.scope for launch in network.launches] == [launch.scope for launch in scripted]
 
 
-TRANSFORMERS = {
+NETWORKS = {
     "encoder": (layers.Encoder, ["2x10:int64"]),
     "encoder, norm first": (lambda: layers.Encoder(True, True, "gelu"), ["2x10:int64"]),
     "encoder, time first": (lambda: layers.Encoder(batch_first=False), ["10x2:int64"]),
     "transformer": (layers.Translator, ["2x10x64", "2x6x64"]),
+    "causal": (layers.Causal, ["2x10x32"]),
+    "larger": (layers.Larger, ["2x3x8x8", "2x3x40x30"]),
 }
 
 
-@pytest.mark.parametrize("case", TRANSFORMERS)
-def test_attention_and_its_neighbours_are_put_together_again(case):
-    make, texts = TRANSFORMERS[case]
+@pytest.mark.parametrize("case", NETWORKS)
+def test_what_the_exporter_takes_apart_is_put_together_again(case):
+    make, texts = NETWORKS[case]
     module, inputs = make().eval().requires_grad_(False), [parse_input(text) for text in texts]
     example = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs]
     scripted = decompose(oracle.archive_of(module, "script"), inputs)

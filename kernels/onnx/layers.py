@@ -78,10 +78,10 @@ def linear(call: Call) -> Any:
 def attention(call: Call) -> Any:
     query, key, value = (call.tensor(place) for place in range(3))
     mask = call.optional(3)
-    if call.attribute("transposed", 0):
-        shape, strides = key.shape, key.strides
-        key = call.run.tensor((*shape[:-2], shape[-1], shape[-2]), key.dtype, (*strides[:-2], strides[-1], strides[-2]))
-    return call.aten("scaled_dot_product_attention", query, key, value, mask)
+    order = call.attribute("turned")
+    if order is not None:
+        key = call.aten("permute", key, [*order[:-2], order[-1], order[-2]])
+    return call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, bool(call.attribute("causal", 0)))
 
 
 @onnx_operator("Attention")

@@ -8,7 +8,7 @@ This is the one place that says where an ONNX file and the network it was export
 * ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call.
 * ``group_norm`` written as an instance norm between two reshapes: one call.
 * Attention, where queries *and* transposed keys are multiplied by a factor each before their product, as the exporters write
-  ``scaled_dot_product_attention``: one ``attention``. A product that is scaled afterwards was written by the model's author,
+  ``scaled_dot_product_attention``: one ``attention``, causal where a triangle of ones made its mask. A product that is scaled afterwards was written by the model's author,
   and stays as it is.
 * A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
   first, which the older exporter leaves out; so it does with rows picked from a table by fixed indices and permuted (the
@@ -43,7 +43,8 @@ _DIFFERENCE = ("Sub", X, ("ReduceMean", X))
 _NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
 _KEYS: list[Template] = [("Transpose", "key"), ("Reshape", ("Transpose", ("Reshape", "key", ANY)), ANY)]
 _SCORES = [("MatMul", ("Mul", "query", S), ("Mul", keys, S)) for keys in _KEYS]
-_SOFT = [("Softmax", inner) for scores in _SCORES for inner in (scores, ("Add", scores, "mask"))]
+_CAUSAL = ("Where", ("Equal", ("Trilu", ("Expand", C, ANY)), C), C, C)
+_SOFT = [("Softmax", inner) for scores in _SCORES for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask"))]
 
 #: What is recognised: the call, its template, and which of the template's names are its inputs.
 TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
@@ -124,7 +125,8 @@ class Rewriter:
                     bound, used = found
                     self._gone |= used
                     inputs = [bound.get(name, "") for name in names]
-                    made[place] = [Node(kind, "aten", node.name, inputs, node.outputs, self._details(kind, bound), node.scope)]
+                    details = self._details(kind, bound, used)
+                    made[place] = [Node(kind, "aten", node.name, inputs, node.outputs, details, node.scope)]
                     break
             else:
                 made[place] = self._single(place, node)
@@ -232,8 +234,15 @@ class Rewriter:
             return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
         return True
 
-    def _details(self, kind: str, bound: dict[str, str]) -> dict[str, Any]:
-        return {"num_groups": self._weights[bound["#ones"]].shape[0]} if kind == "group_norm" else {}
+    def _details(self, kind: str, bound: dict[str, str], used: set[int]) -> dict[str, Any]:
+        """What the call takes besides tensors: attention, whether it is causal and how its keys were turned on their way."""
+        if kind == "group_norm":
+            return {"num_groups": self._weights[bound["#ones"]].shape[0]}
+        if kind != "attention":
+            return {}
+        nodes = [self._graph.nodes[place] for place in used]
+        orders = [node.attributes.get("perm") for node in nodes if node.operator == "Transpose" and bound["key"] in node.inputs]
+        return {"turned": next(iter(orders), None), "causal": int(any(node.operator == "Trilu" for node in nodes))}
 
     def _is_packed(self, node: Node) -> bool:
         """Whether a squeezed transpose of an unsqueezed tensor is taken apart along its first dimension."""

@@ -309,7 +309,7 @@ def size(call: Call) -> Any:
 def constant(call: Call) -> Any:
     for name, value in call.node.attributes.items():
         if name == "value" and isinstance(value, TensorHeader):
-            return weight(call, value)
+            return weight(call, value, floats=8)  # such as the factors of Resize, which are then joined
         if name in ("value_int", "value_ints"):
             items = [value] if isinstance(value, int) else value
             return Known(() if isinstance(value, int) else (len(items),), "int64", items)
@@ -319,10 +319,10 @@ def constant(call: Call) -> Any:
     raise UnsupportedOperator("operator Constant of another sort than numbers is not followed")
 
 
-def weight(call: Call, header: TensorHeader) -> Tensor | Known:
-    """A constant of the file: as numbers where it is one, or a few integers; as a tensor without its data elsewhere."""
+def weight(call: Call, header: TensorHeader, floats: int = 1) -> Tensor | Known:
+    """A constant of the file: as numbers where it is one or a few; as a tensor without its data elsewhere."""
     count = numel(header.shape)
-    few = len(header.shape) <= 1 and (count == 1 or (count <= 64 and header.dtype in ("int32", "int64", "bool")))
+    few = len(header.shape) <= 1 and count <= (64 if header.dtype in ("int32", "int64", "bool") else floats)
     if few and not header.external and header.dtype not in ("bfloat16", "complex64", "complex128"):
         return Known(header.shape, header.dtype, header.numbers())
     load = header.numbers if count <= FEW else None
