@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,7 +95,7 @@ class Meter:
         rules: FloorRules,
     ) -> None:
         self._files = files
-        self._activity = description.section("emc").get("activity")
+        self._monitors: Sequence[str] = description.section("emc").get("activity", ())
         self._monotonic = monotonic
         self._clocks = clocks
         self.rules = rules
@@ -108,9 +108,10 @@ class Meter:
     @property
     def notes(self) -> tuple[str, ...]:
         """What of other work cannot be seen."""
-        if self._activity is not None and self._files.find_int(self._activity) is not None:
+        if self._memory_khz() is not None:
             return ()
-        return (f"{self._activity or 'memory activity'} cannot be read: no memory clock is kept up for other work",)
+        named = " and ".join(self._monitors) or "memory activity"
+        return (f"{named} cannot be read: no memory clock is kept up for other work",)
 
     def sample(self, leased: Leased) -> None:
         """Read the counters, and learn from what they did since the last time."""
@@ -189,7 +190,7 @@ class Meter:
             _keep(self._calm, window, self.rules.hold_s)
 
     def _follow_memory(self, now: float, leased: Leased, same: bool) -> None:
-        counted = self._files.find_int(self._activity) if self._activity else None
+        counted = self._memory_khz()
         if counted is None:
             return
         if not same:
@@ -197,6 +198,10 @@ class Meter:
             return
         held, hold_s = bool(leased.pids), self.rules.hold_s
         self._memory.see(now, 1e3 * counted, self._clocks.gpu_load(), hold_s, leased=held, paced=leased.paced)
+
+    def _memory_khz(self) -> int | None:
+        """The memory clock in use, as the running kernel's monitor counts it; None where none can be read."""
+        return next((khz for path in self._monitors if (khz := self._files.find_int(path)) is not None), None)
 
     def _tree(self, pids: Collection[int]) -> Iterator[str]:
         """These processes and their descendants."""

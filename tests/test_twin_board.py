@@ -245,5 +245,5 @@ def test_frames_cost_what_the_silicon_says_at_the_clocks_that_are_set() -> None:
 def test_every_path_that_the_board_file_names_is_there(board: TwinBoard) -> None:
     description = load_board("agx-xavier")
     emc, gpu, rails = (description.section(name) for name in ("emc", "gpu", "rails"))
-    for path in (emc["bpmp"], emc["tables"], emc["cap"], emc["activity"], *gpu["devfreq"], gpu["device"], rails["driver"]):
+    for path in (emc["bpmp"], emc["tables"], emc["cap"], *emc["activity"], *gpu["devfreq"], gpu["device"], rails["driver"]):
         assert board.tree.exists(board.tree.resolve(path)), path

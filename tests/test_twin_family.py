@@ -14,7 +14,9 @@ import yaml
 from twin_fakes import TreeFiles, VirtualClock, fake_board
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.demand import Meter
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
+from jetdvfs.daemon.floors import FloorRules
 from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_board
@@ -128,6 +130,13 @@ def test_what_a_twin_measures_is_what_its_description_says(system: System, tmp_p
     assert fan is not None and 0.0 <= fan.drive <= 1.0
     counts = {f"oc{number}" for number in described.section("throttling").get("events", ())}
     assert set(sensors.over_current()) == (counts if "over_current" in described.section("twin") else set())
+
+
+@pytest.mark.parametrize("system", FAMILY, ids=str)
+def test_the_daemon_finds_what_counts_the_memorys_activity(system: System, tmp_path: Path) -> None:
+    one = found(system, tmp_path)
+    meter = Meter(one.files, one.hardware.description, one.board.clock.monotonic, one.hardware, FloorRules())
+    assert meter.notes == ()
 
 
 @pytest.mark.parametrize("system", FAMILY, ids=str)

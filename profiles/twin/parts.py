@@ -136,7 +136,7 @@ class Workshop:
             boot_hz = None if self.twin.get("power_hints", True) else int(self.twin["boot_cap_hz"])
             yield ClockCap(memory, section["cap"], boot_hz) if rounds else IsoCap(memory, section["cap"])
         if "activity" in section:
-            yield ActivityMonitor(memory, section["activity"])
+            yield ActivityMonitor(memory, section["activity"][0])
 
     def monitors(self, rails: RailLedger) -> Iterator[Provider]:
         section = self.description.section("rails")
