@@ -59,7 +59,7 @@ def decompose(
             or ``torch.onnx.export`` writes.
         inputs: shape and element type of each tensor the method takes, in order.
         name: a label; the file's stem if not given.
-        method: which method of a TorchScript model to follow.
+        method: which method of a TorchScript model to follow; other files have none but ``forward``.
         budget: bounds on what reading may cost.
 
     Raises:
@@ -80,11 +80,18 @@ def decompose(
     meter = Meter(budget)
     with _guarded():
         if is_onnx(source):
+            _only_forward(method)
             return _replay(OnnxProgram(source, meter), meter, inputs, name or "network")
         archive = Archive(source, budget)
         if any(entry in archive for entry in GRAPH_ENTRIES):
+            _only_forward(method)
             return _replay(ExportedProgram(archive, budget), meter, inputs, name or "network")
         return _Model(archive, meter).run(inputs, name or "network", method)
+
+
+def _only_forward(method: str) -> None:
+    if method != "forward":
+        raise ModelError(f"the file holds one graph, without a method {method!r:.80}; valid: forward")
 
 
 def _replay(program: ExportedProgram | OnnxProgram, meter: Meter, inputs: Sequence[TensorSpec], name: str) -> Network:

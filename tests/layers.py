@@ -68,6 +68,19 @@ class Causal(nn.Module):
         return x + self.last(mixed.transpose(1, 2).reshape(batch, time, width))
 
 
+class Copied(nn.Module):
+    """Weights that are copied or cast before they are used: what is multiplied then is a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.Parameter(torch.zeros(4, 8, 16))
+        self.thin = nn.Parameter(torch.zeros(16, 8, dtype=torch.float16))
+
+    def forward(self, x: Tensor):
+        split = torch.einsum("bnd,hde->bhne", x, self.heads).mean(1)
+        return torch.matmul(split, self.thin.float()) + torch.matmul(x, self.heads[0].t().contiguous().t().clone()[:, :8])
+
+
 class Larger(nn.Module):
     """Images made larger by factors and to sizes."""
 

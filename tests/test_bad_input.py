@@ -122,6 +122,16 @@ def test_a_file_that_is_no_model_is_refused(what: str, folder: Folder) -> None:
     assert not (folder.path / "called").exists()
 
 
+def test_a_list_of_launches_is_refused_by_its_name(folder: Folder) -> None:
+    (folder.path / "mine.json").write_text('{"launches": 3}')
+    assert "mine.json" in folder.refused(3, "decompose", "mine.json")
+
+
+def test_a_method_is_asked_of_a_file_that_has_methods(folder: Folder) -> None:
+    (folder.path / "mine.json").write_text('{"launches": []}')
+    assert "method 'encode'" in folder.refused(3, "decompose", "mine.json", "--method", "encode")
+
+
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [

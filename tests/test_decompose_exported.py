@@ -54,6 +54,11 @@ def test_other_inputs_than_those_exported_for_are_refused():
             decompose(archive(program(RELU)), inputs)
 
 
+def test_a_graph_has_no_methods():
+    with pytest.raises(ModelError, match="without a method 'encode'"):
+        decompose(archive(program(RELU)), INPUTS, method="encode")
+
+
 def test_an_unknown_operator_is_named_with_its_node():
     unknown = node("torch.ops.aten.quantum_sort.default", [{"as_tensor": {"name": "x"}}], "z")
     with pytest.raises(UnsupportedOperator, match=r"aten::quantum_sort .*node z"):

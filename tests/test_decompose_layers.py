@@ -28,6 +28,7 @@ CASES = {
     "encoder, time first": (lambda: layers.Encoder(batch_first=False), ["10x2:int64"]),
     "transformer": (layers.Translator, ["2x10x64", "2x6x64"]),
     "cells": (layers.Cells, ["2x5x16"]),
+    "copied weights": (layers.Copied, ["2x5x8"]),
     "images": (layers.Images, ["2x8x10x10"]),
 }
 

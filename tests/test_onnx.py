@@ -153,6 +153,11 @@ def test_other_inputs_than_those_exported_for_are_refused():
             decompose(opened(node("Relu", ["x"], ["y"])), specs)
 
 
+def test_a_graph_has_no_methods():
+    with pytest.raises(ModelError, match="without a method 'encode'"):
+        decompose(opened(node("Relu", ["x"], ["y"])), PICTURE, method="encode")
+
+
 def test_an_unknown_operator_is_named_with_its_node():
     with pytest.raises(UnsupportedOperator, match=r"operator com\.example::Odd of ONNX has no rule \(at node strange\)"):
         decompose(opened(node("Odd", ["x"], ["y"], "strange", "com.example")), PICTURE)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...kernels.cost import METHODS, BoardCost, surface, unmodelled_kinds
 from ...kernels.decompose import decompose, parse_input
+from ...kernels.errors import ModelError
 from ...kernels.fusion import STAND_INS, fuse
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
@@ -109,6 +110,8 @@ def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Ne
 
 def _read_model(path: Path, inputs: Sequence[str], method: str) -> Network:
     if path.suffix == ".json":
+        if method != "forward":
+            raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
         return _network_from_json(path)
     if not inputs:
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
@@ -189,6 +192,8 @@ def _network_from_json(path: Path) -> Network:
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_JSON_BYTES:
             raise InputError(f"{path}: expected a regular file of at most {_MAX_JSON_BYTES >> 20} MiB")
         return Network.from_json(json.loads(path.read_bytes()))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -8,8 +8,8 @@ This is the one place that says where an ONNX file and the network it was export
 * ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call.
 * ``group_norm`` written as an instance norm between two reshapes: one call.
 * Attention, where queries *and* transposed keys are multiplied by a factor each before their product, as the exporters write
-  ``scaled_dot_product_attention``: one ``attention``, causal where a triangle of ones made its mask. A product that is scaled afterwards was written by the model's author,
-  and stays as it is.
+  ``scaled_dot_product_attention``: one ``attention``, causal where a triangle of ones made its mask. A product that is scaled
+  afterwards was written by the model's author, and stays as it is.
 * A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
   first, which the older exporter leaves out; so it does with rows picked from a table by fixed indices and permuted (the
   position bias of Swin and its relatives), and with the clone of a weight that is then written into.

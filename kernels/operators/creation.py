@@ -129,7 +129,7 @@ def cast(run: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tensor:
         return made
     if x.dtype == dtype and not copy:
         return x
-    return run.launch("to", [x], run.tensor(x.shape, dtype, preserved(x), parameter=x.parameter))
+    return run.launch("to", [x], run.tensor(x.shape, dtype, preserved(x)))
 
 
 @operator("to", "_to_copy")

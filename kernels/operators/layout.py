@@ -195,7 +195,7 @@ def reshape(run: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def contiguous(run: Recorder, source: Tensor) -> Tensor:
-    """A contiguous copy, or the tensor itself if it is so already."""
+    """A contiguous copy, or the tensor itself if it is so already; the copy of a weight is a result like any other."""
     if source.is_contiguous():
         return source
-    return run.launch("clone", [source], run.tensor(source.shape, source.dtype, parameter=source.parameter))
+    return run.launch("clone", [source], run.tensor(source.shape, source.dtype))

@@ -66,7 +66,7 @@ def contiguous_(run: Recorder, self: Tensor, memory_format: int = 0) -> Tensor:
 @operator("clone")
 def clone(run: Recorder, self: Tensor, memory_format: int | None = None) -> Tensor:
     strides = None if memory_format == 0 else preserved(self)
-    return run.launch("clone", [self], run.tensor(self.shape, self.dtype, strides, parameter=self.parameter))
+    return run.launch("clone", [self], run.tensor(self.shape, self.dtype, strides))
 
 
 @operator("transpose", "transpose_", "swapaxes", "swapdims")
