@@ -127,8 +127,7 @@ class _Graph:
         horizon, before = last, -1
         while horizon > before:
             before = horizon
-            horizon = max([unit.members[-1] for unit in self.merged if unit.members[0] < horizon], default=horizon)
-            horizon = max(horizon, before)
+            horizon = max([horizon, *(unit.members[-1] for unit in self.merged if unit.members[0] < horizon)])
         return horizon
 
     def network(self) -> Network:

@@ -7,6 +7,7 @@ as the reader does. Where TorchScript and the dispatcher differ, the one place t
 
 * ``scaled_dot_product_attention``, recurrent layers and the pointwise part of recurrent cells are one call in TorchScript and
   on the device; the meta device would split them, so they are recorded whole and what they do inside is not looked at;
+* ``rms_norm`` is one kernel on the device, and ``one_hot`` a ``scatter`` into zeros;
 * ``convolution`` is named ``conv1d/2d/3d`` or ``conv_transpose1d/2d/3d`` by its shapes;
 * ``mm``, ``addmm``, ``bmm`` and ``baddbmm`` are all ``matmul``; its inputs are activations, weights stand in ``params``;
 * the indices of ``max_pool2d_with_indices`` and the saved statistics of norms are no outputs of inference;
@@ -334,6 +335,7 @@ RULES: dict[str, Rule] = {
     "_prelu_kernel": _prelu,
     "amax": _reduction("amax"),
     "norm": _reduction("norm"),
+    "logsumexp": _reduction("logsumexp"),
     "var": _reduction("var"),
     "max": _extreme("max"),
     "min": _extreme("min"),
@@ -457,7 +459,7 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 @contextlib.contextmanager
 def _whole(recorder: Recorder) -> Iterator[None]:
-    """Record whole what a GPU runs whole and the meta device would split: attention and recurrent layers and cells."""
+    """Record as a GPU runs it what the meta device would split or do otherwise: attention, recurrent layers, some functions."""
     functional, fused = torch.nn.functional, torch._VF
 
     def quietly(original: Any, *args: Any, **more: Any) -> Any:
@@ -502,11 +504,22 @@ def _whole(recorder: Recorder) -> Iterator[None]:
 
         return run
 
+    def norm(x: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+        out = quietly(originals["rms_norm"], x, normalized_shape, weight, eps)
+        params = {"normalized_shape": _ints(normalized_shape), "affine": weight is not None}
+        recorder.add("rms_norm", [x], out, params, flops=None, read=[x] if weight is None else [x, weight])
+        return out
+
+    def one_hot(x: Any, num_classes: int) -> Any:
+        return torch.zeros((*x.shape, num_classes), dtype=x.dtype, device=x.device).scatter_(-1, x.unsqueeze(-1), 1)
+
     layers = ("lstm", "gru", "rnn_tanh", "rnn_relu")
     cells = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
     originals = {name: getattr(fused, name) for name in (*layers, *cells)}
     originals["attention"] = functional.scaled_dot_product_attention
+    originals |= {name: getattr(functional, name) for name in ("rms_norm", "one_hot")}
     functional.scaled_dot_product_attention = attention
+    functional.rms_norm, functional.one_hot = norm, one_hot
     for name in layers:
         setattr(fused, name, layer(name))
     for name in cells:
@@ -515,6 +528,7 @@ def _whole(recorder: Recorder) -> Iterator[None]:
         yield
     finally:
         functional.scaled_dot_product_attention = originals.pop("attention")
+        functional.rms_norm, functional.one_hot = originals.pop("rms_norm"), originals.pop("one_hot")
         for name, original in originals.items():
             setattr(fused, name, original)
 

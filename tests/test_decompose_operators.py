@@ -38,6 +38,7 @@ x.norm(p=1)
 torch.norm(x, dim=1)
 x.cumprod(1)
 torch.logcumsumexp(x, 1)
+torch.logsumexp(x, 1)
 torch.cummax(x, 1)[0]
 torch.sort(x, 1)[0]
 x.argsort(1) + 1
@@ -108,6 +109,8 @@ torch.topk(x, 2)[0]
 torch.fft.irfft2(torch.fft.rfft2(x))
 torch.view_as_real(torch.view_as_complex(x.view(4, 2, 2)) * 2)
 F.layer_norm(x, [4])
+F.rms_norm(x, [4], x[0])
+F.one_hot(i, 7)
 F.group_norm(x[None], 2)
 x[:, None].expand(4, 3, 4) + 1
 x.as_strided((2, 2), (1, 2)) + 1

@@ -51,6 +51,29 @@ def test_padding_that_differs_between_the_ends_is_padded_before():
     ]
 
 
+def test_a_number_may_stand_on_either_side():
+    for inputs in (["x", "six"], ["six", "x"]):
+        (made,) = launched(node("Max", inputs, ["y"]), weights=(tensor("six", (), b"\0\0\xc0@"),))
+        assert made == ("maximum_scalar", ((2, 3, 8, 8),), (2, 3, 8, 8))
+
+
+def test_the_largest_of_one_size_is_that_size():
+    (made,) = launched(
+        node("Shape", ["x"], ["s"]), node("Max", ["s"], ["m"]), node("Expand", ["x", "m"], ["e"]), node("Relu", ["e"], ["y"])
+    )
+    assert made == ("relu", ((2, 3, 8, 8),), (2, 3, 8, 8))
+
+
+def test_patches_are_folded_into_pictures():
+    weights = (tensor("whole", (2,), (3, 3), INT64), tensor("patch", (2,), (2, 2), INT64))
+    columns = [TensorSpec((1, 12, 4))]
+    (made,) = launched(
+        node("Col2Im", ["x", "whole", "patch"], ["y"]), weights=weights, specs=columns,
+        inputs=(declared("x", (1, 12, 4)),),
+    )  # fmt: skip
+    assert made == ("col2im", ((1, 12, 4),), (1, 3, 3, 3))
+
+
 def test_sizes_that_are_computed_from_sizes_launch_nothing():
     flat = (
         node("Shape", ["x"], ["s"]),

@@ -164,8 +164,8 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Div": _quotient,
     "Mod": python.mod,
     "Pow": _power,
-    "Max": max,
-    "Min": min,
+    "Max": lambda *each: max(each),  # of one array, too
+    "Min": lambda *each: min(each),
     "Neg": python.neg,
     "Abs": abs,
     "Sqrt": math.sqrt,

@@ -87,12 +87,17 @@ for _aten, _spelling, _reverse in (
     _two(_aten, _spelling, _reverse)
 
 
+def _is_number(operand: Any) -> bool:
+    return not isinstance(operand, Tensor)
+
+
 def _many(name: str, spelling: str) -> None:
     @onnx_operator(spelling)
     def rule(call: Call) -> Any:
-        made = call.operand(0)
-        for place in range(1, len(call.inputs)):
-            made = call.aten(name, made, call.operand(place))
+        first, *rest = sorted((call.operand(place) for place in range(len(call.inputs))), key=_is_number)
+        made = first if isinstance(first, Tensor) else call.tensor(0)
+        for operand in rest:
+            made = call.aten(name, made, operand)
         return made
 
 

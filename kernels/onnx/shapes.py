@@ -278,6 +278,11 @@ def space_to_depth(call: Call) -> Any:
     return call.aten("pixel_unshuffle", call.tensor(0), call.attribute("blocksize", 1))
 
 
+@onnx_operator("Col2Im")
+def fold(call: Call) -> Any:
+    return call.aten("col2im", call.tensor(0), call.integers("", 1), call.integers("", 2))
+
+
 @onnx_operator("Trilu")
 def trilu(call: Call) -> Any:
     return call.aten("triu" if call.attribute("upper", 1) else "tril", call.tensor(0))

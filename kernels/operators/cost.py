@@ -83,7 +83,6 @@ MOVES: frozenset[str] = frozenset(
         "topk",
         "nonzero",
         "unique",
-        "one_hot",
     )
 )
 

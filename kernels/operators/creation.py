@@ -186,4 +186,7 @@ def result_type(run: Recorder, tensor: Any, other: Any) -> int:
 def one_hot(run: Recorder, self: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes < 1:
         raise ShapeError("one_hot without a number of classes depends on the largest index")
-    return run.launch("one_hot", [self], run.tensor((*self.shape, num_classes), "int64"))
+    output = run.launch("zeros", [], run.tensor((*self.shape, num_classes), "int64"))
+    run.host("unsqueeze")
+    places = run.tensor((*self.shape, 1), self.dtype, written_by=self.written_by)
+    return run.launch("scatter", [output, places], output)
