@@ -107,6 +107,18 @@ torch.searchsorted(x, y)
 torch.bucketize(x, y[0])
 torch.topk(x, 2)[0]
 torch.fft.irfft2(torch.fft.rfft2(x))
+torch.fft.rfft(x, n=6).real
+torch.fft.rfft(x, n=3, dim=0)
+torch.fft.rfftn(x, dim=(0, 1)).imag
+torch.fft.irfft(torch.fft.rfft(x, dim=0), dim=0)
+torch.fft.irfftn(torch.fft.rfftn(x, s=(5, 3)), s=(4, 6))
+torch.fft.fft(torch.fft.fft(x), n=6, dim=-2).real
+torch.fft.ifft2(torch.fft.fft2(x)).abs()
+torch.fft.fftn(x, s=(3, 5)).abs()
+torch.fft.fftshift(x)
+torch.complex(x, y).imag
+torch.diff(x, dim=0, n=2)
+x.clone().tril_(-1)
 torch.view_as_real(torch.view_as_complex(x.view(4, 2, 2)) * 2)
 F.layer_norm(x, [4])
 F.rms_norm(x, [4], x[0])

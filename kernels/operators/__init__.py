@@ -6,6 +6,7 @@ from . import convolution as convolution
 from . import creation as creation
 from . import decomposed as decomposed
 from . import einsum as einsum
+from . import fourier as fourier
 from . import functions as functions
 from . import indexing as indexing
 from . import matrix as matrix

@@ -131,16 +131,16 @@ def tile(run: Recorder, self: Tensor, dims: Sequence[int]) -> Tensor:
     return repeat(run, self, [1] * (self.rank - len(dims)) + list(dims))
 
 
-def _same_shape(kind: str) -> None:
-    @operator(kind)
+def _same_shape(kind: str, *spellings: str) -> None:
+    @operator(kind, *spellings)
     def rule(run: Recorder, self: Tensor, *_: Any, **__: Any) -> Tensor:
         return run.launch(kind, [self], run.tensor(self.shape, self.dtype))
 
 
 _same_shape("roll")
 _same_shape("flip")
-_same_shape("tril")
-_same_shape("triu")
+_same_shape("tril", "tril_")
+_same_shape("triu", "triu_")
 _same_shape("channel_shuffle")
 
 

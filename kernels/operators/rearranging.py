@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear algebra outside plain products, scattering, stacking, splitting, transforms and random numbers, as ATen dispatches."""
+"""Linear algebra outside plain products, scattering, stacking, splitting and random numbers, as ATen dispatches."""
 
 from __future__ import annotations
 
@@ -228,61 +228,6 @@ def view_as_complex(run: Recorder, self: Tensor) -> Tensor:
 def view_as_real(run: Recorder, self: Tensor) -> Tensor:
     run.host("view_as_real")
     return run.tensor((*self.shape, 2), "float64" if self.dtype == "complex128" else "float32")
-
-
-def _fourier(name: str, kind: str, forward: bool) -> None:
-    @operator(name)
-    def rule(run: Recorder, self: Tensor, s: Any = None, *_: Any, **__: Any) -> Tensor:
-        """Along the last dimension (of one or two), real on one side."""
-        if isinstance(s, list):
-            s = s[-1]
-        last = self.shape[-1] // 2 + 1 if forward else s or 2 * (self.shape[-1] - 1)
-        wide = self.dtype in ("float64", "complex128")
-        dtype = ("complex128" if wide else "complex64") if forward else ("float64" if wide else "float32")
-        return run.launch(kind, [self], run.tensor((*self.shape[:-1], last), dtype))
-
-
-for _name in ("fft_rfft", "fft_rfft2"):
-    _fourier(_name, "_fft_r2c", True)
-for _name in ("fft_irfft", "fft_irfft2"):
-    _fourier(_name, "_fft_c2r", False)
-
-
-@operator("stft")
-def stft(
-    run: Recorder,
-    self: Tensor,
-    n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Tensor | None = None,
-    *options: Any,
-    onesided: bool | None = None,
-    return_complex: bool | None = None,
-    **_: Any,
-) -> Tensor:
-    """Frames of the signal, which are a view of it, times the window; each is transformed. Padding is done before."""
-    if len(options) > 2:
-        onesided, return_complex = options[1:3]
-    hop = n_fft // 4 if hop_length is None else hop_length
-    if n_fft < 1 or hop < 1 or self.rank not in (1, 2) or self.shape[-1] < n_fft or not return_complex:
-        raise ShapeError(f"stft of {n_fft} points every {hop} on a signal of shape {show(self.shape)}")
-    if window is not None and window.numel < n_fft:
-        padded = run.launch("zeros", [], run.tensor((n_fft,), self.dtype))
-        run.host("slice")
-        run.launch("copy", [window], run.tensor(window.shape, window.dtype))
-        window = padded
-    signals = numel(self.shape[:-1])
-    shape = (signals, 1 + (self.shape[-1] - n_fft) // hop, n_fft)
-    frames = view_of(run, self, shape, (self.shape[-1], hop, 1), "as_strided")
-    if window is not None:
-        frames = pointwise.mul(run, frames, window)
-    full = onesided is False
-    wide = "complex128" if self.dtype == "float64" else "complex64"
-    points = n_fft if full else n_fft // 2 + 1
-    made = run.launch("_fft_r2c", [frames], run.tensor((*shape[:2], points), wide))
-    result = views.transpose(run, made, 1, 2)
-    return result if self.rank == 2 else view_of(run, result, result.shape[1:], result.strides[1:], "squeeze")
 
 
 @operator("embedding_bag")
