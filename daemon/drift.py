@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ..kernels.grid import FrequencyConfiguration
 from .hardware.applied import Applied, agrees
-from .hardware.axes import TITLES, title
+from .hardware.axes import TITLES, megahertz, title
 from .hardware.domain import Reading
 
 FIRST_WAIT_S = 2.0
@@ -64,19 +64,23 @@ def find_deviations(board: Observed, applied: Applied) -> tuple[Deviation, ...]:
         slow = next((one for one in readings if not agrees(one.effective, held)), None)
         if moved is None and slow is None:
             continue
-        levels = board.levels(axis)
+        levels, was = board.levels(axis), megahertz(axis, held)
         hot = "; ".join(board.throttled())
         lowered = moved is None or held > levels[-1] or 0 < (moved.accepted or 0) < held
         if hot and lowered:
-            found.append(Deviation(axis, "slow", f"{title(axis)}: set to {held}, cut down: {hot}"))
+            found.append(Deviation(axis, "slow", f"{title(axis)}: set to {was}, cut down: {hot}"))
         elif held > levels[-1]:
-            text = f"limited to {levels[-1]} by somebody else's limit or the power mode"
-            found.append(Deviation(axis, "limited", f"{title(axis)}: {text}; {held} was held"))
+            text = f"limited to {megahertz(axis, levels[-1])} by somebody else's limit or the power mode"
+            found.append(Deviation(axis, "limited", f"{title(axis)}: {text}; {was} was held"))
         elif moved is not None:
-            by = f"taken over ({moved.mode})" if moved.accepted is None else f"set to {moved.accepted} by somebody else"
-            found.append(Deviation(axis, "taken", f"{title(axis)}: {by}; {held} was held"))
+            by = (
+                f"taken over ({moved.mode})"
+                if moved.accepted is None
+                else f"set to {megahertz(axis, moved.accepted)} by somebody else"
+            )
+            found.append(Deviation(axis, "taken", f"{title(axis)}: {by}; {was} was held"))
         elif slow is not None:
-            text = f"set to {held}, measured {slow.effective}: throttled, or stuck"
+            text = f"set to {was}, measured {megahertz(axis, slow.effective)}: throttled, or stuck"
             found.append(Deviation(axis, "slow", f"{title(axis)}: {text}"))
     return tuple(found)
 
@@ -153,4 +157,5 @@ def _short_of(set_now: FrequencyConfiguration, wish: FrequencyConfiguration) -> 
     for axis in TITLES:
         level, needed = getattr(set_now, axis), getattr(wish, axis)
         if level != needed:
-            yield f"{title(axis)}: {needed} is needed, the limits in force allow {level}"
+            allowed = f"the limits in force allow {megahertz(axis, level)}"
+            yield f"{title(axis)}: {megahertz(axis, needed)} is needed, {allowed}"

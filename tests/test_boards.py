@@ -92,7 +92,7 @@ def test_older_firmware_is_told_from_its_clocks() -> None:
     hardware = Hardware.probe(kernel, FakeClock())
     assert hardware.grid().gpu_hz[-1] == 624750000
     (note,) = [note for note in hardware.notes if "firmware" in note]
-    assert note == "GPU clock ends at 624750000 as with firmware 'base'; this board is described up to 1020000000"
+    assert note == "GPU clock ends at 624.75 MHz as with firmware 'base'; this board is described up to 1020 MHz"
 
 
 # Adding a board

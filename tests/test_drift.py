@@ -67,7 +67,7 @@ def test_a_board_that_stays_as_set_is_left_alone(held: Held) -> None:
 def test_a_clock_that_was_set_otherwise_is_named_then_set_again(held: Held) -> None:
     held.kernel.take(f"{CPU}/scaling_setspeed", "2265600")
     first, second = held.tick()
-    assert first == "CPU clock: set to 2265600 by somebody else; 1190400 was held"
+    assert first == "CPU clock: set to 2265.6 MHz by somebody else; 1190.4 MHz was held"
     assert second == "what somebody else set is left to them for 2 s more"
     assert held.kernel.written == []
     assert held.tick(FIRST_WAIT_S) == ()
@@ -77,7 +77,7 @@ def test_a_clock_that_was_set_otherwise_is_named_then_set_again(held: Held) -> N
 def test_a_lower_limit_raised_above_what_is_held_is_undone_too(held: Held) -> None:
     held.kernel.take(f"{GPU}/min_freq", "1377000000")
     held.kernel.measure[f"{GPU}/cur_freq"] = "1377000000"
-    assert held.tick()[0] == "GPU clock: set to 1377000000 by somebody else; 675750000 was held"
+    assert held.tick()[0] == "GPU clock: set to 1377 MHz by somebody else; 675.75 MHz was held"
     del held.kernel.measure[f"{GPU}/cur_freq"]
     assert held.tick(FIRST_WAIT_S) == ()
     assert int(held.kernel.store[f"{GPU}/min_freq"]) <= HELD.gpu_hz
@@ -87,10 +87,10 @@ def test_a_lower_limit_raised_above_what_is_held_is_undone_too(held: Held) -> No
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
-        (f"{CPU}/scaling_governor", "schedutil", "CPU clock: taken over (schedutil); 1190400 was held"),
-        (f"{GPU}/governor", "nvhost_podgov", "GPU clock: taken over (nvhost_podgov); 675750000 was held"),
-        (f"{EMC}/mrq_rate_locked", "0", "memory clock: taken over (unlocked); 1331200000 was held"),
-        (f"{EMC}/rate", "800000000", "memory clock: set to 800000000 by somebody else; 1331200000 was held"),
+        (f"{CPU}/scaling_governor", "schedutil", "CPU clock: taken over (schedutil); 1190.4 MHz was held"),
+        (f"{GPU}/governor", "nvhost_podgov", "GPU clock: taken over (nvhost_podgov); 675.75 MHz was held"),
+        (f"{EMC}/mrq_rate_locked", "0", "memory clock: taken over (unlocked); 1331.2 MHz was held"),
+        (f"{EMC}/rate", "800000000", "memory clock: set to 800 MHz by somebody else; 1331.2 MHz was held"),
     ],
 )
 def test_every_clock_is_watched(held: Held, path: str, value: str, text: str) -> None:
@@ -117,7 +117,7 @@ def test_a_clock_that_stays_taken_is_logged_once_and_not_as_it_counts_down(
     held.kernel.take(f"{GPU}/governor", "nvhost_podgov")
     assert len({held.tick() for _ in range(3)}) > 1
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "GPU clock: taken over (nvhost_podgov); 675750000 was held"
+        "GPU clock: taken over (nvhost_podgov); 675.75 MHz was held"
     ]
 
 
@@ -149,7 +149,7 @@ def test_limits_that_are_lowered_are_obeyed_at_once_and_left_when_they_are_raise
     held.kernel.take(f"{GPU}/max_freq", "318750000")
     held.tick()
     assert held.hardware.current().gpu_hz == 318750000
-    assert held.tick() == ("GPU clock: 675750000 is needed, the limits in force allow 318750000",)
+    assert held.tick() == ("GPU clock: 675.75 MHz is needed, the limits in force allow 318.75 MHz",)
     held.kernel.written.clear()
     held.tick(20)
     assert held.kernel.written == []
@@ -167,12 +167,12 @@ def test_a_power_mode_below_what_is_held_is_obeyed(tmp_path: Path) -> None:
     held.tick(1)
     assert held.hardware.current().gpu_hz == 420750000
     kernel.take(f"{GPU}/max_freq", "1377000000")
-    assert held.tick() == ("GPU clock: 675750000 is needed, the limits in force allow 420750000",)
+    assert held.tick() == ("GPU clock: 675.75 MHz is needed, the limits in force allow 420.75 MHz",)
 
 
 def test_a_clock_that_is_only_slow_is_named_and_nothing_is_written(held: Held) -> None:
     held.kernel.measure[f"{CPU}/cpuinfo_cur_freq"] = "597600"
-    assert held.tick(60) == ("CPU clock: set to 1190400, measured 597600: throttled, or stuck",)
+    assert held.tick(60) == ("CPU clock: set to 1190.4 MHz, measured 597.6 MHz: throttled, or stuck",)
     assert held.kernel.written == []
     del held.kernel.measure[f"{CPU}/cpuinfo_cur_freq"]
     assert held.tick() == ()
@@ -184,7 +184,7 @@ def test_limits_lowered_against_heat_are_not_taken_for_somebodys(tmp_path: Path)
     held = Held(kernel, tmp_path)
     kernel.store[f"{zone}/temp"] = "91000"
     kernel.measure |= {f"{CPU}/scaling_max_freq": "806400", f"{CPU}/cpuinfo_cur_freq": "806400"}
-    hot = "CPU clock: set to 1190400, cut down: CPU-therm is past its passive trip at 90 C"
+    hot = "CPU clock: set to 1190.4 MHz, cut down: CPU-therm is past its passive trip at 90 C"
     assert held.tick(30) == (hot,)
     assert kernel.written == []
     kernel.measure.clear()
@@ -199,7 +199,7 @@ def test_limits_of_ours_that_heat_lowers_are_given_back_whole(tmp_path: Path) ->
     kernel.store[f"{zone}/temp"] = "91000"
     cut = {f"{GPU}/{name}": "318750000" for name in ("min_freq", "max_freq", "cur_freq")}
     kernel.measure |= cut
-    hot = "GPU clock: set to 675750000, cut down: CPU-therm is past its passive trip at 90 C"
+    hot = "GPU clock: set to 675.75 MHz, cut down: CPU-therm is past its passive trip at 90 C"
     assert held.tick(10) == (hot,)
     assert kernel.written == []
     held.controller.hold(Holder("other", 2, 0, "app"), Need(HELD._replace(gpu_hz=828750000)), "while it is hot")
@@ -217,7 +217,7 @@ def test_a_cluster_that_goes_offline_and_comes_back_is_followed(tmp_path: Path) 
     assert held.tick(5) == ()
     assert len(held.hardware.read()["cpu_khz"]) == 1
     kernel.store |= gone | {f"{second}/scaling_governor": "schedutil"}
-    assert "CPU clock: taken over (schedutil); 1190400 was held" in held.tick()
+    assert "CPU clock: taken over (schedutil); 1190.4 MHz was held" in held.tick()
     assert held.tick(FIRST_WAIT_S) == ()
     assert kernel.store[f"{second}/scaling_governor"] == "userspace"
     held.controller.release(held.lease)
@@ -233,7 +233,7 @@ def test_clusters_set_apart_are_watched_each_for_itself(tmp_path: Path) -> None:
     assert kernel.store[f"{second}/scaling_setspeed"] == "115200"
     kernel.take(f"{second}/scaling_governor", "schedutil")
     controller.tend()
-    assert controller.troubles[0] == "CPU clock of policy4: taken over (schedutil); 115200 was held"
+    assert controller.troubles[0] == "CPU clock of policy4: taken over (schedutil); 115.2 MHz was held"
     clock.sleep(FIRST_WAIT_S)
     controller.tend()
     assert controller.troubles == ()
@@ -242,7 +242,7 @@ def test_clusters_set_apart_are_watched_each_for_itself(tmp_path: Path) -> None:
     assert controller.troubles == () and "policy4" not in hardware.read()
     kernel.store |= gone | {f"{second}/scaling_governor": "schedutil"}
     controller.tend()
-    assert controller.troubles[0] == "CPU clock of policy4: taken over (schedutil); 115200 was held"
+    assert controller.troubles[0] == "CPU clock of policy4: taken over (schedutil); 115.2 MHz was held"
     controller.give_back()
     assert kernel.store[f"{CPUFREQ}/policy8/scaling_governor"] == "schedutil"
 
@@ -263,7 +263,7 @@ def test_a_cap_that_bites_is_told_from_the_start(tmp_path: Path) -> None:
     kernel.take(f"{EMC}/rate", "1331200000")
     held.tick(1)
     assert held.hardware.current().emc_hz == 800000000
-    assert held.controller.troubles == ("memory clock: 1331200000 is needed, the limits in force allow 800000000",)
+    assert held.controller.troubles == ("memory clock: 1331.2 MHz is needed, the limits in force allow 800 MHz",)
 
 
 # The real daemon
@@ -289,8 +289,8 @@ def test_within_a_second_status_names_what_somebody_else_changed(daemon: Daemon)
         board.write(f"{CPU_FILES}/scaling_governor", "performance")
         time.sleep(0.95)
         degraded = client.status()["degraded"]
-        assert "GPU clock: taken over (nvhost_podgov); 675750000 was held" in degraded
-        assert "CPU clock: taken over (performance); 1190400 was held" in degraded
+        assert "GPU clock: taken over (nvhost_podgov); 675.75 MHz was held" in degraded
+        assert "CPU clock: taken over (performance); 1190.4 MHz was held" in degraded
         deadline = time.monotonic() + 5
         while board.clocks != HELD and time.monotonic() < deadline:
             time.sleep(0.1)

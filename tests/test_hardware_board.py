@@ -110,7 +110,7 @@ def test_without_debugfs_the_memory_clock_is_fixed_and_said_to_be(kernel: Kernel
         del kernel.store[path]
     hardware = probe(kernel, clock, tmp_path)
     assert hardware.grid().emc_hz == (2133000000,)
-    assert "memory clock is fixed at 2133000000" in hardware.notes[0]
+    assert "memory clock is fixed at 2133 MHz" in hardware.notes[0]
     assert "cannot be seen" in hardware.notes[0]
     with pytest.raises(HardwareRefused, match="memory clock emc_hz=1331200000 is not offered now; valid: 2133000000"):
         hardware.apply(MIDDLE, "test")
@@ -188,7 +188,7 @@ def test_a_request_that_the_firmware_cuts_down_is_told_as_accepted(kernel: Kerne
     applied = hardware.apply(MIDDLE, "test")
     assert not applied.verified
     assert (applied.requested.emc_hz, applied.accepted.emc_hz, applied.effective.emc_hz) == (1331200000, 800000000, 800000000)
-    assert applied.notes == ("memory clock: asked for 1331200000, the board accepted 800000000 (locked)",)
+    assert applied.notes == ("memory clock: asked for 1331.2 MHz, the board accepted 800 MHz (locked)",)
 
 
 def test_a_throttled_clock_is_told_as_effective_after_a_bounded_wait(kernel: Kernel, clock: FakeClock, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_throttled_clock_is_told_as_effective_after_a_bounded_wait(kernel: Ker
     applied = probe(kernel, clock, tmp_path).apply(MIDDLE, "test")
     assert not applied.verified
     assert (applied.accepted.cpu_khz, applied.effective.cpu_khz) == (1190400, 597600)
-    assert applied.notes == ("CPU clock: set to 1190400, measured 597600: throttled, or stuck",)
+    assert applied.notes == ("CPU clock: set to 1190.4 MHz, measured 597.6 MHz: throttled, or stuck",)
     assert 50 < applied.elapsed_ms < 1000
 
 

@@ -145,7 +145,7 @@ def test_a_stuck_clock_is_told_apart_from_an_accepted_one(twin: Served) -> None:
     assert not applied.verified
     assert applied.accepted == MIDDLE
     assert applied.effective.gpu_hz == 318750000
-    assert applied.notes == ("GPU clock: set to 675750000, measured 318750000: throttled, or stuck",)
+    assert applied.notes == ("GPU clock: set to 675.75 MHz, measured 318.75 MHz: throttled, or stuck",)
 
 
 def test_the_memory_cap_of_the_power_mode_binds(twin: Served) -> None:

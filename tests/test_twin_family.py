@@ -335,7 +335,7 @@ def test_a_clock_that_cannot_be_seen_is_taken_to_be_at_the_most_its_power_mode_a
     board = simulated_board("agx-orin-64gb", clock=VirtualClock(), mode="MODE_30W", desktop=False)
     one = Found(board, tmp_path)
     assert one.hardware.grid().gpu_hz == (612000000,)
-    assert any(note.startswith("GPU clock is fixed at 612000000") for note in one.hardware.notes)
+    assert any(note.startswith("GPU clock is fixed at 612 MHz") for note in one.hardware.notes)
 
 
 def test_a_lock_that_goes_past_the_limits_of_the_memory_clock_is_named_and_can_be_ended(tmp_path: Path) -> None:

@@ -321,16 +321,16 @@ def test_limits_that_somebody_has_moved_are_named(board: Board, capsys: pytest.C
     pinned = "is pinned at {} by its limits: by jetson_clocks, a service, or a process that holds it"
     assert notes() == [
         "memory clock is locked by somebody else: by a running jetdvfsd, jetson_clocks, or a process that died with the lock",
-        f"GPU clock {pinned.format(1377000000)}",
-        f"CPU clock {pinned.format(2265600)}",
+        f"GPU clock {pinned.format('1377 MHz')}",
+        f"CPU clock {pinned.format('2265.6 MHz')}",
     ]
     call(board, NVPMODEL, "-m", "2")
     assert len(notes()) == 1
     board.write(f"{GPU}/max_freq", 318750000)
-    lowered = "GPU clock is limited to 318750000, below the 624750000 of power mode MODE_15W: by a person, a service, or heat"
+    lowered = "GPU clock is limited to 318.75 MHz, below the 624.75 MHz of power mode MODE_15W: by a person, a service, or heat"
     assert notes()[1:] == [lowered]
     board.write(f"{GPU}/max_freq", 0)
-    raised = "GPU clock may go up to 1377000000, above the 624750000 of power mode MODE_15W: raised since the mode was set"
+    raised = "GPU clock may go up to 1377 MHz, above the 624.75 MHz of power mode MODE_15W: raised since the mode was set"
     assert notes()[1:] == [raised]
 
 
@@ -347,9 +347,9 @@ def test_jetson_clocks_is_noticed_then_undone_for_the_lease(board: Board, daemon
         client.hold(configuration=HELD)
         call(board, JETSON_CLOCKS)
         told = {
-            "CPU clock: set to 2265600 by somebody else; 1881600 was held",
-            "GPU clock: set to 1377000000 by somebody else; 675750000 was held",
-            "memory clock: set to 2133000000 by somebody else; 1331200000 was held",
+            "CPU clock: set to 2265.6 MHz by somebody else; 1881.6 MHz was held",
+            "GPU clock: set to 1377 MHz by somebody else; 675.75 MHz was held",
+            "memory clock: set to 2133 MHz by somebody else; 1331.2 MHz was held",
         }
         assert eventually(lambda: told <= set(degraded(daemon)), 3.0)
         assert eventually(lambda: board.clocks == HELD, 10.0)
@@ -360,7 +360,7 @@ def test_a_re_run_of_nvpmodel_is_noticed_then_undone_for_the_lease(board: Board,
     with daemon.client() as client:
         client.hold(configuration=LOW)
         call(board, NVPMODEL, "--boot")
-        told = "CPU clock: set to 1190400 by somebody else; 115200 was held"
+        told = "CPU clock: set to 1190.4 MHz by somebody else; 115.2 MHz was held"
         assert eventually(lambda: told in degraded(daemon), 3.0)
         assert eventually(lambda: board.clocks == LOW, 10.0)
 
@@ -375,7 +375,7 @@ def test_a_clock_pinned_by_its_limits_that_nvpmodel_has_let_go_is_pinned_again(t
         with daemon.client() as client, client.hold(configuration=pinned):
             assert board.clocks.gpu_hz == pinned.gpu_hz
             call(board, NVPMODEL, "--boot")
-            told = "GPU clock: taken over (nvhost_podgov); 558000000 was held"
+            told = "GPU clock: taken over (nvhost_podgov); 558 MHz was held"
             assert eventually(lambda: told in client.status()["degraded"], 3.0)
             assert eventually(lambda: board.clocks.gpu_hz == pinned.gpu_hz, 10.0)
         assert daemon.stop() == 0
@@ -385,7 +385,9 @@ def test_a_lower_mode_is_followed_at_once_and_left_when_the_old_one_is_back(boar
     with daemon.client() as client, client.hold(configuration=HELD):
         call(board, NVPMODEL, "-m", "2")
         assert eventually(lambda: board.clocks == FrequencyConfiguration(1190400, 624750000, 1331200000), 5.0)
-        assert eventually(lambda: "CPU clock: 1881600 is needed, the limits in force allow 1190400" in degraded(daemon), 3.0)
+        assert eventually(
+            lambda: "CPU clock: 1881.6 MHz is needed, the limits in force allow 1190.4 MHz" in degraded(daemon), 3.0
+        )
         call(board, NVPMODEL, "-m", "0")
         assert eventually(lambda: board.clocks == HELD, 5.0)
         call(board, NVPMODEL, "-m", "2")

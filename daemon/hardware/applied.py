@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
-from .axes import TITLES, title
+from .axes import TITLES, megahertz, title
 from .domain import Reading, Write
 
 # A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
@@ -103,10 +103,12 @@ def outcome(
         accepted[axis] = reading.accepted or 0
         measured[axis] = effective(reading)
         if reading.accepted != level:
-            notes.append(f"{title(axis)}: asked for {level}, the board accepted {reading.accepted} ({reading.mode})")
+            taken = f"the board accepted {megahertz(axis, reading.accepted)} ({reading.mode})"
+            notes.append(f"{title(axis)}: asked for {megahertz(axis, level)}, {taken}")
         elif not obeyed(reading, level):
             why = "; ".join(throttled()) or "throttled, or stuck"
-            notes.append(f"{title(axis)}: set to {level}, measured {reading.effective}: {why}")
+            clock = f"set to {megahertz(axis, level)}, measured {megahertz(axis, reading.effective)}"
+            notes.append(f"{title(axis)}: {clock}: {why}")
         elif reading.effective is None:
             notes.append(f"{title(axis)}: accepted; the board has no measurement of it")
     verified = all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)

@@ -37,6 +37,13 @@ def title(axis: str) -> str:
     return TITLES.get(axis) or f"CPU clock of {axis}"
 
 
+def megahertz(axis: str, level: int | None) -> str:
+    """A level of an axis, or of a cluster that is set apart, for messages."""
+    if level is None:
+        return "nothing"
+    return f"{level / (1e6 if axis in ('gpu_hz', 'emc_hz') else 1e3):g} MHz"
+
+
 @dataclass(frozen=True)
 class FixedAxis:
     """A clock that cannot be controlled: the level at which it is taken to stay, whether it was seen there, and why."""
@@ -102,7 +109,8 @@ class Axes:
             if top < described:
                 known = [f for f, grid in self._description.firmware.items() if getattr(grid, name)[-1] == top]
                 which = f" as with firmware {known[0]!r}" if known else ""
-                notes.append(f"{TITLES[name]} ends at {top}{which}; this board is described up to {described}")
+                ends = f"{TITLES[name]} ends at {megahertz(name, top)}{which}"
+                notes.append(f"{ends}; this board is described up to {megahertz(name, described)}")
         return notes
 
     def _find(self, axis: _Axis) -> None:

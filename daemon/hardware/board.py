@@ -12,7 +12,7 @@ from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareHangs, HardwareRefused, InputError, UsageError
 from . import gpu, nvpmodel
 from .applied import Applied, agrees, effective, obeyed, outcome
-from .axes import TITLES, Axes, title
+from .axes import TITLES, Axes, megahertz, title
 from .baseline import Baseline, BaselineDamaged, RestoreReport
 from .clusters import Clusters
 from .domain import Driver, Reading, Write, write_each
@@ -111,7 +111,8 @@ class Hardware:
     def notes(self) -> tuple[str, ...]:
         """What cannot be controlled or measured, and why."""
         notes = [
-            f"{title(name)} is fixed at {self._fixed_level(name)}: {fixed.reason}" for name, fixed in self._axes.fixed.items()
+            f"{title(name)} is fixed at {megahertz(name, self._fixed_level(name))}: {fixed.reason}"
+            for name, fixed in self._axes.fixed.items()
         ]
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
         notes += [*self._axes.firmware_notes(), *self._damage]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...profiles.board import PowerMode
+from .axes import megahertz
 from .domain import Driver
 from .files import Files
 from .nvpmodel import bound_levels
@@ -28,13 +29,15 @@ def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: Powe
         floor = mode.cpu_min_khz if mode is not None and driver.axis == "cpu_khz" else None
         lowest = bound_levels(table, floor)[-1] if floor else table[0]
         named = f"power mode {mode.name}" if mode is not None else "the board"
+        top = megahertz(driver.axis, highest)
         for low, high in sorted(set(_limits(files, driver))):
+            bottom, end = megahertz(driver.axis, low), megahertz(driver.axis, high)
             if low == high and lowest < highest:
-                yield f"{title} is pinned at {low} by its limits: by jetson_clocks, a service, or a process that holds it"
+                yield f"{title} is pinned at {bottom} by its limits: by jetson_clocks, a service, or a process that holds it"
             elif high < highest:
-                yield f"{title} is limited to {high}, below the {highest} of {named}: by a person, a service, or heat"
+                yield f"{title} is limited to {end}, below the {top} of {named}: by a person, a service, or heat"
             elif cap is not None and high > highest:
-                yield f"{title} may go up to {high}, above the {highest} of {named}: raised since the mode was set"
+                yield f"{title} may go up to {end}, above the {top} of {named}: raised since the mode was set"
 
 
 def _limits(files: Files, driver: Driver) -> Iterator[tuple[int, int]]:
