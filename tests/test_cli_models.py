@@ -119,6 +119,7 @@ def test_the_fused_view_is_one_option_of_every_verb(
     assert fused["points"][0]["latency_ms"] < plain["points"][0]["latency_ms"]
     frozen = tmp_path / "frozen.json"
     frozen.write_text(json.dumps({**NETWORK.to_json(), "launches": [{**conv2d().to_json(), "kind": "conv2d_relu"}]}))
+    assert run_json(capsys, "decompose", str(frozen))["fused"]
     note = "no model for conv2d_relu: the model of conv2d stands in, less certainly"
     assert note in run(capsys, "predict", str(frozen), *profile)[1]
     plan = run_json(capsys, "plan", *resnet, *profile, "--fused", "--target", "min-energy")

@@ -36,6 +36,7 @@ from typing import Any
 
 from ...kernels.cost import KernelModel, unmodelled_kinds
 from ...kernels.features import can_be_modelled
+from ...kernels.fusion import STAND_INS
 from ...kernels.modules import Module, modules_of
 from ...kernels.network import KernelInvocation, Network
 from ..errors import UsageError
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json(_to_json(network, args, model_for, against))
         return 0
-    print(_headline(network, args.fused))
+    print(_headline(network, _is_fused(network, args)))
     print()
     if args.tree:
         print(_tree(network, args.depth))
@@ -89,19 +90,24 @@ def _draw(network: Network, args: argparse.Namespace) -> None:
 
     if not network.launches:
         raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")
-    draw_network(network, args.plot, title=_headline(network, args.fused))
+    draw_network(network, args.plot, title=_headline(network, _is_fused(network, args)))
 
 
 def _to_json(
     network: Network, args: argparse.Namespace, model_for: Callable[[KernelInvocation], object], against: str
 ) -> dict[str, Any]:
     data = network.to_json(host_calls=args.host_calls)
-    data["fused"] = args.fused
+    data["fused"] = _is_fused(network, args)
     data["unmodelled_by"] = against or None
     data["unmodelled"] = [asdict(kind) for kind in unmodelled_kinds(network, model_for)]
     if args.tree:
         data["tree"] = [module.to_json() for module in _shown(network, args.depth)]
     return data
+
+
+def _is_fused(network: Network, args: argparse.Namespace) -> bool:
+    """Whether the launches are fused: as asked for, or a list that was fused when it was written."""
+    return bool(args.fused) or not STAND_INS.keys().isdisjoint(network.kinds)
 
 
 def _headline(network: Network, fused: bool) -> str:
