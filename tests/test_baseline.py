@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hardware_kernel import CAP, CPU, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
 
+from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareRefused
 from jetdvfs.daemon.hardware.baseline import Baseline
 from jetdvfs.daemon.hardware.board import Hardware
@@ -298,3 +299,13 @@ def test_a_file_that_cannot_be_read_keeps_no_other_from_being_given_back(kernel:
     kernel.store[lock] = held
     assert hardware.restore().failed == ()
     assert settings(kernel) == found
+
+
+def test_restoring_a_board_that_does_not_answer_says_what_is_missing(
+    kernel: Kernel, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(kernel, place).apply(LOW, "test")
+    assert main(["restore", "--root", str(tmp_path / "nothing"), "--state-dir", str(tmp_path)]) == 5
+    error = capsys.readouterr().err
+    assert "boot_id" in error and "daemon" not in error and error.count("\n") == 1
+    assert place.exists()

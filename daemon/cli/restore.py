@@ -7,6 +7,7 @@ Where a daemon runs, it is asked to end all leases and to restore, through the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -34,13 +35,15 @@ def run(args: argparse.Namespace) -> int:
     state_dir = args.state_dir or default_state_dir()
     outcome = Outcome((), (), ())
     if state_dir.is_dir():
-        try:
-            with locked_state(state_dir):
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked_state(state_dir))
+            except HardwareBusy:
+                if args.dry_run:
+                    raise
+                outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
+            else:
                 outcome = _by_hand(args.root, state_dir.resolve() / BASELINE_NAME, dry_run=args.dry_run)
-        except HardwareBusy:
-            if args.dry_run:
-                raise
-            outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
     if args.json:
         print_json({**outcome._asdict(), "dry_run": args.dry_run})
     else:
