@@ -8,7 +8,8 @@
 // cannot be predicted. So:
 //  - reach() takes up to 32 rows through the trees together. A node is visited once for all rows that come to it, with a bit for
 //    each; splits on frequencies, most of them in models of clocks, send all of them the same way. Of the kernels of one
-//    network 5 to 14 come to a node together; where nothing is shared, this costs more than it saves.
+//    network 5 to 14 come to a node together. Where hardly any do, this costs more than it saves: the first few trees tell,
+//    and reach_apart() then takes a step for each row.
 //  - It goes level by level over a frontier of many trees. Its steps do not depend on each other, and none branches on data: both
 //    children are always stored, and kept by adding 0 or 1 to the count.
 //  - Right children are prefetched when they enter the frontier (left ones are next to their parent).
@@ -28,6 +29,9 @@ enum { KEY_BITS = 10, KEY_MASK = (1 << KEY_BITS) - 1, MOST_AXES = 6, MOST_CORNER
 /* Rows that go through the trees together, a bit each. Trees whose nodes are looked at together, found by trial: with fewer the
  * frontier runs dry, with more it leaves the cache. */
 enum { ROWS = 32, TREES_PER_BLOCK = 128, LEAVES_AHEAD = 12 };
+
+/* Trees on which it is tried whether rows share nodes, and the rows at a leaf, on average, from which on that pays. */
+enum { TREES_TRIED = 8, WORTH_SHARING = 2 };
 
 /* Bounds the memory of a frontier for very large trees. */
 enum { MOST_STEPS = 1 << 22 };
@@ -63,11 +67,16 @@ typedef struct {
     const int32_t *offset[MOST_AXES]; /* where in a row's sums each edge lies */
 } Grid;
 
+typedef struct {
+    float low, high;
+} Range;
+
 /* By key: a split is passed on the left by the rows whose low is below the threshold, and on the right by the others; by all if
  * high is not below it either, which only that of a frequency can be. */
 typedef struct {
     float *low; /* ROWS for each key */
     float *high;
+    Range *ranges; /* the same for each row, a key after the other; of leaves' keys empty */
 } Values;
 
 /* A node to look at, and the rows that come to it. */
@@ -75,7 +84,7 @@ typedef struct {
     uint32_t node, rows;
 } Step;
 
-/* A leaf that was reached, and by which rows. */
+/* A leaf that was reached, and by which rows, or which row. */
 typedef struct {
     Node leaf;
     uint32_t rows;
@@ -87,9 +96,18 @@ typedef struct {
 } List;
 
 typedef struct {
+    size_t room; /* steps */
+    int fits; /* every tree, for every row apart */
     Step *now, *next;
     Reached *reached;
 } Frontier;
+
+/* The way of some rows through the trees, block by block: [first, end) is the latest. Rows that share nothing go apart; its
+ * leaves then come with a row's number, those of the first block, which decides that, still with bits. */
+typedef struct {
+    size_t first, end, rows;
+    int apart, numbers;
+} Walk;
 
 static float as_float(uint32_t bits) {
     float value;
@@ -117,6 +135,14 @@ static int frontier_alloc(Frontier *frontier, const Forest *forest) {
         const size_t nodes = forest->roots[block_end(forest, first)] - forest->roots[first];
         most = nodes > most ? nodes : most;
     }
+    size_t largest = 0;
+    for (size_t t = 0; t < forest->n_trees; t++) {
+        const size_t nodes = forest->roots[t + 1] - forest->roots[t];
+        largest = nodes > largest ? nodes : largest;
+    }
+    frontier->fits = largest <= MOST_STEPS / ROWS;
+    if (frontier->fits && largest * ROWS > most) most = largest * ROWS;
+    frontier->room = most;
     most += 2; /* the loop writes before it knows whether it keeps */
     frontier->now = malloc(most * sizeof *frontier->now);
     frontier->next = malloc(most * sizeof *frontier->next);
@@ -134,13 +160,15 @@ static int values_alloc(Values *values, const Forest *forest) {
     const size_t keys = key_count(forest);
     values->low = calloc(keys * ROWS, sizeof *values->low);
     values->high = malloc(keys * sizeof *values->high);
+    values->ranges = malloc(keys * ROWS * sizeof *values->ranges);
     for (size_t key = 0; values->high && key < keys; key++) values->high[key] = -INFINITY;
-    return values->low && values->high;
+    return values->low && values->high && values->ranges;
 }
 
 static void values_free(Values *values) {
     free(values->low);
     free(values->high);
+    free(values->ranges);
 }
 
 /* Rows of features, of which the first n are taken; a missing one is on the side that its key's splits lead it to. */
@@ -158,6 +186,16 @@ static void set_levels(Values *values, const Grid *grid, size_t fixed) {
         for (size_t key = 2 * (fixed + a); key < 2 * (fixed + a) + 2; key++) {
             for (size_t r = 0; r < ROWS; r++) values->low[key * ROWS + r] = grid->first[a];
             values->high[key] = grid->last[a];
+        }
+}
+
+/* Sets ranges from the rest. */
+static void set_ranges(const Forest *forest, Values *values, size_t rows) {
+    const size_t keys = key_count(forest), leaf_key = 2 * forest->n_features;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t key = 0; key < keys; key++) {
+            const float low = values->low[key * ROWS + r], high = values->high[key];
+            values->ranges[r * keys + key] = key < leaf_key ? (Range){low, high > low ? high : low} : (Range){INFINITY, -INFINITY};
         }
 }
 
@@ -216,6 +254,86 @@ static size_t reach(const Forest *forest, size_t first, size_t end, const Values
     return reach_lanes(forest, first, end, values, all, frontier, ROWS);
 }
 
+enum { ROW_SHIFT = 16, PLACE_MASK = (1 << ROW_SHIFT) - 1 };
+
+/* The same for rows that share nothing: a step for each row, with its number and its place in ranges; a leaf with the number. */
+static size_t reach_apart(const Forest *forest, const Walk *walk, const Range *ranges, Frontier *frontier) {
+    const Node *nodes = forest->nodes;
+    const uint32_t leaf_key = (uint32_t)(2 * forest->n_features), keys = (uint32_t)key_count(forest);
+    Step *now = frontier->now, *next = frontier->next;
+    Reached *reached = frontier->reached;
+    size_t count = 0, found = 0;
+    for (size_t t = walk->first; t < walk->end; t++)
+        for (uint32_t r = 0; r < walk->rows; r++) now[count++] = (Step){forest->roots[t], r << ROW_SHIFT | r * keys};
+    while (count) {
+        size_t kept = 0;
+        for (size_t i = 0; i < count; i++) {
+            const Step step = now[i];
+            const Node node = nodes[step.node];
+            const uint32_t key = node.meta & KEY_MASK;
+            const Range range = ranges[(step.rows & PLACE_MASK) + key];
+            const float threshold = as_float(node.bits);
+            next[kept] = (Step){step.node + 1, step.rows};
+            kept += range.low < threshold;
+            next[kept] = (Step){step.node + (node.meta >> KEY_BITS), step.rows};
+            PREFETCH(nodes + next[kept].node);
+            kept += !(range.high < threshold);
+            reached[found] = (Reached){node, step.rows >> ROW_SHIFT};
+            found += key >= leaf_key;
+        }
+        Step *swap = now;
+        now = next;
+        next = swap;
+        count = kept;
+    }
+    return found;
+}
+
+static size_t count_bits(uint32_t bits) {
+    size_t count = 0;
+    for (; bits; bits &= bits - 1) count++;
+    return count;
+}
+
+static int worth_sharing(const Frontier *frontier, size_t found) {
+    size_t rows = 0;
+    for (size_t i = 0; i < found; i++) rows += count_bits(frontier->reached[i].rows);
+    return rows >= WORTH_SHARING * found;
+}
+
+static void go_apart(const Forest *forest, Values *values, Walk *walk) {
+    set_ranges(forest, values, walk->rows);
+    walk->apart = 1;
+}
+
+static Walk walk_of(const Forest *forest, Values *values, size_t rows) {
+    Walk walk = {.rows = rows};
+    if (rows == 1) go_apart(forest, values, &walk);
+    return walk;
+}
+
+/* Reaches the leaves of the next block of trees; returns whether there was one. The first block, a short one, decides whether
+ * the rows go on together. */
+static int next_leaves(const Forest *forest, Values *values, Walk *walk, Frontier *frontier, size_t *found) {
+    const size_t first = walk->first = walk->end, steps = walk->rows;
+    if (first == forest->n_trees) return 0;
+    if (walk->apart) {
+        size_t end = first + 1;
+        while (end < forest->n_trees && (end + 1 - first) * steps <= TREES_PER_BLOCK &&
+               (forest->roots[end + 1] - forest->roots[first]) * steps <= frontier->room)
+            end++;
+        walk->end = end;
+        walk->numbers = 1;
+        *found = reach_apart(forest, walk, values->ranges, frontier);
+        return 1;
+    }
+    walk->end = block_end(forest, first);
+    if (!first && walk->end > TREES_TRIED) walk->end = TREES_TRIED;
+    *found = reach(forest, first, walk->end, values, walk->rows, frontier);
+    if (!first && frontier->fits && !worth_sharing(frontier, *found)) go_apart(forest, values, walk);
+    return 1;
+}
+
 static int append(List *list, Node leaf) {
     if (list->count == list->room) {
         const size_t room = list->room ? 2 * list->room : 256;
@@ -236,6 +354,13 @@ static int append_runs(List *lists, size_t shapes, uint32_t shape, Node leaf, ui
         const size_t row = lowest(changes);
         ready &= append(&lists[row * shapes + shape], (Node){leaf.bits ^ (~rows >> row) << 31, leaf.meta});
     }
+    return ready;
+}
+
+/* The same without runs: a leaf for each row that reaches it. */
+static int append_each(List *lists, size_t shapes, uint32_t shape, Node leaf, uint32_t rows) {
+    int ready = 1;
+    for (; rows; rows &= rows - 1) ready &= append(&lists[lowest(rows) * shapes + shape], leaf);
     return ready;
 }
 
@@ -393,15 +518,18 @@ static int sweep_rows(const Forest *forest, const Edge *boxes, const float *feat
     for (size_t row = 0; ready && row < n_rows; row += ROWS) {
         const size_t rows = n_rows - row < ROWS ? n_rows - row : ROWS;
         set_values(&values, features + row * forest->n_features, forest->n_features, rows, forest->n_features - grid->n_axes);
-        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, first)) {
-            const size_t found = reach(forest, first, block_end(forest, first), &values, rows, &frontier);
+        Walk walk = walk_of(forest, &values, rows);
+        size_t found;
+        while (ready && next_leaves(forest, &values, &walk, &frontier, &found))
             for (size_t i = 0; i < found; i++) {
                 const Reached *one = &frontier.reached[i];
-                ready &= append_runs(lists, shapes, (one->leaf.meta & KEY_MASK) - leaf_key, one->leaf, one->rows, all_of(rows));
+                const uint32_t shape = (one->leaf.meta & KEY_MASK) - leaf_key;
+                ready &= walk.numbers ? append(&lists[one->rows * shapes + shape], one->leaf)
+                         : walk.apart ? append_each(lists, shapes, shape, one->leaf, one->rows)
+                                      : append_runs(lists, shapes, shape, one->leaf, one->rows, all_of(rows));
             }
-        }
-        memset(sums, 0, cells * sizeof *sums);
         for (size_t r = 0; ready && r < rows; r++) {
+            if (!r || walk.apart) memset(sums, 0, cells * sizeof *sums);
             add_lists(sums, lists + r * shapes, boxes, grid, scale);
             integrate(sums, grid, &running, 1.0 / scale, base, out + (row + r) * configurations);
         }
@@ -424,13 +552,14 @@ static int predict_rows(const Forest *forest, const float *features, size_t n_ro
         const size_t rows = n_rows - row < ROWS ? n_rows - row : ROWS;
         uint64_t sums[ROWS] = {0};
         set_values(&values, features + row * forest->n_features, forest->n_features, rows, forest->n_features);
-        for (size_t first = 0; first < forest->n_trees; first = block_end(forest, first)) {
-            const size_t found = reach(forest, first, block_end(forest, first), &values, rows, &frontier);
+        Walk walk = walk_of(forest, &values, rows);
+        size_t found;
+        while (next_leaves(forest, &values, &walk, &frontier, &found))
             for (size_t i = 0; i < found; i++) {
                 const uint64_t value = (uint64_t)(int64_t)(as_float(frontier.reached[i].leaf.bits) * scale);
-                for (uint32_t left = frontier.reached[i].rows; left; left &= left - 1) sums[lowest(left)] += value;
+                uint32_t left = walk.numbers ? (uint32_t)1 << frontier.reached[i].rows : frontier.reached[i].rows;
+                for (; left; left &= left - 1) sums[lowest(left)] += value;
             }
-        }
         for (size_t r = 0; r < rows; r++) out[row + r] = (float)((double)(int64_t)sums[r] * (1.0 / scale) + base);
     }
     frontier_free(&frontier);
