@@ -65,7 +65,7 @@ class Resident:
         config = load_config(args.config)
         for warning in config.warnings:
             log.warning("%s", warning)
-        state_dir = args.state_dir or default_state_dir()
+        state_dir = args.state_dir or default_state_dir(args.root)
         stack.enter_context(locked_state(state_dir))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)

@@ -50,7 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where the board's /sys and /proc are")
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one")
     parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where the baseline is kept; default: /var/lib/jetdvfs")
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
+    )
     parser.add_argument("--board", metavar="NAME", help="the board's description; default: detected")
     profile_help = (
         "the bundle to predict with; default: the first of this board; on the running system, none that was simulated"

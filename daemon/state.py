@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from .errors import HardwareBusy, UsageError
 
@@ -15,9 +16,15 @@ STATE_DIR = Path("/var/lib/jetdvfs")
 BASELINE_NAME = "baseline.json"
 
 
-def default_state_dir() -> Path:
-    """Where the baseline is kept: systemd's state directory, or ``/var/lib/jetdvfs``."""
-    return Path(os.environ.get("STATE_DIRECTORY", "").split(":")[0] or STATE_DIR)
+def default_state_dir(root: Path) -> Path:
+    """Where the baseline is kept: in systemd's state directory, or ``/var/lib/jetdvfs``.
+
+    A board that is a file tree elsewhere has a folder of its own there, so that the running system's baseline is never taken for
+    one of another boot.
+    """
+    folder = Path(os.environ.get("STATE_DIRECTORY", "").split(":")[0] or STATE_DIR)
+    place = root.resolve()
+    return folder if place == Path("/") else folder / "roots" / quote(os.fspath(place), safe="")
 
 
 @contextlib.contextmanager

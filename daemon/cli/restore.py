@@ -25,14 +25,19 @@ from .output import print_json
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where the board's /sys and /proc are")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where the baseline is kept; default: /var/lib/jetdvfs")
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
+    )
     parser.add_argument("--socket", type=Path, metavar="PATH", help="the daemon's socket, should one run")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be restored and what left")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
-    state_dir = args.state_dir or default_state_dir()
+    state_dir = args.state_dir or default_state_dir(args.root)
     outcome = Outcome((), (), ())
     if state_dir.is_dir():
         with contextlib.ExitStack() as stack:
