@@ -19,8 +19,8 @@ BASELINE_NAME = "baseline.json"
 def default_state_dir(root: Path) -> Path:
     """Where the baseline is kept: in systemd's state directory, or ``/var/lib/jetdvfs``.
 
-    A board that is a file tree elsewhere has a folder of its own there, so that the running system's baseline is never taken for
-    one of another boot.
+    A board that is a file tree elsewhere has a folder of its own there, so that the running system's baseline is never taken
+    for one of another boot.
     """
     folder = Path(os.environ.get("STATE_DIRECTORY", "").split(":")[0] or STATE_DIR)
     place = root.resolve()

@@ -3,8 +3,8 @@
 """How much faster the sweep of tree ensembles over a frequency grid is than other ways to the same numbers.
 
 Every figure is the best of several rounds, and in each round the ways take turns, so that a busy machine slows all of them.
-Time is the processor's, of the thread that works; only where xgboost has all threads, it and the sweep beside it are taken by the
-clock on the wall.
+Time is the processor's, of the thread that works; only where xgboost has all threads, it and the sweep beside it are taken by
+the clock on the wall.
 Times are per kernel invocation, that is, per prediction at every configuration of the grid.
 """
 
