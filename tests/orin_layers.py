@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -32,11 +30,10 @@ from jetdvfs.kernels.host import issue_key
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.kernels.roofline import bound_at_ms
 from jetdvfs.profiles.board import ChipRates
-from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.calibration.agx_orin import named_launches
 
 FILE = "layer_latency_by_power_mode.csv.gz"
 NETWORKS = ("mobilenet_v2", "resnet18", "vgg16")
-_FUNCTIONAL = frozenset({"add", "mean", "cat", "mul"})
 _CORES = 256  # FP32 multiply-adds per cycle of a texture processing cluster
 
 
@@ -93,18 +90,6 @@ class Multiple:
         return np.log(multiple)[:, None, None, None] * np.ones((1, *map(len, levels)), np.float32)
 
 
-@lru_cache(maxsize=64)
-def _launches(model: str, batch: int) -> dict[str, KernelInvocation]:
-    """A network's launches by the names that torch.fx gives them."""
-    seen: Counter[str] = Counter()
-    named = {}
-    for launch in reference_network(model, batch).launches:
-        name = launch.kind if launch.kind in _FUNCTIONAL else launch.scope.replace(".", "_")
-        named[name if not seen[name] else f"{name}_{seen[name]}"] = launch
-        seen[name] += 1
-    return named
-
-
 def read_layers(folder: Path) -> list[Layer]:
     """The FP32 layers of the networks that are known, those left out that launch nothing."""
     layers = []
@@ -112,7 +97,7 @@ def read_layers(folder: Path) -> list[Layer]:
         for row in csv.DictReader(file):
             if row["precision"] != "FP32" or row["model"] not in NETWORKS or "agx" in row["calib_dir"]:
                 continue
-            named = _launches(row["model"], int(row["batch"]))
+            named = named_launches(row["model"], int(row["batch"]))
             calls = tuple(named[node] for node in row["nodes"].split("|") if node in named)
             if calls:
                 network = Network(row["nodes"], (), calls)

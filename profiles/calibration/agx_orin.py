@@ -84,7 +84,7 @@ class _Layer:
 
 
 @lru_cache(maxsize=64)
-def _named(model: str, batch: int) -> dict[str, KernelInvocation]:
+def named_launches(model: str, batch: int) -> dict[str, KernelInvocation]:
     """A network's launches by the names that torch.fx gives its modules."""
     seen: Counter[str] = Counter()
     named = {}
@@ -105,7 +105,7 @@ def _layers(folder: Path) -> list[_Layer]:
     order: dict[tuple[str, str], int] = {}
     layers = []
     for row, mean_ms, least_ms in zip(rows, means.tolist(), least.tolist(), strict=True):
-        named, dtype = _named(row["model"], int(row["batch"])), _TYPES[row["precision"]]
+        named, dtype = named_launches(row["model"], int(row["batch"])), _TYPES[row["precision"]]
         calls = tuple(replace(named[node], dtype=dtype) for node in row["nodes"].split("|") if node in named)
         if calls:
             position = order.setdefault((row["model"], row["nodes"]), len(order))
