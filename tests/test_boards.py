@@ -168,3 +168,11 @@ def test_the_matrix_in_the_documentation_is_the_one_the_command_prints(capsys: p
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == sum(len(board.releases) for board in FAMILY)
     assert XAVIER.name in {row["board"] for row in rows}
+
+
+def test_many_evenly_spaced_clocks_are_shown_by_their_ends_and_step(capsys: pytest.CaptureFixture[str]) -> None:
+    axis = load_board("agx-thor").grid.gpu_hz
+    assert main(["board", "show", "agx-thor"]) == 0
+    (shown,) = (line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("GPU MHz"))
+    first, *_, before, last = (f"{level / 1e6:g}" for level in axis)
+    assert shown.split(": ")[1] == f"{first} to {before} in steps of {(axis[1] - axis[0]) / 1e6:g}, and {last}"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from ...profiles.board import SECTIONS, BoardDescription, load_board
@@ -26,6 +27,8 @@ from .board_matrix import markdown, matrix
 from .board_modes import list_modes, switch_mode
 
 _NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
+# As many levels are listed one by one on a screen that is read at a glance.
+_MOST_LISTED = 32
 _UNITS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
 
@@ -172,5 +175,10 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
         yield f"note: {note}"
 
 
-def _megahertz(levels: Iterable[int], scale: float) -> str:
-    return " ".join(f"{level / scale:g}" for level in levels)
+def _megahertz(levels: Sequence[int], scale: float) -> str:
+    """Levels in MHz; of many that are evenly spaced, but for the last, only the ends and the step."""
+    steps = {after - before for before, after in pairwise(levels[:-1])}
+    if len(levels) <= _MOST_LISTED or len(steps) != 1:
+        return " ".join(f"{level / scale:g}" for level in levels)
+    first, last_but_one, last = (f"{level / scale:g}" for level in (levels[0], levels[-2], levels[-1]))
+    return f"{first} to {last_but_one} in steps of {steps.pop() / scale:g}, and {last}"
