@@ -130,13 +130,6 @@ class ExportedProgram:
             sizes, _TYPES[meta["dtype"]], strides, parameter=parameter, requires_grad=meta.get("requires_grad") is True
         )
 
-    def _laid_out(self, recorder: Recorder, name: str, made: Any) -> Any:
-        """A tensor with the strides that the graph's views count on: which ones attention gives depends on its kernel."""
-        strides = [part.get("as_int") for part in self._metas.get(name, {}).get("strides", ())]
-        if not isinstance(made, Tensor) or len(strides) != made.rank or not all(type(s) is int and s >= 0 for s in strides):
-            return made
-        return recorder.tensor(made.shape, made.dtype, strides, written_by=made.written_by)
-
     def _call(self, recorder: Recorder, node: Mapping[str, Any], names: dict[str, Any]) -> None:
         target = str(node["target"])
         self.position = f"{self._entry}, node {str(node.get('name') or target)[:80]}"
@@ -152,7 +145,7 @@ class ExportedProgram:
             else:
                 args.append(value)
         operator = _operator(target)
-        result = args[0] if operator in _SAME and args else apply_rule(recorder, operator, args, kwargs)
+        result = args[0] if operator in _SAME and args else self._apply(recorder, operator, args, kwargs)
         for place, output in enumerate(node["outputs"]):
             made: Any = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
             if "as_tensors" in output:
@@ -162,7 +155,17 @@ class ExportedProgram:
             described = next(iter(output.values()))
             name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
             if name:
-                names[name] = self._laid_out(recorder, name, made) if "scaled_dot_product" in operator else made
+                names[name] = made
+
+    @staticmethod
+    def _apply(recorder: Recorder, operator: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return apply_rule(recorder, operator, args, kwargs)
+        except ShapeError:
+            # The exporter drops a copy where its own device's attention happens to leave the layout that follows.
+            if operator != "view":
+                raise
+            return apply_rule(recorder, "reshape", args, kwargs)
 
 
 def _first_specs(signature: Mapping[str, Any]) -> list[Mapping[str, Any]]:
