@@ -172,8 +172,8 @@ def run_campaign(
 ) -> Measurements:
     """Measure everything that is not yet in ``folder`` and return all of it.
 
-    What is measured does not depend on interruptions: each unit's random choices follow from the campaign's seed and its own number.
-    A meter's noise does, where it goes on from unit to unit: it starts anew with the meter.
+    What is measured does not depend on interruptions: each unit's random choices follow from the campaign's seed and its own
+    number. A meter's noise does, where it goes on from unit to unit: it starts anew with the meter.
 
     Args:
         campaign: what to measure.

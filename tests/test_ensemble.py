@@ -133,10 +133,14 @@ def test_predict_equals_gtil_with_every_feature_missing_at_times(model: Any) -> 
     np.testing.assert_allclose(convert(booster).predict(rows), np.ravel(expected), rtol=1e-6, atol=TOLERANCE)
 
 
-def test_many_rows_sweep_as_each_of_them_alone(compiled: bool) -> None:
+@pytest.mark.parametrize("alike", [False, True], ids=["unlike", "alike"])
+def test_many_rows_sweep_as_each_of_them_alone(compiled: bool, alike: bool) -> None:
+    """Rows that share most nodes of the trees go through them together, others apart."""
     rows, target = kernel_samples(2000, seed=3)
     ensemble = convert(train(rows, target, 30, max_depth=6))
     levels = tuple(axis[::4] for axis in XAVIER)
+    if alike:
+        rows = rows[:1] * np.random.default_rng(4).uniform(0.98, 1.02, rows.shape).astype(np.float32)
     together = ensemble.sweep(rows[:101], levels)
     for number in range(0, 101, 10):
         np.testing.assert_array_equal(together[number], ensemble.sweep(rows[number : number + 1], levels)[0])
