@@ -9,9 +9,9 @@ from math import prod
 import numpy as np
 
 from ...kernels.network import KernelInvocation
-from .silicon_chip import Chip
+from .silicon_chip import Array, Chip
 from .silicon_counts import column, element, number, rates, tail, utilisation
-from .silicon_gemm import again, gemm
+from .silicon_gemm import Gemm, again, gemm
 from .silicon_passes import Pass
 
 
@@ -80,6 +80,20 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [start, tiled.merged(m == 1, row), reduction]
 
 
+def _whole(chip: Chip, product: Gemm, moved: Array, pattern: float) -> Pass:
+    """A product in one kernel, which moves so many bytes."""
+    return Pass.of(
+        len(moved),
+        cycles=product.cycles,
+        serial_cycles=product.serial_cycles,
+        round_trips=1.0,
+        l2_bytes=product.l2_bytes,
+        dram_bytes=moved * chip.missing(moved),
+        pattern=pattern,
+        operations=product.operations,
+    )
+
+
 def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Scaled dot-product attention, unfused: scores, softmax, weighted sum."""
     query = [call.inputs[0] for call in calls]
@@ -98,19 +112,7 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
             heads * length * width,
         ),
     ):
-        moved = 4.0 * (inside + outside)
-        result.append(
-            Pass.of(
-                len(calls),
-                cycles=product.cycles,
-                serial_cycles=product.serial_cycles,
-                round_trips=1.0,
-                l2_bytes=product.l2_bytes,
-                dram_bytes=moved * chip.missing(moved),
-                pattern=0.75,
-                operations=product.operations,
-            )
-        )
+        result.append(_whole(chip, product, 4.0 * (inside + outside), 0.75))
     middle = Pass.of(
         len(calls),
         cycles=scores * 24.0 / chip.lanes / 0.45,
@@ -139,16 +141,7 @@ def transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     product = gemm(chip, m, n, k, groups, np.where(k % 4 == 0, 0.9, 0.8), may_split=False)
     columns = 4.0 * m * n * groups
     moved = columns + 4.0 * k * (m + n) * groups
-    main = Pass.of(
-        len(calls),
-        cycles=product.cycles,
-        serial_cycles=product.serial_cycles,
-        round_trips=1.0,
-        l2_bytes=product.l2_bytes,
-        dram_bytes=moved * chip.missing(moved),
-        pattern=0.74,
-        operations=product.operations,
-    )
+    main = _whole(chip, product, moved, 0.74)
     scatter = Pass.of(
         len(calls),
         cycles=(m * n * groups * 6.0 + outputs * 30.0) / chip.lanes / 0.5,
