@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .budget import Budget, Meter
+from .budget import Account, Budget
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRIES, ExportedProgram
 from .network import DTYPE_BYTES, Network, TensorSpec
@@ -77,16 +77,16 @@ def decompose(
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except KernelsError as error:
             raise type(error)(f"{path}: {error}") from error
-    meter = Meter(budget)
+    account = Account(budget)
     with _guarded():
         if is_onnx(source):
             _only_forward(method)
-            return _replay(OnnxProgram(source, meter), meter, inputs, name or "network")
+            return _replay(OnnxProgram(source, account), account, inputs, name or "network")
         archive = Archive(source, budget)
         if any(entry in archive for entry in GRAPH_ENTRIES):
             _only_forward(method)
-            return _replay(ExportedProgram(archive, budget), meter, inputs, name or "network")
-        return _Model(archive, meter).run(inputs, name or "network", method)
+            return _replay(ExportedProgram(archive, budget), account, inputs, name or "network")
+        return _Model(archive, account).run(inputs, name or "network", method)
 
 
 def _only_forward(method: str) -> None:
@@ -94,9 +94,9 @@ def _only_forward(method: str) -> None:
         raise ModelError(f"the file holds one graph, without a method {method!r:.80}; valid: forward")
 
 
-def _replay(program: ExportedProgram | OnnxProgram, meter: Meter, inputs: Sequence[TensorSpec], name: str) -> Network:
+def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Sequence[TensorSpec], name: str) -> Network:
     """A file that holds a graph: a ``torch.export`` archive or ONNX."""
-    recorder = Recorder(meter)
+    recorder = Recorder(account)
     boundary = ""
     try:
         program.run(recorder, [_input(recorder, spec) for spec in inputs])
@@ -134,9 +134,9 @@ def _guarded() -> Iterator[None]:
 class _Model:
     """A TorchScript archive opened for one decomposition."""
 
-    def __init__(self, archive: Archive, meter: Meter) -> None:
+    def __init__(self, archive: Archive, account: Account) -> None:
         self._archive = archive
-        self._meter = meter
+        self._account = account
         if "data.pkl" not in archive:
             raise ModelError("not a TorchScript file: the archive has no data.pkl; expected what torch.jit.save writes")
         if not any(entry.startswith("code/") for entry in archive.names):
@@ -162,7 +162,7 @@ class _Model:
             data = self._archive.read(path)[offset * size : (offset + count) * size]
             return decode(data, dtype, self._big_endian)
 
-        return unpickle(self._archive.read(entry), entry, self._meter, load)
+        return unpickle(self._archive.read(entry), entry, self._account, load)
 
     def _name_modules(self) -> None:
         """Give every module the path by which the root reaches it first."""
@@ -176,13 +176,13 @@ class _Model:
                     if len(value.path) > 1024:
                         raise BudgetExceeded("modules are nested too deeply")
                     seen += 1
-                    if seen > self._meter.budget.tree_objects:
+                    if seen > self._account.budget.tree_objects:
                         raise BudgetExceeded(f"the model has more than {self._meter.budget.tree_objects} modules")
                     waiting.append(value)
 
     def run(self, inputs: Sequence[TensorSpec], name: str, method: str) -> Network:
-        recorder = Recorder(self._meter)
-        interpreter = Interpreter(SourceTree(self._archive, self._meter), self._constants, recorder, self._version)
+        recorder = Recorder(self._account)
+        interpreter = Interpreter(SourceTree(self._archive, self._account), self._constants, recorder, self._version)
         boundary = ""
         try:
             tensors = [_input(recorder, spec) for spec in inputs]

@@ -14,9 +14,9 @@ from typing import Any
 
 from .budget import Budget
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from .operators.applying import apply_rule
 from .operators.layout import show
 from .operators.recorder import Recorder
-from .operators.rules import apply_rule
 from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
 from .torchscript.archive import Archive
 

@@ -45,18 +45,18 @@ def conv_transpose(call: Call) -> Any:
     )  # fmt: skip
 
 
-def flipped(run: Recorder, x: Tensor) -> Tensor:
+def flipped(recorder: Recorder, x: Tensor) -> Tensor:
     """A matrix seen the other way round, which costs nothing."""
     if x.rank != 2:
         raise ShapeError(f"a matrix was expected, not a tensor of shape {show(x.shape)}")
-    return run.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter)
+    return recorder.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter)
 
 
 @onnx_operator("Gemm")
 def gemm(call: Call) -> Any:
     left, right, bias = call.tensor(0), call.tensor(1), call.optional(2)
-    left = flipped(call.run, left) if call.attribute("transA", 0) else left
-    right = right if call.attribute("transB", 0) else flipped(call.run, right)
+    left = flipped(call.recorder, left) if call.attribute("transA", 0) else left
+    right = right if call.attribute("transB", 0) else flipped(call.recorder, right)
     return call.aten("linear", left, right, bias)
 
 
@@ -70,7 +70,7 @@ def linear(call: Call) -> Any:
     """Where the row is not what a linear layer adds, the product and a sum after it."""
     x, matrix, row = (call.tensor(place) for place in range(3))
     if matrix.rank == 2 and row.shape == matrix.shape[1:]:
-        return call.aten("linear", x, flipped(call.run, matrix), row)
+        return call.aten("linear", x, flipped(call.recorder, matrix), row)
     return call.aten("add", call.aten("matmul", x, matrix), row)
 
 
@@ -97,7 +97,7 @@ def attention_operator(call: Call) -> Any:
 
 @onnx_operator("aten::contiguous")
 def make_contiguous(call: Call) -> Any:
-    return contiguous(call.run, call.tensor(0))
+    return contiguous(call.recorder, call.tensor(0))
 
 
 @onnx_operator("BatchNormalization")
@@ -180,12 +180,12 @@ def recurrent(call: Call) -> Any:
         raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}")
     kind = call.node.operator.lower()
     directions, hidden = recurrence.shape[0], recurrence.shape[2]
-    state = call.run.tensor((directions, x.shape[1], hidden), x.dtype)
+    state = call.recorder.tensor((directions, x.shape[1], hidden), x.dtype)
     states = [state, state] if kind == "lstm" else [state]
-    weights = [call.run.tensor(tensor.shape[1:], x.dtype, parameter=True) for tensor in (weight, recurrence)] * directions
+    weights = [call.recorder.tensor(tensor.shape[1:], x.dtype, parameter=True) for tensor in (weight, recurrence)] * directions
     biases = call.optional(3)
     if biases is not None:
-        weights.append(call.run.tensor(biases.shape, x.dtype, parameter=True))
+        weights.append(call.recorder.tensor(biases.shape, x.dtype, parameter=True))
     arguments = (weights, biases is not None, 1, 0.0, False, directions == 2, False)
     name = "rnn_tanh" if kind == "rnn" else kind
     out, *last = call.aten(name, x, states if kind == "lstm" else state, *arguments)

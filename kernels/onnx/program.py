@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..operators.applying import RULE_ERRORS
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
-from ..operators.rules import RULE_ERRORS
 from ..operators.values import Tensor
 from . import layers, pointwise, shapes
 from .call import RULES, Call, on_device
@@ -56,10 +56,10 @@ class OnnxProgram:
         BudgetExceeded: it is larger than is read.
     """
 
-    def __init__(self, stream: BinaryIO, meter: Meter) -> None:
+    def __init__(self, stream: BinaryIO, account: Account) -> None:
         self.position = ""
-        self._meter = meter
-        self._model = OnnxModel(Wire(stream, meter), meter)
+        self._account = account
+        self._model = OnnxModel(Wire(stream, account), account)
         self._depth = 0
 
     def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
@@ -97,18 +97,18 @@ class OnnxProgram:
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
         """Run one graph; names of the graphs around it are among ``names``."""
         try:
-            nodes, silent = Rewriter(graph, self._meter).nodes()
+            nodes, silent = Rewriter(graph, self._account).nodes()
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
             names[name] = shapes.weight(Call(recorder, Node("Constant"), (), 0), header)
-        aside = Recorder(self._meter)
+        aside = Recorder(self._account)
         for node in nodes:
             self._step(aside if id(node) in silent else recorder, node, names, {})
 
     def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
         self.position = f"node {(node.name or node.key)[:80]}"
-        self._meter.step()
+        self._account.step()
         if own:
             node = _filled(node, own)
         inputs = []
@@ -143,7 +143,7 @@ class OnnxProgram:
 
     def _enter(self) -> None:
         self._depth += 1
-        if self._depth > self._meter.budget.recursion:
+        if self._depth > self._account.budget.recursion:
             raise BudgetExceeded(f"functions and graphs call each other more than {self._depth} deep")
 
     def _inlined(self, recorder: Recorder, function: Function, call: Call) -> Any:
@@ -180,7 +180,7 @@ class OnnxProgram:
         graph = call.attribute("body")
         if not isinstance(graph, Graph) or not call.given(0):
             raise DataDependent("a loop without a number of rounds ends by the contents of a tensor (Loop)")
-        rounds = self._meter.items(int(call.numbers(0)[0]))
+        rounds = self._account.items(int(call.numbers(0)[0]))
         going: Any = call.inputs[1] if call.given(1) else Known((), "bool", [True])
         carried = list(call.inputs[2:])
         collected: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]

@@ -124,7 +124,7 @@ def sequence(call: Call) -> Any:
 @onnx_operator("SequenceInsert")
 def sequence_insert(call: Call) -> Any:
     items = _items(call)
-    call.run.meter.items(len(items) + 1)
+    call.recorder.account.items(len(items) + 1)
     place = int(call.numbers(2)[0]) if call.given(2) else len(items)
     return [*items[:place], call.value(1), *items[place:]]
 
@@ -145,7 +145,7 @@ def sequence_length(call: Call) -> Any:
 @onnx_operator("ConcatFromSequence")
 def concat_from_sequence(call: Call) -> Any:
     name = "stack" if call.attribute("new_axis", 0) else "cat"
-    return call.aten(name, [on_device(call.run, item) for item in _items(call)], call.attribute("axis", 0))
+    return call.aten(name, [on_device(call.recorder, item) for item in _items(call)], call.attribute("axis", 0))
 
 
 def _items(call: Call) -> list[Any]:
@@ -162,7 +162,7 @@ def gather(call: Call) -> Any:
     place = dim_of(x.rank, call.attribute("axis", 0))
     if isinstance(indices, Known) and not indices.shape:
         return call.aten("select", x, place, int(indices.number()))
-    rows = on_device(call.run, indices)
+    rows = on_device(call.recorder, indices)
     if "aten.as_strided" in call.node.origin and rows.numel == x.numel:
         return call.aten("reshape", x, list(rows.shape))
     if x.parameter and x.rank == 2 and place == 0 and not rows.parameter:
@@ -182,7 +182,7 @@ def gather_nd(call: Call) -> Any:
     batch = call.attribute("batch_dims", 0)
     if not indices.rank or not 0 <= batch <= x.rank - indices.shape[-1]:
         raise ShapeError(f"operator GatherND on shapes {show(x.shape)} and {show(indices.shape)}")
-    one = call.run.tensor(indices.shape[:-1], indices.dtype, parameter=indices.parameter)
+    one = call.recorder.tensor(indices.shape[:-1], indices.dtype, parameter=indices.parameter)
     return call.aten("index", x, [None] * batch + [one] * indices.shape[-1])
 
 
@@ -220,10 +220,10 @@ def assign(call: Call) -> Any:
     """Writing into a slice: one number everywhere is a fill, else it is a copy."""
     x, source = call.tensor(0), call.tensor(1)
     if x.parameter:
-        copy = call.run.tensor(x.shape, x.dtype, parameter=True)
-        x = call.run.launch("clone", [x], copy)
+        copy = call.recorder.tensor(x.shape, x.dtype, parameter=True)
+        x = call.recorder.launch("clone", [x], copy)
     even = bool(call.attribute("fill", 0)) or not any(source.strides)
-    call.run.launch("fill" if even else "copy", [] if even else [source], call.run.tensor(source.shape, x.dtype))
+    call.recorder.launch("fill" if even else "copy", [] if even else [source], call.recorder.tensor(source.shape, x.dtype))
     return x
 
 
@@ -293,7 +293,7 @@ def identity(call: Call) -> Any:
     """The value itself; the copy that ``contiguous()`` makes where the exporter noted that it stands for one."""
     value = call.value(0)
     if isinstance(value, Tensor) and "aten.clone" in call.node.origin and "contiguous_format" in call.node.origin:
-        return contiguous(call.run, value)
+        return contiguous(call.recorder, value)
     return value
 
 
@@ -301,7 +301,7 @@ def identity(call: Call) -> Any:
 def shape(call: Call) -> Any:
     value = call.value(0)
     sizes = list(value.shape)[call.attribute("start", 0) : call.attribute("end", None)]
-    call.run.host("size")
+    call.recorder.host("size")
     return Known((len(sizes),), "int64", sizes)
 
 
@@ -331,7 +331,7 @@ def weight(call: Call, header: TensorHeader, floats: int = 1) -> Tensor | Known:
     if few and not header.external and header.dtype not in ("bfloat16", "complex64", "complex128"):
         return Known(header.shape, header.dtype, header.numbers())
     load = header.numbers if count <= FEW else None
-    return call.run.tensor(header.shape, header.dtype, parameter=True, load=load)
+    return call.recorder.tensor(header.shape, header.dtype, parameter=True, load=load)
 
 
 @onnx_operator("ConstantOfShape")

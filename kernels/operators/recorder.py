@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .. import kinds as cost
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..network import Call, HostOp, KernelInvocation, ParamValue, Shape
 from .values import HostValue, Number, Tensor
@@ -26,8 +26,8 @@ class Recorder:
         scope: the module path of the code that is running.
     """
 
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self, account: Account) -> None:
+        self.account = account
         self.calls: list[Call] = []
         self.reads: list[tuple[int, ...]] = []
         self.scope = ""
@@ -50,7 +50,7 @@ class Recorder:
             ShapeError: a size is negative or no integer.
             BudgetExceeded: it has too many dimensions or elements.
         """
-        budget = self.meter.budget
+        budget = self.account.budget
         if len(shape) > budget.rank:
             raise BudgetExceeded(f"a tensor of {len(shape)} dimensions; at most {budget.rank} are followed")
         elements = 1
@@ -79,8 +79,8 @@ class Recorder:
     ) -> Tensor:
         """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs."""
         params = params or {}
-        if len(inputs) > self.meter.ITEMS:
-            self.meter.items(len(inputs))
+        if len(inputs) > self.account.ITEMS:
+            self.account.items(len(inputs))
         shapes: tuple[Shape, ...] = tuple([tensor.shape for tensor in inputs])
         moved = output.nbytes
         for tensor in inputs:
@@ -107,6 +107,6 @@ class Recorder:
         self._add(HostOp(name, self.scope))
 
     def _add(self, call: Call) -> None:
-        if len(self.calls) >= self.meter.budget.calls:
-            raise BudgetExceeded(f"the network makes more than {self.meter.budget.calls} calls")
+        if len(self.calls) >= self.account.budget.calls:
+            raise BudgetExceeded(f"the network makes more than {self.account.budget.calls} calls")
         self.calls.append(call)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
 from .archive import Archive
 
@@ -69,9 +69,9 @@ class FunctionSyntax(NamedTuple):
 class SourceTree:
     """All code of an archive, by qualified name (``__torch__.torchvision.models.resnet.ResNet``)."""
 
-    def __init__(self, archive: Archive, meter: Meter) -> None:
+    def __init__(self, archive: Archive, account: Account) -> None:
         self._archive = archive
-        self._meter = meter
+        self._account = account
         self._files: dict[str, dict[str, ClassSource | FunctionSource]] = {}
 
     def find(self, qualified: str) -> ClassSource | FunctionSource:
@@ -91,7 +91,7 @@ class SourceTree:
             path = f"code/{module.replace('.', '/')}.py"
             if path not in self._archive:
                 raise ModelError(f"archive has no code for {module!r:.160}")
-            if self._archive.size(path) > self._meter.budget.source_bytes:
+            if self._archive.size(path) > self._account.budget.source_bytes:
                 size = self._archive.size(path)
                 raise BudgetExceeded(f"{path} has {size} bytes; at most {self._meter.budget.source_bytes} are read of one file")
             try:
@@ -99,7 +99,7 @@ class SourceTree:
             except UnicodeDecodeError as error:
                 raise ModelError(f"{path}: source is not UTF-8 ({error})") from error
             self._files[module] = _split(path, text)
-            self._meter.look()
+            self._account.look()
         return self._files[module]
 
     def parse(self, text: str) -> FunctionSyntax:
@@ -125,13 +125,13 @@ class SourceTree:
             cut = cuts.search(text, start + _PIECE) if len(text) - start > _PIECE else None
             end = cut.start() if cut else len(text)
             yield self._parsed(text[start:end], text.count("\n", 0, start))
-            self._meter.look()
+            self._account.look()
             start = end
 
     def _parsed(self, text: str, lines_before: int) -> list[ast.stmt]:
         """Indented statements, parsed as if so many lines stood before them; the first line after those is line 2."""
         opening = "if 1:\n" if text.startswith(" ") else "\n"
-        body: list[ast.stmt] = parse_source(opening + text, self._meter.budget.piece_bytes, lines_before).body
+        body: list[ast.stmt] = parse_source(opening + text, self._account.budget.piece_bytes, lines_before).body
         return body[0].body if len(body) == 1 and isinstance(body[0], ast.If) and text.startswith(" ") else body
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions and statements of TorchScript code as Python closures over an interpreter."""
+"""Functions and statements of TorchScript code as Python closures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
-from ..operators.rules import truth
 from ..operators.values import ScriptObject
-from .expressions import LINE, Expression, ExpressionTranslator, Frame, Statement, refusal
+from .closures import LINE, Expression, Frame, Statement, refusal, truth
+from .expressions import ExpressionTranslator
 from .source import FunctionSyntax
 
 _NEXT, _BREAK, _CONTINUE = None, "break", "continue"
@@ -28,7 +28,7 @@ class Function:
 
 
 class Translator(ExpressionTranslator):
-    """Turns the syntax of one function into closures over an interpreter."""
+    """Turns the syntax of one function into closures."""
 
     def function(self, syntax: FunctionSyntax) -> Function:
         arguments = syntax.parameters
@@ -56,16 +56,14 @@ class Translator(ExpressionTranslator):
 
         return run
 
-    # Statements: a closure returns None to go on, a 1-tuple to return its item, or a word to leave or repeat a loop.
-
     def block(self, nodes: Iterable[ast.stmt]) -> Statement:
         steps = [(node.lineno - 1, self.statement(node)) for node in nodes if not isinstance(node, ast.Pass)]
-        meter = self._meter
+        account = self._account
 
         def run(frame: Frame) -> Any:
             for line, step in steps:
                 frame[LINE] = line
-                meter.step()
+                account.step()
                 outcome = step(frame)
                 if outcome is not _NEXT:
                     return outcome
@@ -165,11 +163,11 @@ class Translator(ExpressionTranslator):
     def _while(self, node: ast.While) -> Statement:
         test = self.expression(node.test)
         body = self.block(node.body)
-        meter = self._meter
+        account = self._account
 
         def run(frame: Frame) -> Any:
             while truth(test(frame)):
-                meter.step()
+                account.step()
                 outcome = body(frame)
                 if outcome == _BREAK:
                     break
@@ -183,14 +181,14 @@ class Translator(ExpressionTranslator):
         values = self.expression(node.iter)
         store = self._store(node.target)
         body = self.block(node.body)
-        meter = self._meter
+        account = self._account
 
         def run(frame: Frame) -> Any:
             sequence = values(frame)
             if not isinstance(sequence, (list, tuple, range, str)):
                 raise UnsupportedOperator(f"code loops over a value of type {type(sequence).__name__}")
             for value in sequence:
-                meter.step()
+                account.step()
                 store(frame, value)
                 outcome = body(frame)
                 if outcome == _BREAK:

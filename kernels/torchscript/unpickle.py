@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..budget import Budget, Meter
+from ..budget import Account, Budget
 from ..errors import BudgetExceeded, ModelError
 from ..network import DTYPE_BYTES
 from ..operators.values import Device, EnumValue, ScriptObject, Tensor
@@ -67,13 +67,13 @@ _STRIDE = 4096
 Loader = Callable[[str, str, int, int], list[bool | int | float]]
 
 
-def unpickle(data: bytes, where: str, meter: Meter, load: Loader) -> Any:
+def unpickle(data: bytes, where: str, account: Account, load: Loader) -> Any:
     """Read one pickle.
 
     Args:
         data: the pickle.
         where: its name in the archive, for messages.
-        meter: bounds on its size, and on what reading it takes.
+        account: bounds on its size, and on what reading it takes.
         load: reads ``count`` numbers of a storage ``(key, dtype, offset, count)`` when the interpreter needs a value.
 
     Returns:
@@ -83,7 +83,7 @@ def unpickle(data: bytes, where: str, meter: Meter, load: Loader) -> Any:
         ModelError: it is damaged, or refers to anything that a TorchScript file has no reason to name.
         BudgetExceeded: it has more opcodes than the budget allows.
     """
-    reader = _Unpickler(data, where, meter, load)
+    reader = _Unpickler(data, where, account, load)
     try:
         return reader.run()
     except (IndexError, struct.error, UnicodeDecodeError) as error:
@@ -93,14 +93,14 @@ def unpickle(data: bytes, where: str, meter: Meter, load: Loader) -> Any:
 
 
 class _Unpickler:
-    def __init__(self, data: bytes, where: str, meter: Meter, load: Loader) -> None:
+    def __init__(self, data: bytes, where: str, account: Account, load: Loader) -> None:
         self.data = data
         self.where = where
         self.position = 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self._meter = meter
-        self._budget = meter.budget
+        self._account = account
+        self._budget = account.budget
         self._load = load
 
     def run(self) -> Any:
@@ -108,7 +108,7 @@ class _Unpickler:
         data = self.data
         for step in range(self._budget.pickle_steps):
             if not step % _STRIDE:
-                self._meter.look()
+                self._account.look()
             opcode = data[self.position]
             self.position += 1
             if opcode == 0x2E:  # STOP

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
-from . import rule_of
 from .layers.special import why_missing
-from .recorder import DataDependent, Recorder
+from .recorder import Recorder
+from .registry import rule_of
 from .values import ScriptObject, Tensor
 
 
@@ -23,24 +23,11 @@ def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str,
     rule = rule_of(name)
     if rule is None:
         raise UnsupportedOperator(f"operator {_spelled(name)} {why_missing(name)}")
-    recorder.meter.step()
+    recorder.account.step()
     try:
         return rule(recorder, *args, **kwargs)
     except RULE_ERRORS as error:
         raise ill_typed(name, args, error) from error
-
-
-def truth(value: Any) -> bool:
-    """What ``if`` makes of a value.
-
-    Raises:
-        DataDependent: it is a tensor whose number is not known.
-    """
-    if isinstance(value, Tensor):
-        if value.value is None or value.rank:
-            raise DataDependent("a branch depends on the contents of a tensor")
-        return bool(value.value)
-    return bool(value)
 
 
 #: What Python raises where a rule is given values of types that its operator does not take.
