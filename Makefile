@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= demo-out
 BIN    := $(VENV)/bin
-BUILD  := setup.cfg setup.py pyproject.toml kernels/trees/_sweep.c
+BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
 BENCHES := decompose limits memory surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 

@@ -30,7 +30,6 @@ DATA = (
     "reference/*.pt",
     "reference/LICENSE-*",
     "**/*.varlink",
-    "**/*.c",
     "**/*.pyi",
 )
 
