@@ -177,7 +177,7 @@ class _Model:
                         raise BudgetExceeded("modules are nested too deeply")
                     seen += 1
                     if seen > self._account.budget.tree_objects:
-                        raise BudgetExceeded(f"the model has more than {self._meter.budget.tree_objects} modules")
+                        raise BudgetExceeded(f"the model has more than {self._account.budget.tree_objects} modules")
                     waiting.append(value)
 
     def run(self, inputs: Sequence[TensorSpec], name: str, method: str) -> Network:

@@ -15,7 +15,7 @@ from .known import Known
 from .model import Node
 
 
-class Call:
+class NodeCall:
     """A node with the values of its inputs: tensors, arrays the host knows, sequences, or ``None`` where one is left out.
 
     Attributes:
@@ -92,7 +92,7 @@ def on_device(recorder: Recorder, value: Any) -> Tensor:
     raise ShapeError(f"a tensor was expected, not a {type(value).__name__}")
 
 
-Rule = Callable[[Call], Any]
+Rule = Callable[[NodeCall], Any]
 RULES: dict[str, Rule] = {}
 
 
@@ -117,7 +117,7 @@ def paired(pads: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(pads[:half], pads[half:], strict=True))
 
 
-def after_padding(call: Call, x: Tensor, pads: Sequence[int], rank: int) -> tuple[Tensor, list[int]]:
+def after_padding(call: NodeCall, x: Tensor, pads: Sequence[int], rank: int) -> tuple[Tensor, list[int]]:
     """The input of a window operator and its padding; what differs between the two ends is padded before, as PyTorch does."""
     pairs = paired(pads) if pads else [(0, 0)] * rank
     if len(pairs) != rank:
@@ -128,7 +128,7 @@ def after_padding(call: Call, x: Tensor, pads: Sequence[int], rank: int) -> tupl
     return call.aten("constant_pad_nd", x, flat, 0), [0] * rank
 
 
-def automatic(call: Call, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def automatic(call: NodeCall, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """The padding that ``auto_pad`` stands for, or that the file states."""
     how = call.attribute("auto_pad", "NOTSET")
     rank = len(kernel)

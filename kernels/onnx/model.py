@@ -124,7 +124,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Function:
+class ModelFunction:
     """An operator that the file defines by other operators."""
 
     inputs: Sequence[str]
@@ -133,7 +133,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Reference:
+class AttributeReference:
     """An attribute that stands for one of the function's own."""
 
     name: str
@@ -157,7 +157,7 @@ class OnnxModel:
         self._account = account
         self._nodes = 0
         self._scopes: set[str] = set()
-        self.functions: dict[str, Function] = {}
+        self.functions: dict[str, ModelFunction] = {}
         self.versions: dict[str, int] = {}
         graph: Graph | None = None
         for item in wire.fields(0, wire.length):
@@ -187,7 +187,7 @@ class OnnxModel:
                 weight = self._tensor(item)
                 graph.weights[weight.name] = weight
                 if len(graph.weights) > self._account.budget.tree_objects:
-                    raise BudgetExceeded(f"ONNX file has more than {self._meter.budget.tree_objects} weights")
+                    raise BudgetExceeded(f"ONNX file has more than {self._account.budget.tree_objects} weights")
             elif item.number == 11:
                 graph.inputs.append(self._declared(item))
             elif item.number == 12:
@@ -216,12 +216,12 @@ class OnnxModel:
             elif item.number == 13:
                 overload = wire.text(item)
         if not overload:
-            self.functions[f"{domain}::{name}"] = Function(inputs, outputs, nodes)
+            self.functions[f"{domain}::{name}"] = ModelFunction(inputs, outputs, nodes)
 
     def _node(self, at: Field, depth: int) -> Node:
         self._nodes += 1
         if self._nodes > self._account.budget.calls:
-            raise BudgetExceeded(f"ONNX file has more than {self._meter.budget.calls} nodes")
+            raise BudgetExceeded(f"ONNX file has more than {self._account.budget.calls} nodes")
         node = Node()
         wire = self._wire
         for item in wire.fields(at.value, at.end):
@@ -276,7 +276,7 @@ class OnnxModel:
             elif item.number == 20:
                 kind = item.value
             elif item.number == 21:
-                value = Reference(wire.text(item))
+                value = AttributeReference(wire.text(item))
             elif item.number == 2 and item.wire == FIXED32:
                 value = single(item.value)
             elif item.number == 3:
@@ -319,7 +319,7 @@ class OnnxModel:
             elif item.number == 14:
                 external = item.value == 1
         if len(sizes) > self._account.budget.rank or min(sizes, default=0) < 0:
-            raise ModelError(f"constant {name!r:.80} has no proper shape")
+            raise ModelError(f"constant {name!r:.80} has an invalid shape")
         if code not in TYPES:
             raise ModelError(f"constant {name!r:.80} is of element type {code} of ONNX, which is not followed")
         return TensorHeader(name, tuple(sizes), TYPES[code], wire, tuple(parts), external)

@@ -19,10 +19,10 @@ from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
 from . import layers, pointwise, shapes
-from .call import RULES, Call, on_device
+from .call import RULES, NodeCall, on_device
 from .host import on_host
 from .known import Known
-from .model import Function, Graph, Node, OnnxModel, Reference
+from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel
 from .patterns import Rewriter
 from .wire import Wire
 
@@ -101,7 +101,7 @@ class OnnxProgram:
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
-            names[name] = shapes.weight(Call(recorder, Node("Constant"), (), 0), header)
+            names[name] = shapes.weight(NodeCall(recorder, Node("Constant"), (), 0), header)
         aside = Recorder(self._account)
         for node in nodes:
             self._step(aside if id(node) in silent else recorder, node, names, {})
@@ -125,7 +125,7 @@ class OnnxProgram:
         names.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
 
     def _apply(self, recorder: Recorder, node: Node, inputs: list[Any], names: Names) -> Any:
-        call = Call(recorder, node, inputs, self._model.versions.get(node.domain, 0))
+        call = NodeCall(recorder, node, inputs, self._model.versions.get(node.domain, 0))
         function = self._model.functions.get(f"{node.domain}::{node.operator}")
         if function is not None:
             return self._inlined(recorder, function, call)
@@ -146,7 +146,7 @@ class OnnxProgram:
         if self._depth > self._account.budget.recursion:
             raise BudgetExceeded(f"functions and graphs call each other more than {self._depth} deep")
 
-    def _inlined(self, recorder: Recorder, function: Function, call: Call) -> Any:
+    def _inlined(self, recorder: Recorder, function: ModelFunction, call: NodeCall) -> Any:
         self._enter()
         names: Names = dict(zip(function.inputs, call.inputs, strict=False))
         names.update((name, None) for name in function.inputs[len(call.inputs) :])
@@ -158,7 +158,7 @@ class OnnxProgram:
         self._depth -= 1
         return tuple(names.get(name) for name in function.outputs)
 
-    def _branch(self, recorder: Recorder, call: Call, names: Names) -> Any:
+    def _branch(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
         test = call.value(0)
         if not isinstance(test, Known):
             raise DataDependent("a branch depends on the contents of a tensor (If)")
@@ -176,7 +176,7 @@ class OnnxProgram:
             raise ModelError(f"ONNX file: nothing makes the value {missing!r:.80}")
         return tuple(names[name] for name in graph.outputs)
 
-    def _loop(self, recorder: Recorder, call: Call, names: Names) -> Any:
+    def _loop(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
         graph = call.attribute("body")
         if not isinstance(graph, Graph) or not call.given(0):
             raise DataDependent("a loop without a number of rounds ends by the contents of a tensor (Loop)")
@@ -201,5 +201,5 @@ class OnnxProgram:
 def _filled(node: Node, own: dict[str, Any]) -> Node:
     """A node of a function with the attributes of the call in place of references to them."""
     given = node.attributes.items()
-    attributes = {name: own.get(value.name) if isinstance(value, Reference) else value for name, value in given}
+    attributes = {name: own.get(value.name) if isinstance(value, AttributeReference) else value for name, value in given}
     return Node(node.operator, node.domain, node.name, node.inputs, node.outputs, attributes, node.scope, node.origin)

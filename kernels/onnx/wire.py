@@ -49,7 +49,7 @@ class Wire:
         """The fields of the message between two positions.
 
         Raises:
-            ModelError: it is no well-formed message.
+            ModelError: it is not a well-formed message.
         """
         place = start
         while place < end:
@@ -70,7 +70,7 @@ class Wire:
                 yield Field(number, wire, int.from_bytes(self.bytes(place, place + size), "little"), place + size)
                 place += size
             else:
-                raise ModelError(f"ONNX file is damaged: byte {place} starts a field of an unknown sort")
+                raise ModelError(f"ONNX file is damaged: byte {place} starts a field of an unknown type")
         if place != end:
             raise ModelError(f"ONNX file is damaged: a message ends at {place}, not at {end}")
 
@@ -83,7 +83,7 @@ class Wire:
         """
         size = end - start
         if size > self._account.budget.entry_bytes:
-            raise BudgetExceeded(f"ONNX file: a value of {size} bytes; at most {self._meter.budget.entry_bytes} are read")
+            raise BudgetExceeded(f"ONNX file: a value of {size} bytes; at most {self._account.budget.entry_bytes} are read")
         at = start - self._start
         if at < 0 or at + size > len(self._block):
             self._fetch(start, max(size, min(_BLOCK, self.length - start)))
@@ -145,7 +145,9 @@ class Wire:
             raise ModelError(f"ONNX file is truncated: bytes {start} to {start + size} lie outside its {self.length} bytes")
         self._read_bytes += size
         if self._read_bytes > self._account.budget.total_bytes:
-            raise BudgetExceeded(f"ONNX file holds more than the {self._meter.budget.total_bytes} bytes of graph that are read")
+            raise BudgetExceeded(
+                f"ONNX file holds more than the {self._account.budget.total_bytes} bytes of graph that are read"
+            )
         try:
             self._stream.seek(start)
             self._block = self._stream.read(size)

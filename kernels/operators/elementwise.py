@@ -126,7 +126,7 @@ def binary(
     if not isinstance(first, Tensor) and not isinstance(second, Tensor):
         return checked(compute(_plain(first), _plain(second)))
     if not all(isinstance(x, (Tensor, int, float)) for x in (first, second)):
-        raise TypeError(f"{kind} of a tensor and something that is no number")
+        raise TypeError(f"{kind} of a tensor and something that is not a number")
     if not any(isinstance(x, Tensor) and not is_host(x) for x in (first, second)):
         return host_map(recorder, kind, compute, (first, second))
     tensors = [x for x in (first, second) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]
@@ -135,7 +135,7 @@ def binary(
 
 
 def _plain(value: Any) -> Any:
-    """An operand that is no tensor. Containers within containers are refused: comparing them can take forever."""
+    """An operand that is not a tensor. Containers within containers are refused: comparing them can take forever."""
     if isinstance(value, (list, tuple, dict)) and any(isinstance(item, (list, tuple, dict)) for item in value):
         raise ShapeError("containers of containers are not compared")
     return value

@@ -47,7 +47,7 @@ class Recorder:
         """A tensor, if its shape is one that can exist; of a view, ``written_by`` is its source's.
 
         Raises:
-            ShapeError: a size is negative or no integer.
+            ShapeError: a size is negative or not an integer.
             BudgetExceeded: it has too many dimensions or elements.
         """
         budget = self.account.budget

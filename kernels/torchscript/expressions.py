@@ -28,12 +28,12 @@ class ExpressionTranslator:
         self._depth += 1
         self._account.node()
         if self._depth > self._account.budget.ast_depth:
-            raise BudgetExceeded(f"code is nested more than {self._meter.budget.ast_depth} deep")
+            raise BudgetExceeded(f"code is nested more than {self._account.budget.ast_depth} deep")
 
     def expression(self, node: ast.expr) -> Expression:
         translate = _EXPRESSIONS.get(type(node))
         if translate is None:
-            return refusal(f"expression {type(node).__name__} is none PyTorch prints", UnsupportedOperator)
+            return refusal(f"expression {type(node).__name__} is not one that PyTorch writes", UnsupportedOperator)
         self.enter()
         result: Expression = translate(self, node)
         self._depth -= 1
@@ -42,7 +42,7 @@ class ExpressionTranslator:
     def _constant(self, node: ast.Constant) -> Expression:
         value = node.value
         if not isinstance(value, (int, float, str, type(None))) or (type(value) is int and abs(value) >= 1 << 63):
-            return refusal("code holds a constant of no TorchScript type", ModelError)
+            return refusal("code holds a constant of a type that TorchScript does not have", ModelError)
         return lambda frame: value
 
     def _name(self, node: ast.Name) -> Expression:
@@ -74,7 +74,7 @@ class ExpressionTranslator:
         if path[0] == "torch" and len(path) == 2 and path[1] in ("inf", "nan", "pi"):
             value = float(path[1]) if path[1] != "pi" else 3.141592653589793
             return lambda frame: value
-        return refusal(f"name {'.'.join(path):.160} stands for nothing the reader knows", UnsupportedOperator)
+        return refusal(f"name {'.'.join(path):.160} is not one that the reader knows", UnsupportedOperator)
 
     def _call(self, node: ast.Call) -> Expression:
         runtime = self._runtime
@@ -82,7 +82,7 @@ class ExpressionTranslator:
         if isinstance(node.func, ast.Name) and node.func.id in _SYNTAX:
             return _SYNTAX[node.func.id](self, node)
         if any(isinstance(argument, ast.Starred) for argument in node.args) or any(k.arg is None for k in node.keywords):
-            return refusal("code passes on an unknown number of arguments", UnsupportedOperator)
+            return refusal("code passes a variable number of arguments", UnsupportedOperator)
         if path is not None and path[-1] == "isinstance":
             return self._isinstance(node)
         args = [self.expression(argument) for argument in node.args]
@@ -218,7 +218,7 @@ class ExpressionTranslator:
         value = self.expression(node.operand)
         name = _UNARY.get(type(node.op))
         if name is None:
-            return refusal(f"operator {type(node.op).__name__} is none PyTorch prints", UnsupportedOperator)
+            return refusal(f"operator {type(node.op).__name__} is not one that PyTorch writes", UnsupportedOperator)
         runtime = self._runtime
         return lambda frame: runtime.operate(name, [value(frame)], {})
 
@@ -232,7 +232,7 @@ class ExpressionTranslator:
 
     def _infix(self, name: str | None, left: ast.expr, right: ast.expr) -> Expression:
         if name is None:
-            return refusal("code uses an infix operator that PyTorch does not print", UnsupportedOperator)
+            return refusal("code uses an infix operator that PyTorch does not write", UnsupportedOperator)
         first, second = self.expression(left), self.expression(right)
         runtime = self._runtime
         fixed = name

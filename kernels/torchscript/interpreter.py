@@ -98,8 +98,10 @@ class Interpreter:
             raise ShapeError(f"{name}() takes {len(parameters)} arguments, but {len(args)} were given")
         frame.update(zip(parameters, args, strict=False))
         for key, value in (kwargs or {}).items():
-            if key not in parameters or key in frame:
-                raise ShapeError(f"{name}() takes no further argument {key!r:.40}")
+            if key not in parameters:
+                raise ShapeError(f"{name}() has no argument {key!r:.40}")
+            if key in frame:
+                raise ShapeError(f"{name}() is given its argument {key!r:.40} twice")
             frame[key] = value
         if len(frame) <= len(parameters):
             for parameter in parameters:
@@ -169,7 +171,7 @@ class Interpreter:
                 raise ModelError(f"{reference.name} has no attribute {name!r:.80}")
             tree = parse_source(text, self.recorder.account.budget.piece_bytes).body
             if len(tree) != 1 or not isinstance(tree[0], ast.Expr):
-                raise ModelError(f"{reference.name}.{name} has no plain value")
+                raise ModelError(f"{reference.name}.{name} is not a plain value")
             value = Translator(self).expression(tree[0].value)({LINE: 1})
             is_member = isinstance(target, ClassSource) and target.base == "Enum" and isinstance(value, (int, float, str))
             self._class_values[key] = EnumValue(reference.name, value) if is_member else value

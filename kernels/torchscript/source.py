@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The code of a TorchScript file: found by qualified name, split into functions by its fixed layout, parsed only where it runs.
 
-PyTorch prints the code with two spaces of indentation, strings escaped onto one line and fully qualified names, so that a
+PyTorch writes the code with two spaces of indentation, strings escaped onto one line and fully qualified names, so that a
 function's text can be cut out without parsing what surrounds it. Nothing is compiled.
 """
 
@@ -83,7 +83,7 @@ class SourceTree:
         module, _, name = qualified.rpartition(".")
         found = self._file(module).get(name)
         if found is None:
-            raise ModelError(f"archive's code lacks {qualified!r:.160}")
+            raise ModelError(f"archive has no code for {qualified!r:.160}")
         return found
 
     def _file(self, module: str) -> dict[str, ClassSource | FunctionSource]:
@@ -93,7 +93,9 @@ class SourceTree:
                 raise ModelError(f"archive has no code for {module!r:.160}")
             if self._archive.size(path) > self._account.budget.source_bytes:
                 size = self._archive.size(path)
-                raise BudgetExceeded(f"{path} has {size} bytes; at most {self._meter.budget.source_bytes} are read of one file")
+                raise BudgetExceeded(
+                    f"{path} has {size} bytes; at most {self._account.budget.source_bytes} are read of one file"
+                )
             try:
                 text = self._archive.read(path).decode()
             except UnicodeDecodeError as error:
@@ -106,12 +108,12 @@ class SourceTree:
         """The syntax of one function's text; lines count from 2.
 
         Raises:
-            ModelError: it is no Python syntax.
+            ModelError: it is not Python syntax.
             BudgetExceeded: it is too large or too deep.
         """
         head_end = _HEAD_END.search(text)
         if head_end is None:
-            raise ModelError("code is not laid out as PyTorch prints it: a function has no body")
+            raise ModelError("code is not laid out as PyTorch writes it: a function has no body")
         outer = len(text) - len(text.lstrip(" "))
         head = self._parsed(text[: head_end.end()] + " " * (outer + 2) + "pass", 0)
         if len(head) != 1 or not isinstance(head[0], ast.FunctionDef):
@@ -151,7 +153,7 @@ def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse("\n" * lines_before + text)
     except (SyntaxError, ValueError) as error:
-        raise ModelError(f"code is no valid source: {error.args[0] if error.args else error}") from error
+        raise ModelError(f"code is not valid Python: {error.args[0] if error.args else error}") from error
     except (RecursionError, MemoryError) as error:
         raise BudgetExceeded("code is nested too deeply to be parsed") from error
 

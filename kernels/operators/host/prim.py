@@ -128,7 +128,7 @@ def no_effect(recorder: Recorder, *_: Any) -> None:
 @operator("prim::unchecked_unwrap_optional", "_unwrap_optional")
 def unwrap(recorder: Recorder, value: Any) -> Any:
     if value is None:
-        raise ShapeError("the model needs a value where there is none")
+        raise ShapeError("the model needs a value where it has None")
     return value
 
 

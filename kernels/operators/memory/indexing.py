@@ -20,7 +20,7 @@ from ..values import Tensor
 def cat(recorder: Recorder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     parts = [x for x in tensors if x.shape != (0,)]
     if not parts:
-        raise ShapeError("cat of no tensors")
+        raise ShapeError("cat of an empty list of tensors")
     first = parts[0]
     place = dim_of(first.rank, dim)
     total = 0
