@@ -73,6 +73,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["predicted"]:
         foreseen = lease["predicted"]
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"
+    if end := lease.get("boundary"):
+        yield f"     planned for a part of the network: up to {end['operator']} at {end['place']}"
     if lease["observed"]:
         seen = lease["observed"]
         yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"
