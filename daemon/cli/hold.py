@@ -88,7 +88,7 @@ def _show(lease: Lease, *, as_json: bool) -> None:
         simulated = " (simulated profile)" if lease.plan["simulated"] else ""
         figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
         print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}")
-        print(lease.plan["why"])
+        print(output.printable(lease.plan["why"]))
     print(f"lease {lease.id}: {output.clocks(applied['effective'])} in force", flush=True)
     if not applied["verified"]:
         print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with Client(args.socket) as client:
         status = client.status()
-    print(json.dumps(status, indent=2) if args.json else "\n".join(_lines(status)))
+    print(json.dumps(status, indent=2) if args.json else "\n".join(map(output.printable, _lines(status))))
     return 0
 
 
