@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="OPERATOR",
-        help="go on with a list of launches that ends at this operator, such as torchvision::nms, before its network does",
+        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does",
     )
     parser.add_argument("--target", help="latency_ms=50, energy_mj=400, power_mw=15000, min-energy or min-edp")
     parser.add_argument("--fps", type=float, help="frames per second the application will run")
