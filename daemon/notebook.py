@@ -163,8 +163,9 @@ class BoardSurface(Surface):
     def to_dataframe(self) -> DataFrame:
         """One row for each configuration, in the grid's order.
 
-        Columns: ``cpu_khz``, ``gpu_hz``, ``emc_hz``, ``latency_ms``, ``power_mw``, ``energy_mj``, ``idle_mw``, ``latency_sigma``,
-        ``energy_sigma``.
+        Columns: the clocks ``cpu_khz``, ``gpu_hz``, ``emc_hz``; the figures ``latency_ms``, ``power_mw``, ``energy_mj`` and
+        ``idle_mw``; and their uncertainty, ``latency_sigma`` and ``energy_sigma``, as :class:`~jetdvfs.kernels.surface.Surface`
+        describes them.
 
         Raises:
             InputError: pandas is missing.
