@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
         output.print_json({**common.about(network, bundle, args), "method": surface.method, **chosen.to_json()})
         return 0
     print(f"{title}, profile {bundle.manifest.name}, target {target}")
-    if bundle.manifest.simulated:
-        print(output.SIMULATED)
+    common.print_origin(network, bundle)
     print(f"\nset {chosen.configuration}\n")
     print(_comparison(chosen))
     print(f"\n{chosen.reason}\n{chosen.saving}\n")

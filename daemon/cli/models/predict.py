@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     name = common.network_label(network, args)
     print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
-    if bundle.manifest.simulated:
-        print(output.SIMULATED)
+    common.print_origin(network, bundle)
     print()
     print(_table(rows))
     for note in common.model_notes(network, bundle.cost):
