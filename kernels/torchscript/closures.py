@@ -64,6 +64,6 @@ def truth(value: Any) -> bool:
     """
     if isinstance(value, Tensor):
         if value.value is None or value.rank:
-            raise DataDependent("a branch depends on the contents of a tensor")
+            raise DataDependent("a branch depends on the contents of a tensor", "prim::If")
         return bool(value.value)
     return bool(value)

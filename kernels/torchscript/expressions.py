@@ -9,7 +9,8 @@ from typing import Any
 
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..operators import rule_of
-from ..operators.applying import RULE_ERRORS, ill_typed
+from ..operators.applying import RULE_ERRORS, ill_typed, spelled
+from ..operators.recorder import DataDependent
 from ..operators.values import ScriptObject, Tensor
 from .closures import Expression, Frame, Runtime, refusal, truth
 
@@ -127,6 +128,9 @@ class ExpressionTranslator:
             step()
             try:
                 return apply(recorder, *values)
+            except DataDependent as error:
+                error.operator = error.operator or spelled(name)
+                raise
             except RULE_ERRORS as error:
                 raise ill_typed(name, values, error) from error
 
