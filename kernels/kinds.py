@@ -329,5 +329,15 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("rand randn rand_like randn_like randint normal uniform exponential bernoulli", per_element(1)),
 )
 
-KINDS: dict[str, KernelKind] = {row.name: row for row in _ROWS}
+
+def _by_name(rows: Sequence[KernelKind]) -> dict[str, KernelKind]:
+    table: dict[str, KernelKind] = {}
+    for row in rows:
+        if row.name in table:
+            raise ValueError(f"kernel kind {row.name} has two rows")
+        table[row.name] = row
+    return table
+
+
+KINDS: dict[str, KernelKind] = _by_name(_ROWS)
 """Every kind, by name. Whoever adds an operator of their own adds its row here."""
