@@ -12,7 +12,6 @@ follow one rule for all kinds: inputs, weights and outputs, each moved once.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -79,6 +78,8 @@ def kind_of(name: str) -> KernelKind:
     """
     row = KINDS.get(name)
     if row is None:
+        import difflib  # the resident daemon loads this module and never gets here
+
         closest = difflib.get_close_matches(name[:64], KINDS, 3, 0.0)
         raise UnsupportedOperator(f"kernel kind {name!r:.66} is not known; the closest: {', '.join(closest)}")
     return row

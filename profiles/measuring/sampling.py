@@ -62,6 +62,7 @@ class Sampler:
 
         Raises:
             ProfilesError: the networks have no such kernel.
+            UnsupportedOperator: they have, but its kind has no row in :mod:`jetdvfs.kernels.kinds`, or fusion makes it.
         """
         seen = self._seen.get(kind)
         if not seen:
