@@ -12,7 +12,7 @@ from .config import Config
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .hardware.applied import Applied
 from .hardware.baseline import RestoreReport
-from .hardware.clocks.domain import Reading
+from .hardware.clocks.driver import Reading
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
 from .watch.demand import Leased
@@ -25,7 +25,7 @@ _AXES = ("cpu_khz", "gpu_hz", "emc_hz")
 
 
 class Board(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.hardware.board.Hardware`."""
+    """What the controller needs of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
 
     @property
     def touched(self) -> bool: ...
@@ -53,7 +53,7 @@ class Board(Protocol):
 
 
 class Demands(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.Meter`."""
+    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.DemandMonitor`."""
 
     rules: FloorRules
 

@@ -12,7 +12,8 @@ from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy, HardwareRefused
 from .clocks import cpu, emc, gpu
 from .clocks.clusters import Clusters
-from .clocks.domain import ClockDomain, Driver
+from .clocks.domain import ClockDomain
+from .clocks.driver import Driver
 from .files import Files
 
 

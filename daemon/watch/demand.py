@@ -34,8 +34,8 @@ _SATURATED, _BEYOND = 0.95, 1.5
 _OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
 
 
-class Clocks(Protocol):
-    """What is asked of :class:`jetdvfs.daemon.hardware.board.Hardware`."""
+class BoardActivity(Protocol):
+    """What is asked of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
 
     def memory_hz(self) -> int: ...
 
@@ -79,11 +79,11 @@ class _Window:
     held_hz: int
 
 
-class Meter:
+class DemandMonitor:
     """Follows the demand of other work; :meth:`sample` is to be called about twice a second.
 
     Args:
-        clocks: the board's memory clock and GPU.
+        board: tells the memory clock and how busy the GPU is.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Meter:
         files: Files,
         description: BoardDescription,
         monotonic: Callable[[], float],
-        clocks: Clocks,
+        board: BoardActivity,
         rules: FloorRules,
     ) -> None:
         self._files = files
         self._monitors: Sequence[str] = description.section("emc").get("activity", ())
         self._monotonic = monotonic
-        self._clocks = clocks
+        self._board = board
         self.rules = rules
         self._last: _Moment | None = None
         self._windows: deque[_Window] = deque()
@@ -180,7 +180,7 @@ class Meter:
             used[name] = held[name] * (share if share < _SATURATED else _BEYOND)
         waited = {what: (now.waited_us[what] - before.waited_us[what]) / 1e6 / seconds for what in now.waited_us}
         # The firmware takes its time to say where the memory clock stands.
-        held_hz = self._clocks.memory_hz() if waited["memory"] > self.rules.pressure else 0
+        held_hz = self._board.memory_hz() if waited["memory"] > self.rules.pressure else 0
         window = _Window(now.time_s, used, waited, held, held_hz)
         _keep(self._windows, window, self.rules.hold_s)
         if now.leased.pids:
@@ -197,7 +197,7 @@ class Meter:
             self._memory.forget()
             return
         held, hold_s = bool(leased.pids), self.rules.hold_s
-        self._memory.see(now, 1e3 * counted, self._clocks.gpu_load(), hold_s, leased=held, paced=leased.paced)
+        self._memory.see(now, 1e3 * counted, self._board.gpu_load(), hold_s, leased=held, paced=leased.paced)
 
     def _memory_khz(self) -> int | None:
         """The memory clock in use, as the running kernel's monitor counts it; None where none can be read."""

@@ -21,8 +21,8 @@ from ....kernels.grid import FrequencyConfiguration
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
 from ...errors import NoDaemon, TransientError
-from ...hardware.board import Hardware
 from ...hardware.files import Files
+from ...hardware.hardware import Hardware
 from ...planner import Limits
 from ...wire.client import Client
 

@@ -13,8 +13,8 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin.board import TwinBoard, simulated_board

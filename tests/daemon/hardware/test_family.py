@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import DaemonError
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BoardDescription, list_boards, load_board
 from jetdvfs.tests.support.hardware_kernel import CPUFREQ, FakeClock, Kernel, Killed

@@ -14,7 +14,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy, HardwareHangs, HardwareRefused, InputError, UsageError
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.hardware_kernel import CAP, CPU, EMC, GPU, INA, TREE, XAVIER, FakeClock, Kernel
 
@@ -259,10 +259,10 @@ def test_the_zone_of_a_powered_off_part_has_no_temperature(kernel: Kernel, clock
 def test_a_power_monitor_that_appears_late_is_found(kernel: Kernel, clock: FakeClock) -> None:
     late = {path: kernel.store.pop(path) for path in list(kernel.store) if path.startswith(f"{INA}/1-0041")}
     hardware = Hardware.probe(kernel, clock)
-    assert "VDDRQ" not in hardware.rails_mw()
+    assert "VDDRQ" not in hardware.sensors.rails_mw()
     assert any("power rails VDDRQ are not there" in note for note in hardware.notes)
     kernel.store |= late
-    assert hardware.rails_mw()["VDDRQ"] == 1140
+    assert hardware.sensors.rails_mw()["VDDRQ"] == 1140
     assert not [note for note in hardware.notes if "power rails" in note]
 
 
