@@ -332,9 +332,12 @@ def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
 
 
 def _process_name(peer: Peer) -> str:
+    """What a client calls itself that gave no name. It is a process of this machine, whatever root the board's files have."""
+    import psutil  # takes memory, and most clients give a name
+
     try:
-        return Path(f"/proc/{peer.pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
+        return str(psutil.Process(peer.pid).name())
+    except psutil.Error:
         return f"pid {peer.pid}"
 
 

@@ -30,9 +30,6 @@ class RestoreReport:
     left: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, list[object]]:
-        return {"restored": [w._asdict() for w in self.restored], "left": [*self.left], "failed": [*self.failed]}
-
 
 class Baseline:
     """The values found in every file that may be written, and the journal of what was.

@@ -7,6 +7,9 @@ are sampled). What the threads of a lease's process, of its children and of this
 EMC: the activity monitor counts everybody; see :mod:`.memory_demand`.
 
 Pressure: Linux, Documentation/accounting/psi.rst; the ``some`` totals.
+
+psutil would not do: it reads one procfs for the whole process, not that of the board's root, waits for a file for ever, and
+tells neither on which core a thread ran last nor the pressure.
 """
 
 from __future__ import annotations
