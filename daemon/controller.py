@@ -11,6 +11,7 @@ from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .config import Config
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .hardware.applied import Applied
+from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
 from .hardware.clocks.driver import Reading
 from .journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields
@@ -269,7 +270,7 @@ class Controller:
         self.applied = applied
         self.troubles = () if applied.verified else applied.notes
         about = fields(CLOCKS_SET, configuration=_listed(applied.accepted), verified=applied.verified, reason=reason)
-        log.info("set to %s for %s", applied.accepted, reason, extra=about)
+        log.info("%s, for %s", _in_words(applied.accepted), reason, extra=about)
         for note in applied.notes:
             log.warning("%s", note, extra=fields(TROUBLE, reason=reason))
         return applied
@@ -336,6 +337,10 @@ class Controller:
 def _about(lease: Lease) -> dict[str, object]:
     """What the journal says of a lease."""
     return {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target}
+
+
+def _in_words(configuration: FrequencyConfiguration) -> str:
+    return ", ".join(f"{title(axis)} {megahertz(axis, level)}" for axis, level in configuration._asdict().items())
 
 
 def _listed(configuration: FrequencyConfiguration) -> str:

@@ -17,6 +17,7 @@ def retried(call: Callable[[], T], clock: Clock, *, longest_s: float, pause_s: f
 
     Args:
         longest_s: from the first failure on; the last try is not cut short.
+        pause_s: between the first two tries; every further pause is twice as long.
 
     Raises:
         TransientError: the last one, once the time is over. :class:`HardwareHangs` comes at once: it was waited for already,
@@ -34,4 +35,5 @@ def retried(call: Callable[[], T], clock: Clock, *, longest_s: float, pause_s: f
             deadline = now + longest_s if deadline is None else deadline
             if now >= deadline:
                 raise
-        clock.sleep(pause_s)
+        clock.sleep(min(pause_s, deadline - now))
+        pause_s *= 2

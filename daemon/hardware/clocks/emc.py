@@ -7,16 +7,14 @@ which cameras and displays would suffer from, is taken only when that does not s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ....profiles.board import BoardDescription
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..files import Files
 from .domain import ClockDomain, Write, clamp
 from .driver import OthersValue, Reading, agrees
-from .emc_ways import LIMITS, MODE_WORDS, WAYS, past_limits
+from .emc_ways import LIMITS, MODE_WORDS, WAYS, past_limits, trained_hz
 
 
 @dataclass
@@ -30,6 +28,7 @@ class EmcClock:
         trained_hz: the rates that the running system lists.
         floors: the lowest rate that the kernel asks for at each CPU clock: (CPU at least this many kHz, EMC Hz), falling.
         foreign: where the clock is set by limits, the rate lock that goes past them, and the bandwidth manager's halt.
+        halt: the bandwidth manager's halt, which a lock goes with.
         kept_hz: the level asked for, while the kernel is trusted to keep it and nothing is locked.
     """
 
@@ -42,6 +41,7 @@ class EmcClock:
     transition_ms: float
     floors: tuple[tuple[int, int], ...] = ()
     foreign: tuple[Write, ...] = ()
+    halt: str | None = None
     axis: str = "emc_hz"
     kept_hz: int | None = None
 
@@ -119,7 +119,7 @@ class EmcClock:
             return tuple(Write(one.path, "0") for one in self.foreign if self.files.find_text(one.path) == one.value)
         if self.files.find_text(mode.path) != mode.value:
             return ()
-        halts = (one.path for one in self.domain.companions if one.path.endswith("bwmgr_halt"))
+        halts = (one.path for one in self.domain.companions if one.path == self.halt)
         return (*(Write(path, "0") for path in halts), Write(mode.path, "0"))
 
 
@@ -141,11 +141,12 @@ def probe(files: Files, description: BoardDescription) -> EmcClock:
         except DaemonError as error:
             failed.append(str(error))
             continue
-        trained = _trained(files, section) or description.grid.emc_hz
+        trained = trained_hz(files, section) or description.grid.emc_hz
         pairs = description.section("cpu").get("emc_floors", ())
         floors = tuple(sorted(((int(khz), int(hz)) for khz, hz in pairs), reverse=True))
         foreign = () if domain.mode else past_limits(files, section)
-        return EmcClock(files, name, domain, counter, rate, trained, float(section["transition_ms"]), floors, foreign)
+        transition_ms, halt = float(section["transition_ms"]), section.get("halt")
+        return EmcClock(files, name, domain, counter, rate, trained, transition_ms, floors, foreign, halt)
     raise HardwareBusy("; ".join(failed))
 
 
@@ -155,12 +156,3 @@ def observe(files: Files, description: BoardDescription) -> int | None:
     places = {"bpmp": "rate", "override": "clk_rate", "devfreq": "cur_freq"}
     seen = (files.find_int(f"{section[way]}/{name}") for way, name in places.items() if way in section)
     return next((rate for rate in seen if rate), None)
-
-
-def _trained(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
-    """The rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
-    names = files.list_names(str(section["tables"])) if "tables" in section else ()
-    lines = (files.find_text(str(section["table"])) or "").splitlines() if "table" in section else []
-    rates = {1000 * int(name) for name in names if name.isdigit()}
-    rates |= {int(words[1]) for line in lines if len(words := line.split()) > 1 and words[1].isdigit()}
-    return tuple(sorted(rates))

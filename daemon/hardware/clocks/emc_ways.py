@@ -81,6 +81,15 @@ def past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
     return tuple(Write(path, "1") for path in paths if files.exists(path))
 
 
+def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
+    """The rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
+    names = files.list_names(str(section["tables"])) if "tables" in section else ()
+    lines = (files.find_text(str(section["table"])) or "").splitlines() if "table" in section else []
+    rates = {1000 * int(name) for name in names if name.isdigit()}
+    rates |= {int(words[1]) for line in lines if len(words := line.split()) > 1 and words[1].isdigit()}
+    return tuple(sorted(rates))
+
+
 def _caps(section: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(section.get("caps", [section["cap"]] if "cap" in section else []))
 
