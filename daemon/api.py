@@ -18,7 +18,7 @@ from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
 from .errors import DaemonError, InputError, LimitReached, TargetNotAttainable, UsageError
-from .hardware.board import Hardware
+from .hardware.hardware import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
 from .surfaces import LoadedNetwork, Surfaces, register
@@ -109,9 +109,9 @@ class Api:
             "applied": None if controller.applied is None else controller.applied.to_json(),
             "floors": [asdict(floor) for floor in controller.floors.floors],
             "leases": [self._lease(lease) for lease in controller.leases],
-            "rails_mw": hardware.rails_mw(),
+            "rails_mw": hardware.sensors.rails_mw(),
             "energy_rails": list(hardware.description.energy_rails),
-            "temperatures_mc": hardware.temperatures_mc(),
+            "temperatures_mc": hardware.sensors.temperatures_mc(),
             "mode": None if mode is None else {"id": mode.id, "name": mode.name},
             "throttled": list(hardware.throttled()),
             "over_current": [asdict(event) for event in context.events.events],
@@ -346,9 +346,12 @@ def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
 
 
 def _process_name(peer: Peer) -> str:
+    """What a client calls itself that gave no name. It is a process of this machine, whatever root the board's files have."""
+    import psutil  # takes memory, and most clients give a name
+
     try:
-        return Path(f"/proc/{peer.pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
+        return str(psutil.Process(peer.pid).name())
+    except psutil.Error:
         return f"pid {peer.pid}"
 
 

@@ -11,8 +11,10 @@ from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .config import Config
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .hardware.applied import Applied
+from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
-from .hardware.clocks.domain import Reading
+from .hardware.clocks.driver import Reading
+from .journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
 from .watch.demand import Leased
@@ -25,7 +27,7 @@ _AXES = ("cpu_khz", "gpu_hz", "emc_hz")
 
 
 class Board(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.hardware.board.Hardware`."""
+    """What the controller needs of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
 
     @property
     def touched(self) -> bool: ...
@@ -53,7 +55,7 @@ class Board(Protocol):
 
 
 class Demands(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.Meter`."""
+    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.DemandMonitor`."""
 
     rules: FloorRules
 
@@ -149,13 +151,17 @@ class Controller:
         except BaseException:
             self.leases.remove(lease)
             raise
-        log.info("%s, pid %d, holds %s (%s)", lease.label, holder.pid, need.configuration, need.target or "as asked")
+        log.info(
+            "%s, pid %d, holds %s (%s)",
+            *(lease.label, holder.pid, need.configuration, need.target or "as asked"),
+            extra=fields(LEASE_BEGUN, **_about(lease), configuration=_listed(need.configuration), reason=reason),
+        )
         return lease, applied
 
     def release(self, lease: Lease) -> None:
         """End a lease: what the others need together comes into force, or the baseline when it was the last."""
         self.leases.remove(lease)
-        log.info("%s ended", lease.label)
+        log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
         self._follow(f"{lease.label} ended")
 
     def drop(self, connection: Hashable) -> None:
@@ -163,7 +169,7 @@ class Controller:
         gone = self.leases.of(connection)
         for lease in gone:
             self.leases.remove(lease)
-            log.info("%s ended with its connection", lease.label)
+            log.info("%s ended with its connection", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
         if gone:
             self._follow("a connection ended")
 
@@ -200,7 +206,7 @@ class Controller:
             self._set(reason)
         except (DaemonError, OSError) as error:
             self.troubles = (str(error),)
-            log.error("%s: %s", reason, error)
+            log.error("%s: %s", reason, error, extra=fields(TROUBLE, reason=reason, error=type(error).__name__))
 
     def _measure(self) -> None:
         if self._demands is None or self._config.floors is None:
@@ -237,7 +243,7 @@ class Controller:
             except TargetNotAttainable as error:
                 self._unmet[lease.id] = f"{lease.label}: {error}"
             except DaemonError as error:
-                log.warning("%s keeps its plan: %s", lease.label, error)
+                log.warning("%s keeps its plan: %s", lease.label, error, extra=fields(TROUBLE, **_about(lease)))
 
     def _look_after(self, applied: Applied) -> None:
         try:
@@ -249,7 +255,7 @@ class Controller:
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
-                    log.warning("%s", text)
+                    log.warning("%s", text, extra=fields(TROUBLE))
             if again:
                 self._set("; ".join(texts) or "; ".join(self.floors.reasons) or "what others allow or need has changed")
                 return
@@ -263,8 +269,10 @@ class Controller:
         applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied = applied
         self.troubles = () if applied.verified else applied.notes
+        about = fields(CLOCKS_SET, configuration=_listed(applied.accepted), verified=applied.verified, reason=reason)
+        log.info("%s, for %s", _in_words(applied.accepted), reason, extra=about)
         for note in applied.notes:
-            log.warning("%s", note)
+            log.warning("%s", note, extra=fields(TROUBLE, reason=reason))
         return applied
 
     def _give_back(self) -> RestoreReport:
@@ -275,9 +283,11 @@ class Controller:
             report = RestoreReport(failed=(str(error),))
         self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
         for text in report.failed:
-            log.error("not given back: %s", text)
+            log.error("not given back: %s", text, extra=fields(TROUBLE))
         for path in report.left:
-            log.info("%s was left as somebody else set it", path)
+            log.info("%s was left as somebody else set it", path, extra=fields(GIVEN_BACK))
+        if report.restored and not report.failed:
+            log.info("the board is as it was found", extra=fields(GIVEN_BACK))
         return report
 
     def _check(self, configuration: FrequencyConfiguration) -> None:
@@ -322,3 +332,16 @@ class Controller:
         low = levels[0] if bounds is None or bounds.min is None else max(levels[0], bounds.min)
         high = levels[-1] if bounds is None or bounds.max is None else min(levels[-1], bounds.max)
         return low, high
+
+
+def _about(lease: Lease) -> dict[str, object]:
+    """What the journal says of a lease."""
+    return {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target}
+
+
+def _in_words(configuration: FrequencyConfiguration) -> str:
+    return ", ".join(f"{title(axis)} {megahertz(axis, level)}" for axis, level in configuration._asdict().items())
+
+
+def _listed(configuration: FrequencyConfiguration) -> str:
+    return ",".join(map(str, configuration))

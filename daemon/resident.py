@@ -25,12 +25,12 @@ from .api import AdminApi, Api, Context
 from .config import AXES, load_config
 from .controller import Controller
 from .errors import UsageError
-from .hardware.board import Hardware
 from .hardware.files import LONGEST_S, Files
+from .hardware.hardware import Hardware
 from .profile import choose_profile
 from .state import BASELINE_NAME, default_state_dir, locked_state
 from .surfaces import Surfaces
-from .watch.demand import Meter
+from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
 from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
@@ -79,7 +79,7 @@ class Resident:
         )
         for note in hardware.notes:
             log.warning("%s", note)
-        demands = Meter(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
+        demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
         profile, notes = choose_profile(

@@ -16,6 +16,8 @@ from jetdvfs.tests.support.imports import FLOORS, PACKAGES, circle, floor_of, im
 from jetdvfs.tests.support.paths import ROOT
 
 HEAVY = ("torch", "xgboost", "treelite", "optuna", "dask", "pandas", "sklearn", "scipy", "matplotlib", "jtop", "mfusepy")
+# What the resident daemon may load beside the standard library.
+RESIDENT = {"numpy", "yaml", "psutil", "systemd"}
 MOST_FILES, MOST_LINES = 16, 400
 CODE = (".py", ".c", ".h")
 
@@ -134,22 +136,35 @@ def test_no_module_imports_a_heavy_library_when_it_is_loaded(package: str) -> No
     assert not eager
 
 
-def loaded_by(statement: str) -> set[str]:
-    program = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+def strangers_loaded_by(statement: str) -> set[str]:
+    """The top-level modules outside the standard library and the product that a statement loads.
+
+    Modules without a specification are made by others in memory, as Cython's are; an editable installation brings a finder.
+    """
+    program = (
+        f"import sys; before = set(sys.modules); {statement}; "
+        "print(*(name for name in set(sys.modules) - before if getattr(sys.modules[name], '__spec__', None)))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
-    return {name.split(".")[0] for name in done.stdout.split()}
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    return {name for name in loaded - sys.stdlib_module_names - {"jetdvfs"} if not name.startswith("__editable__")}
 
 
 def test_an_application_loads_the_standard_library_only() -> None:
-    loaded = loaded_by("from jetdvfs import Client, qos")
-    strangers = {name for name in loaded if name not in sys.stdlib_module_names and name != "jetdvfs"}
-    # An editable installation brings a finder of its own.
-    assert not {name for name in strangers if not name.startswith("__editable__")}
+    assert not strangers_loaded_by("from jetdvfs import Client, qos")
 
 
-def test_the_resident_daemon_loads_no_machine_learning_library() -> None:
-    loaded = loaded_by("import jetdvfs.daemon.resident")
-    assert not loaded & set(HEAVY)
+def test_the_resident_daemon_loads_few_libraries() -> None:
+    assert {"numpy", "yaml"} <= strangers_loaded_by("import jetdvfs.daemon.service, jetdvfs.daemon.resident") <= RESIDENT
+
+
+def test_what_the_resident_daemon_loads_later_is_among_those_libraries() -> None:
+    rooms = [modules(f"daemon/{room}") for room in ("hardware", "watch", "wire")]
+    files = [*(ROOT / "daemon").glob("*.py"), *(path for room in rooms for path in room)]
+    named = {name[0] for path in files for name in imported_packages(path)} - sys.stdlib_module_names - {"jetdvfs"}
+    # The command line asks the jetson-stats service, the daemon does not.
+    assert named - {"jtop"} <= RESIDENT
+    assert {"psutil", "systemd"} <= named
 
 
 def test_the_twin_and_the_cost_models_share_no_formula_code() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.wire.client import Client, Network
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards

@@ -12,7 +12,7 @@ import yaml
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import InputError
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import BOARDS_DIR, SECTIONS, BoardDescription, list_boards, load_board
 from jetdvfs.profiles.errors import BoardDescriptionError

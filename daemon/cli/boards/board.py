@@ -19,8 +19,8 @@ from typing import Any
 from ....profiles.board import SECTIONS, BoardDescription, load_board
 from ....profiles.marks import MARKS
 from ....profiles.timing import SystemClock
-from ...hardware.board import Hardware
 from ...hardware.files import LONGEST_S, Files
+from ...hardware.hardware import Hardware
 from ...hardware.identity import described_boards
 from ...hardware.jetson_stats import connect
 from .matrix import markdown, matrix

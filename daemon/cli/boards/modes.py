@@ -14,7 +14,8 @@ from ...errors import HardwareRefused, InputError, NotPermitted
 from ...hardware.files import Files
 from ...hardware.identity import described_boards, match_board, read_identity
 from ...hardware.jetson_stats import JetsonStats, connect
-from ...hardware.nvpmodel import CONF, PROGRAM, ModeSwitch, Nvpmodel, active_mode, changed_masks, find_mode, read_modes
+from ...hardware.nvpmodel import PROGRAM, ModeSwitch, Nvpmodel
+from ...hardware.power_modes import CONF, active_mode, changed_masks, find_mode, read_modes
 
 _SCALES = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 

@@ -20,9 +20,9 @@ from typing import Any
 from ....kernels.grid import FrequencyConfiguration
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
-from ...errors import NoDaemon, TransientError
-from ...hardware.board import Hardware
+from ...errors import DaemonError, NoDaemon
 from ...hardware.files import Files
+from ...hardware.hardware import Hardware
 from ...planner import Limits
 from ...wire.client import Client
 
@@ -30,7 +30,7 @@ _START_S = 30.0
 _STOP_S = 15.0
 
 
-class StageError(TransientError):
+class StageError(DaemonError):
     """A process of the demonstration did not start or ended early; its own words are in the text."""
 
     exit_code = 5

@@ -22,7 +22,8 @@ import pytest
 from jetdvfs.daemon.cli.boards.modes import switch_mode
 from jetdvfs.daemon.errors import HardwareRefused, NotPermitted
 from jetdvfs.daemon.hardware.jetson_stats import JetsonStats, connect
-from jetdvfs.daemon.hardware.nvpmodel import ModeSwitch, bound_levels
+from jetdvfs.daemon.hardware.nvpmodel import ModeSwitch
+from jetdvfs.daemon.hardware.power_modes import bound_levels
 from jetdvfs.profiles.board import BoardDescription, PowerMode, load_board
 from jetdvfs.profiles.twin.variant import boot_mode, installed, mode_set
 from jetdvfs.tests.support.paths import ROOT

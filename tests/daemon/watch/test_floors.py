@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from jetdvfs.daemon.config import Bounds, Config, load_config
 from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases import Holder, Need
 from jetdvfs.daemon.planner import Limits
-from jetdvfs.daemon.watch.demand import Leased, Meter
+from jetdvfs.daemon.watch.demand import DemandMonitor, Leased
 from jetdvfs.daemon.watch.floors import Demand, FloorRules, Floors, floors
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
@@ -99,7 +99,7 @@ class Busy:
         self.threads: dict[int, tuple[float, int]] = {}
         self.waited_us = 0.0
         self.gpu: float | None = None
-        self.meter = Meter(self.kernel, XAVIER, self.clock.monotonic, self, FloorRules(**config))
+        self.meter = DemandMonitor(self.kernel, XAVIER, self.clock.monotonic, self, FloorRules(**config))
         self.show()
 
     def memory_hz(self) -> int:
