@@ -10,7 +10,8 @@
             with qos.frame(lease):
                 network(image)
 
-With ``required=False`` the application runs the same where no daemon is: the lease then stands for none.
+With ``required=False`` the application runs the same where no daemon is, or none that lets it in: the lease then stands for
+none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from .client import Client, Configuration, Lease
-from .errors import NoDaemon
+from .errors import NoDaemon, NotPermitted
 
 __all__ = ["frame", "hold"]
 
@@ -67,7 +68,7 @@ def hold(
     """Connect, load the model, and hold the clocks for its target (or a configuration) while the block runs.
 
     Raises:
-        NoDaemon: nobody answers, or no longer, unless ``required`` is false.
+        NoDaemon, NotPermitted: nobody answers, or no longer, or not to this user; unless ``required`` is false.
         DaemonError: the model or the target was refused; that is raised whatever ``required`` says.
     """
     with ExitStack() as stack:
@@ -76,7 +77,7 @@ def hold(
             network = client.load(model, inputs) if model is not None else None
             asked = client.hold(network, target, configuration=configuration, fps=fps, confidence=confidence, reason=reason)
             lease = stack.enter_context(asked)
-        except NoDaemon:
+        except (NoDaemon, NotPermitted):
             if required:
                 raise
             lease = Lease(None, {})
