@@ -74,8 +74,10 @@ check() {
         { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
             >/dev/null 2>&1 || fail "cannot be installed: ${missing[*]}"
     fi
-    unshare --mount --pid --fork bash -c "mount --make-rprivate / && mount -t tmpfs none /mnt && mount -t cgroup2 none /mnt" \
-        2>/dev/null || fail "this machine lets nobody make name spaces and mount in them"
+    local options=lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work
+    unshare --mount --pid --fork bash -c "mount --make-rprivate / && mount -t tmpfs none /mnt && mkdir /mnt/{up,work,all} \
+        && mount -t overlay none -o $options /mnt/all && mount -t cgroup2 none /mnt/all" 2>/dev/null \
+        || fail "this machine does not let containers be made: name spaces, overlays and cgroup2 are needed"
 }
 
 copy_source() {

@@ -80,7 +80,9 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
         )
         assert boot.stdout is not None
         stack.callback(boot.terminate)
-        machine = Machine(int(boot.stdout.readline()), board)
+        leader = boot.stdout.readline()
+        assert leader, f"it does not boot, see {root}.console"
+        machine = Machine(int(leader), board)
         assert eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 30), "it does not come up"
         machine.say(_PUT_BOARD_IN_PLACE)
         subprocess.run([DEBIAN, "source", f"/proc/{machine._leader}/root", "/srv/jetdvfs"], check=True)
