@@ -5,7 +5,7 @@
 
     board: agx-xavier            # default: detected
     profile: agx-xavier-sim      # default: the first of this board; on the running system, none that was simulated
-    socket_group: jetdvfs        # who may ask for clocks
+    socket_group: jetdvfs        # who may ask for clocks; default: this one, if there is such a group
     axes: [cpu, gpu, emc]        # clocks that may be set; the others stay as they are found
     limits:                      # clocks outside are never set
       cpu_khz: {min: 499200, max: 2265600}

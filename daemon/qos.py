@@ -10,7 +10,8 @@
             with qos.frame(lease):
                 network(image)
 
-With ``required=False`` the application runs the same where no daemon is: the lease then stands for none.
+With ``required=False`` the application runs the same where no daemon is, or none that lets it in: the lease then stands for
+none.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
-from .errors import NoDaemon
+from .errors import NoDaemon, NotPermitted
 from .wire.client import Client, Configuration, Lease
 
 __all__ = ["frame", "hold"]
@@ -70,7 +71,7 @@ def hold(
     ``accept_boundary`` is that of :meth:`jetdvfs.daemon.client.Client.load`.
 
     Raises:
-        NoDaemon: nobody answers, or no longer, unless ``required`` is false.
+        NoDaemon, NotPermitted: nobody answers, or no longer, or not to this user; unless ``required`` is false.
         DaemonError: the model or the target was refused; that is raised whatever ``required`` says.
     """
     with ExitStack() as stack:
@@ -79,7 +80,7 @@ def hold(
             network = client.load(model, inputs, accept_boundary=accept_boundary) if model is not None else None
             asked = client.hold(network, target, configuration=configuration, fps=fps, confidence=confidence, reason=reason)
             lease = stack.enter_context(asked)
-        except NoDaemon:
+        except (NoDaemon, NotPermitted):
             if required:
                 raise
             lease = Lease(None, {})

@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
 _TEND_S = 0.5
+_INSTALLED_GROUP = "jetdvfs"
+"""The group that systemd/jetdvfs.sysusers.conf makes."""
+_UNCHANGED = -1
 
 
 class Resident:
@@ -106,9 +109,9 @@ class Resident:
         )
         path = args.socket or default_socket()
         given = notify.listen_sockets()
-        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, config.socket_group))
+        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, _group_id(config.socket_group)))
         self._admin = given.get("jetdvfs-admin") or stack.enter_context(
-            _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, None)
+            _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, _UNCHANGED)
         )
         for note in notes:
             log.warning("%s", note)
@@ -173,8 +176,22 @@ def _cache_dir(state_dir: Path, user: str) -> Path:
     return cache
 
 
+def _group_id(wanted: str | None) -> int:
+    """The group whose members may ask for clocks: the one wanted, else the installation's if there is one and we are root.
+
+    Raises:
+        UsageError: there is no group of the name wanted.
+    """
+    try:
+        return grp.getgrnam(wanted or _INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else _UNCHANGED
+    except KeyError:
+        if wanted is None:
+            return _UNCHANGED
+        raise UsageError(f"socket_group: there is no group {wanted!r}") from None
+
+
 @contextlib.contextmanager
-def _listening(path: Path, mode: int, group: str | None) -> Iterator[socket.socket]:
+def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
     """A listening socket at this path, which is gone again afterwards.
 
     Raises:
@@ -192,11 +209,9 @@ def _listening(path: Path, mode: int, group: str | None) -> Iterator[socket.sock
                 sock.bind(os.fspath(path))
             finally:
                 os.umask(before)
-            if group is not None:
-                os.chown(path, -1, grp.getgrnam(group).gr_gid)
+            if group_id != _UNCHANGED:
+                os.chown(path, _UNCHANGED, group_id)
             sock.listen(64)
-        except KeyError:
-            raise UsageError(f"socket_group: there is no group {group!r}") from None
         except OSError as error:
             raise UsageError(f"socket {path}: {error.strerror or error}") from error
         try:

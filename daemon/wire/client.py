@@ -12,8 +12,10 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import DaemonError, InputError, NoDaemon, UsageError
+from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
 from . import protocol
 
 Configuration: TypeAlias = "Mapping[str, int] | Sequence[int]"
@@ -40,6 +42,7 @@ class Client:
 
     Raises:
         NoDaemon: nobody answers there.
+        NotPermitted: whoever asks may not use the socket; the text says who may.
     """
 
     def __init__(
@@ -57,6 +60,9 @@ class Client:
         self._sock.settimeout(timeout_s)
         try:
             self._sock.connect(os.fspath(self._path))
+        except PermissionError as error:
+            self._sock.close()
+            raise NotPermitted(f"permission denied on {self._path}: {_who_may(self._path)}") from error
         except OSError as error:
             self._sock.close()
             raise NoDaemon(f"no daemon answers on {self._path} ({error.strerror or error})") from error
@@ -300,6 +306,21 @@ class Lease:
         frames, self._frames = self._frames, []
         if frames and self._client is not None:
             self._client.post("Report", {"lease": self.id, "latency_ms": frames})
+
+
+def _who_may(path: Path) -> str:
+    """Who may use a socket that we may not, and how to become one of them."""
+    try:
+        status = path.stat()
+    except OSError:
+        return "its folder is closed to you"
+    if status.st_gid == 0 or not status.st_mode & stat.S_IWGRP:
+        return "only root may use it"
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:  # in a container that has no name for it
+        return f"only root and the group with the number {status.st_gid} may use it"
+    return f"join the group {group} with 'sudo usermod -aG {group} $USER', then log in again"
 
 
 def _tensor(item: Any) -> dict[str, Any]:

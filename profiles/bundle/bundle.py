@@ -88,12 +88,18 @@ def bundle_folders() -> tuple[Path, ...]:
 
 
 def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
-    """Every bundle by name; where two folders have one of the same name, the earlier folder's."""
+    """Every bundle by name; where two folders have one of the same name, the earlier folder's.
+
+    A folder that may not be looked into, such as a home directory that the daemon is kept out of, has none.
+    """
     found: dict[str, Path] = {}
     for folder in bundle_folders() if folders is None else folders:
-        if folder.is_dir():
-            for manifest in sorted(folder.glob(f"*/{MANIFEST}")):
-                found.setdefault(manifest.parent.name, manifest.parent)
+        try:
+            inside = sorted(folder.iterdir())
+        except OSError:
+            continue
+        for directory in filter(_has_manifest, inside):
+            found.setdefault(directory.name, directory)
     return found
 
 
@@ -104,13 +110,14 @@ def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
         BundleError: there is none; the text lists the names there are.
     """
     path = Path(name_or_dir)
-    if (path / MANIFEST).is_file():
+    if _has_manifest(path):
         return path
     found = find_bundles()
     if str(name_or_dir) in found:
         return found[str(name_or_dir)]
     raise BundleError(
-        f"profile {str(name_or_dir)!r}: no such bundle or folder with a {MANIFEST}; valid: {', '.join(found) or 'none'}"
+        f"profile {str(name_or_dir)!r}: no such bundle, nor folder with a readable {MANIFEST}; "
+        f"valid: {', '.join(found) or 'none'}"
     )
 
 
@@ -266,6 +273,13 @@ def table_stamps(manifest: Manifest, cache_dir: Path) -> dict[str, Stamp]:
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:
     """The size on disk of a bundle's files."""
     return sum((directory / name).stat().st_size for name in (MANIFEST, *manifest.checksums))
+
+
+def _has_manifest(directory: Path) -> bool:
+    try:
+        return (directory / MANIFEST).is_file()
+    except OSError:  # it may not be looked into
+        return False
 
 
 def _model_file(kind: str, what: str) -> str:

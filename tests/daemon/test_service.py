@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import shutil
@@ -13,11 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from jetdvfs.daemon import qos
 from jetdvfs.daemon.errors import (
     DaemonError,
     HardwareBusy,
@@ -584,15 +587,21 @@ def test_a_lease_is_released_from_the_command_line(board: Board, found: dict[str
         assert board.settings() == found
 
 
-def as_nobody(path: Path) -> Client:
-    """A client of another user: the kernel notes who connects, by effective user."""
-    os.setegid(65534)
+@contextmanager
+def somebody_else(group_id: int) -> Iterator[None]:
+    """Be another user: the kernel notes who connects, by effective user."""
+    os.setegid(group_id)
     os.seteuid(65534)
     try:
-        return Client(path)
+        yield
     finally:
         os.seteuid(0)
         os.setegid(0)
+
+
+def as_nobody(path: Path, group_id: int = 65534) -> Client:
+    with somebody_else(group_id):
+        return Client(path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
@@ -612,6 +621,25 @@ def test_another_user_may_ask_but_neither_end_foreign_leases_nor_reach_the_admin
         with as_nobody(daemon.socket) as other:
             assert [one["uid"] for one in other.status()["leases"]] == [0]
         assert len(client.status()["leases"]) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_only_the_group_named_may_ask_and_others_are_told_how_to(board: Board, tmp_path: Path) -> None:
+    group = grp.getgrgid(65534).gr_name
+    (tmp_path / "config.yaml").write_text(f"socket_group: {group}\n")
+    with Daemon(board, tmp_path, "--config", str(tmp_path / "config.yaml")) as daemon:
+        daemon.client().close()
+        for folder in daemon.socket.parents:
+            if folder != Path(tempfile.gettempdir()) and folder.is_relative_to(tempfile.gettempdir()):
+                folder.chmod(0o755)
+        as_nobody(daemon.socket).close()
+        with pytest.raises(NotPermitted, match=f"permission denied on {daemon.socket}: join the group {group} ") as caught:
+            as_nobody(daemon.socket, group_id=65533)
+        assert caught.value.exit_code == 3
+        with pytest.raises(NotPermitted, match=r"admin\.sock: only root may use it"):
+            as_nobody(daemon.admin)
+        with somebody_else(65533), qos.hold(configuration=LOW, socket_path=daemon.socket, required=False) as lease:
+            assert lease.applied is None
 
 
 def test_it_tells_a_service_manager_how_it_is(board: Board, tmp_path: Path) -> None:
