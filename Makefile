@@ -9,7 +9,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= demo-out
 BIN    := $(VENV)/bin
-BUILD  := setup.cfg setup.py pyproject.toml kernels/_sweep.c
+BUILD  := setup.cfg setup.py pyproject.toml kernels/trees/_sweep.c
+BENCHES := decompose limits memory surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .PHONY: demo test test-jtop bench lint clean
@@ -22,13 +23,13 @@ test: lint
 
 test-jtop: $(VENV)/.test
 	$(PIP) --editable '.[jtop]'
-	$(BIN)/python -m pytest tests/test_jetson_stats.py
+	$(BIN)/python -m pytest tests/daemon/hardware/test_jetson_stats.py
 
 bench: $(VENV)/.test
-	@for script in tests/bench_*.py; do $(BIN)/python $$script || exit; done
+	@for name in $(BENCHES); do $(BIN)/python tests/bench/$$name.py || exit; done
 
 test-aarch64: $(VENV)/.test
-	PYTHON=$(abspath $(BIN)/python) tests/aarch64.sh
+	PYTHON=$(abspath $(BIN)/python) tests/system/aarch64.sh
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -75,4 +76,4 @@ $(VENV)/bin/pip:
 	@$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf $(VENV) build demo-out *.egg-info kernels/*.so
+	rm -rf $(VENV) build demo-out *.egg-info kernels/trees/*.so

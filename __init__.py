@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .daemon import qos as qos
-    from .daemon.client import Client as Client
+    from .daemon.wire.client import Client as Client
 
 __version__ = "0.1.0"
 __all__ = ["Client", "__version__", "qos"]
@@ -21,7 +21,7 @@ __all__ = ["Client", "__version__", "qos"]
 
 def __getattr__(name: str) -> Any:
     if name == "Client":
-        return importlib.import_module(".daemon.client", __name__).Client
+        return importlib.import_module(".daemon.wire.client", __name__).Client
     if name == "qos":
         return importlib.import_module(".daemon.qos", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

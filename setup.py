@@ -16,8 +16,8 @@ setup(
     cmdclass={"build_py": BuildWithoutSetup},
     ext_modules=[
         Extension(
-            "jetdvfs.kernels._sweep",
-            sources=["kernels/_sweep.c"],
+            "jetdvfs.kernels.trees._sweep",
+            sources=["kernels/trees/_sweep.c"],
             define_macros=[("Py_LIMITED_API", "0x030A0000")],
             py_limited_api=True,
             extra_compile_args=["-O3", "-fno-math-errno"],

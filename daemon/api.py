@@ -18,14 +18,14 @@ from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
 from .errors import DaemonError, InputError, LimitReached, TargetNotAttainable, UsageError
-from .events import Events
 from .hardware.board import Hardware
-from .interface import Interface
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
-from .protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
-from .server import Peer, Session
 from .surfaces import LoadedNetwork, Surfaces, register
+from .watch.events import Events
+from .wire.interface import Interface
+from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
+from .wire.server import Peer, Session
 
 _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]

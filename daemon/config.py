@@ -29,8 +29,8 @@ from typing import Any
 import yaml
 
 from .errors import UsageError
-from .floors import FloorRules
-from .hardware.clusters import Clusters
+from .hardware.clocks.clusters import Clusters
+from .watch.floors import FloorRules
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 AXES = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}

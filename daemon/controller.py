@@ -9,15 +9,15 @@ from typing import NamedTuple, Protocol
 
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from .config import Config
-from .demand import Leased
-from .drift import LEFT, Watch
 from .errors import DaemonError, TargetNotAttainable, UsageError
-from .floors import Demand, FloorRules, Floors, floors
 from .hardware.applied import Applied
 from .hardware.baseline import RestoreReport
-from .hardware.domain import Reading
+from .hardware.clocks.domain import Reading
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
+from .watch.demand import Leased
+from .watch.drift import LEFT, Watch
+from .watch.floors import Demand, FloorRules, Floors, floors
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Board(Protocol):
 
 
 class Demands(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.demand.Meter`."""
+    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.Meter`."""
 
     rules: FloorRules
 

@@ -7,11 +7,11 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..profiles.bundle import find_bundles, read_manifest, resolve_bundle
+from ..profiles.bundle.bundle import find_bundles, read_manifest, resolve_bundle
+from ..profiles.bundle.manifest import Manifest
 from ..profiles.errors import BundleError
-from ..profiles.manifest import Manifest
 from .errors import InputError
-from .protocol import one_line
+from .wire.protocol import one_line
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
-from .client import Client, Configuration, Lease
 from .errors import NoDaemon
+from .wire.client import Client, Configuration, Lease
 
 __all__ = ["frame", "hold"]
 

@@ -18,24 +18,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import __version__
-from ..profiles.surface_cache import SurfaceCache
+from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
 from . import notify
 from .api import AdminApi, Api, Context
 from .config import AXES, load_config
 from .controller import Controller
-from .demand import Meter
 from .errors import UsageError
-from .events import Events
-from .floors import FloorRules
 from .hardware.board import Hardware
 from .hardware.files import LONGEST_S, Files
 from .profile import choose_profile
-from .protocol import ADMIN_SOCKET_NAME, default_socket
-from .server import Limits, Server
 from .state import BASELINE_NAME, default_state_dir, locked_state
 from .surfaces import Surfaces
-from .worker import Workers, WorkerSettings
+from .watch.demand import Meter
+from .watch.events import Events
+from .watch.floors import FloorRules
+from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
+from .wire.server import Limits, Server
+from .worker.workers import Workers, WorkerSettings
 
 log = logging.getLogger(__name__)
 

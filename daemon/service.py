@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ..kernels.errors import KernelsError
     from ..profiles.errors import ProfilesError
     from .errors import DaemonError
-    from .protocol import one_line
     from .resident import Resident
+    from .wire.protocol import one_line
 
     try:
         with Resident(args) as daemon:

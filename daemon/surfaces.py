@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..kernels.cost import METHODS
+from ..kernels.cost.model import METHODS
 from ..kernels.grid import FrequencyGrid
 from ..kernels.network import Network
-from ..kernels.node_table import Stamp
 from ..kernels.surface import Surface
-from ..profiles.bundle import read_manifest, table_stamps
-from ..profiles.surface_cache import SurfaceCache, surface_key
+from ..kernels.trees.node_table import Stamp
+from ..profiles.bundle.bundle import read_manifest, table_stamps
+from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
 from .errors import DaemonError, InputError, UsageError
 from .profile import Profile
-from .protocol import TEXT_CHARACTERS
-from .worker import WorkerFailed, Workers
+from .wire.protocol import TEXT_CHARACTERS
+from .worker.workers import WorkerFailed, Workers
 
 log = logging.getLogger(__name__)
 

@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .archive import Archive
-from .arguments import arguments
 from .budget import Budget, Meter
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRIES, ExportedProgram
-from .interpreter import Interpreter
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
-from .recorder import DataDependent, Recorder
-from .source import SourceTree
-from .unpickle import decode, unpickle
-from .values import Number, ScriptObject, Tensor
-from .versions import NEWEST, parse_version
+from .operators.recorder import DataDependent, Recorder
+from .operators.values import Number, ScriptObject, Tensor
+from .torchscript.archive import Archive
+from .torchscript.arguments import arguments
+from .torchscript.interpreter import Interpreter
+from .torchscript.source import SourceTree
+from .torchscript.unpickle import decode, unpickle
+from .torchscript.versions import NEWEST, parse_version
 
 _INPUT = re.compile(r"(?P<shape>\d+(?:x\d+)*|scalar)(?::(?P<dtype>\w+))?")
 

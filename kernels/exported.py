@@ -12,13 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .archive import Archive
 from .budget import Budget
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
-from .interpreter_rules import apply_rule
 from .operators.layout import show
-from .recorder import Recorder
-from .values import ACCELERATOR, SCALAR_CODES, Tensor
+from .operators.recorder import Recorder
+from .operators.rules import apply_rule
+from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
+from .torchscript.archive import Archive
 
 #: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
 GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")

@@ -25,7 +25,7 @@ PACKAGES = ("kernels", "profiles", "daemon")
 # Sources of the product's own folders that are data, not code.
 DATA = (
     "boards/*.yaml",
-    "twin/chips/*.yaml",
+    "twin/silicon/chips/*.yaml",
     "bundles/*/*",
     "reference/*.pt",
     "reference/LICENSE-*",
@@ -79,7 +79,7 @@ def test_one_wheel_with_the_c_core_serves_every_supported_python(built: Path, wh
         pytest.skip("needs a C compiler")
     (path,) = built.glob("*.whl")
     assert "-cp310-abi3-" in path.name
-    assert "jetdvfs/kernels/_sweep.abi3.so" in wheel.namelist()
+    assert "jetdvfs/kernels/trees/_sweep.abi3.so" in wheel.namelist()
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +121,8 @@ def test_workers_do_their_jobs_although_they_may_not_enter_the_installation(inst
     program = """
 import asyncio, sys
 from pathlib import Path
-from jetdvfs.daemon.worker import Workers
-from jetdvfs.profiles.bundle import resolve_bundle
+from jetdvfs.daemon.worker.workers import Workers
+from jetdvfs.profiles.bundle.bundle import resolve_bundle
 from jetdvfs.profiles.reference import reference_model
 
 async def jobs():
@@ -142,7 +142,7 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
     assert {name.removeprefix("jetdvfs/") for name in product_files()} <= names
-    assert {f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py")} <= names
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
     assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir()} <= names
     assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE", "README.md"} <= names
 

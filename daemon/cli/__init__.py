@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: one module per verb.
 
-A verb is a line of ``VERBS`` and a module of this package with two names: ``configure(parser)`` (its arguments) and
+A verb is a line of ``VERBS`` and a module in one of the folders with two names: ``configure(parser)`` (its arguments) and
 ``run(args) -> int`` (its exit code). Only the verb that was asked for is imported. A verb with ``TAKES_COMMAND = True`` finds
 what follows ``--`` in ``args.command``.
 """
@@ -21,20 +21,21 @@ from ...profiles.errors import ProfilesError
 from ..errors import DaemonError, InputError
 from .output import printable
 
-VERBS: dict[str, str] = {
-    "decompose": "list the kernel invocations of a model",
-    "predict": "predict latency, power and energy at every frequency configuration",
-    "plan": "choose the frequency configuration that meets a target best",
-    "characterize": "study which kernels networks spend their inference time in",
-    "explain": "show where an inference's time and energy go at one configuration",
-    "hold": "ask the daemon to keep a target or a configuration while a command runs",
-    "release": "give up a lease",
-    "status": "show what the daemon does and why",
-    "board": "show the board, its clocks, rails and limits",
-    "restore": "put every clock back to its baseline by hand",
-    "profile": "measure, train, evaluate and inspect profiles",
-    "twin": "serve a simulated board",
-    "demo": "run the whole product on a simulated board",
+# Verb: the module that has it, and what it does.
+VERBS: dict[str, tuple[str, str]] = {
+    "decompose": ("models.decompose", "list the kernel invocations of a model"),
+    "predict": ("models.predict", "predict latency, power and energy at every frequency configuration"),
+    "plan": ("models.plan", "choose the frequency configuration that meets a target best"),
+    "characterize": ("models.characterize", "study which kernels networks spend their inference time in"),
+    "explain": ("models.explain", "show where an inference's time and energy go at one configuration"),
+    "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),
+    "release": ("leases.release", "give up a lease"),
+    "status": ("leases.status", "show what the daemon does and why"),
+    "board": ("boards.board", "show the board, its clocks, rails and limits"),
+    "restore": ("boards.restore", "put every clock back to its baseline by hand"),
+    "profile": ("profiles.profile", "measure, train, evaluate and inspect profiles"),
+    "twin": ("boards.twin", "serve a simulated board"),
+    "demo": ("demo.demo", "run the whole product on a simulated board"),
 }
 
 EXIT_CODES = """exit codes:
@@ -59,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"jetdvfs {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    module = importlib.import_module(f".{verb}", __name__) if verb in VERBS else None
-    for name, summary in VERBS.items():
+    module = importlib.import_module(f".{VERBS[verb][0]}", __name__) if verb in VERBS else None
+    for name, (_, summary) in VERBS.items():
         sub = verbs.add_parser(
             name,
             help=summary,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from .axes import TITLES, megahertz, title
-from .domain import Reading, Write
+from .clocks.domain import Reading, Write
 
 # A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
 _TOLERANCE = 0.02

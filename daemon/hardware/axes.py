@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy, HardwareRefused
-from . import cpu, emc, gpu
-from .clusters import Clusters
-from .domain import ClockDomain, Driver
+from .clocks import cpu, emc, gpu
+from .clocks.clusters import Clusters
+from .clocks.domain import ClockDomain, Driver
 from .files import Files
 
 

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import DaemonError, HardwareRefused
-from . import thermal
-from .domain import ClockDomain, Write, clamp, write_each
+from .clocks.domain import ClockDomain, Write, clamp, write_each
 from .files import Files
+from .sensors import thermal
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _VERSION = 1

@@ -10,16 +10,17 @@ from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareHangs, HardwareRefused, InputError, UsageError
-from . import gpu, nvpmodel
+from . import nvpmodel
 from .applied import Applied, agrees, effective, obeyed, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import Baseline, BaselineDamaged, RestoreReport
-from .clusters import Clusters
-from .domain import Driver, Reading, Write, write_each
+from .clocks import gpu
+from .clocks.clusters import Clusters
+from .clocks.domain import Driver, Reading, Write, write_each
 from .files import Files
 from .identity import Identity, described_boards, match_board, read_identity
 from .limits import moved_limits
-from .sensors import Sensors
+from .sensors.sensors import Sensors
 
 _SHORTEST_WAIT_S = 0.1
 _WAIT_TRANSITIONS = 10

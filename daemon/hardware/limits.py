@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ...profiles.board import PowerMode
 from .axes import megahertz
-from .domain import Driver
+from .clocks.domain import Driver
 from .files import Files
 from .nvpmodel import bound_levels
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
-from ..interpreter_rules import apply_rule
 from ..operators.layout import show
-from ..recorder import DataDependent, Recorder
-from ..values import Tensor
+from ..operators.recorder import DataDependent, Recorder
+from ..operators.rules import apply_rule
+from ..operators.values import Tensor
 from .known import Known
 from .model import Node
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import BudgetExceeded, ShapeError
 from ..network import Shape, numel
 from ..operators.layout import broadcast, dim_of, inferred, show
-from ..values import Number, contiguous_strides
+from ..operators.values import Number, contiguous_strides
 from .model import FEW
 
 

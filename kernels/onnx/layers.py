@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
 from ..operators.layout import contiguous, show
-from ..recorder import Recorder
-from ..values import Tensor
+from ..operators.recorder import Recorder
+from ..operators.values import Tensor
 from .call import Call, after_padding, automatic, onnx_operator
 from .known import Known
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..budget import Meter
 from ..errors import BudgetExceeded, ModelError
-from ..values import Number
+from ..operators.values import Number
 from .wire import BYTES, FIXED32, Field, Wire, signed, single
 
 #: ``TensorProto.DataType``; 8-bit floats, 4-bit integers and strings are not followed.

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
-from ..recorder import DataDependent
-from ..values import SCALAR_CODES, Tensor
+from ..operators.recorder import DataDependent
+from ..operators.values import SCALAR_CODES, Tensor
 from .call import Call, onnx_operator
 from .model import TYPES
 

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 
 from ..budget import Meter
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
-from ..interpreter_rules import RULE_ERRORS
 from ..operators.layout import show
-from ..recorder import DataDependent, Recorder
-from ..values import Tensor
+from ..operators.recorder import DataDependent, Recorder
+from ..operators.rules import RULE_ERRORS
+from ..operators.values import Tensor
 from . import layers, pointwise, shapes
 from .call import RULES, Call, on_device
 from .host import on_host

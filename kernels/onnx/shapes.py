@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ShapeError, UnsupportedOperator
 from ..network import numel
 from ..operators.layout import contiguous, dim_of, show
-from ..values import SCALAR_CODES, Tensor
+from ..operators.values import SCALAR_CODES, Tensor
 from .call import Call, on_device, onnx_operator, paired
 from .known import Known
 from .model import FEW, TYPES, TensorHeader

@@ -1,25 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape rules of ATen's operators by family, and which of them launch a kernel."""
+"""Shape rules of ATen's operators by family, and which of them launch a kernel.
 
-from . import attention as attention
-from . import convolution as convolution
-from . import creation as creation
-from . import decomposed as decomposed
-from . import einsum as einsum
-from . import fourier as fourier
-from . import functions as functions
-from . import indexing as indexing
-from . import matrix as matrix
-from . import normalization as normalization
-from . import pointwise as pointwise
-from . import pooling as pooling
-from . import prim as prim
-from . import rearranging as rearranging
-from . import recurrent as recurrent
-from . import reduction as reduction
-from . import scalars as scalars
-from . import special as special
-from . import views as views
+Importing a family's module puts its rules into the table.
+"""
+
+from .elements import fourier, functions, pointwise, reduction
+from .host import prim, scalars
+from .layers import attention, convolution, decomposed, einsum, matrix, normalization, pooling, recurrent, special
+from .memory import creation, indexing, rearranging, views
 from .registry import known_operators, operator, rule_of
 
-__all__ = ["known_operators", "operator", "rule_of"]
+__all__ = [
+    "attention",
+    "convolution",
+    "creation",
+    "decomposed",
+    "einsum",
+    "fourier",
+    "functions",
+    "indexing",
+    "known_operators",
+    "matrix",
+    "normalization",
+    "operator",
+    "pointwise",
+    "pooling",
+    "prim",
+    "rearranging",
+    "recurrent",
+    "reduction",
+    "rule_of",
+    "scalars",
+    "special",
+    "views",
+]

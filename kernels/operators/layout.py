@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import ShapeError
 from ..network import Shape, numel
-from ..recorder import Recorder
-from ..values import Tensor, contiguous_strides
+from .recorder import Recorder
+from .values import Tensor, contiguous_strides
 
 
 def show(shape: Sequence[int]) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of operators the reader knows. Adding one is writing one function under :func:`operator`.
 
-A rule takes the :class:`~jetdvfs.kernels.recorder.Recorder` and the operator's arguments under the names and with the defaults
-of ATen's schema; it returns what the operator returns and writes down what it launches. Its annotations are enforced: a rule
-that says ``int`` never sees a list, with which the same arithmetic would fill the memory.
+A rule takes the :class:`~.recorder.Recorder` and the operator's arguments under the names and with the defaults of ATen's
+schema; it returns what the operator returns and writes down what it launches. Its annotations are enforced: a rule that says
+``int`` never sees a list, with which the same arithmetic would fill the memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..values import Device, Tensor
+from .values import Device, Tensor
 
 Rule = Callable[..., Any]
 AnyRule = TypeVar("AnyRule", bound=Rule)

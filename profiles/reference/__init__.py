@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reference networks: the ten of MIRAGE (SEC '21) as TorchScript files, shipped without weights.
 
-``tests/make_reference_models.py`` writes the files.
+``tests/fixtures/make_reference_models.py`` writes the files.
 """
 
 from __future__ import annotations

@@ -19,25 +19,25 @@ from ...kernels.network import Network
 from ..board import BoardDescription, load_board
 from ..errors import TwinError
 from ..timing import Clock, SystemClock
-from .company import Company
-from .cpufreq import CpuPolicy
-from .execution import execute
-from .fan import fan_files
 from .faults import Faults
-from .identity import Identity
-from .load import BoardClocks, CoRunner
 from .parts import Workshop
-from .power import RailLedger
-from .processes import Processes
-from .procfs import ProcessorTime
-from .silicon import Silicon
-from .thermal import ThermalModel
-from .throttle import Throttle
-from .ticks import Tick
+from .silicon.execution import execute
+from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
-from .tree import Link, Provider, Tree
+from .tree.attributes import Link, Provider, Tree
+from .tree.clocks.cpufreq import CpuPolicy
+from .tree.clocks.ticks import Tick
+from .tree.identity import Identity
+from .tree.processes import Processes
+from .tree.procfs import ProcessorTime
+from .tree.sensors.fan import fan_files
+from .tree.sensors.power import RailLedger
+from .tree.sensors.thermal import ThermalModel
+from .tree.sensors.throttle import Throttle
 from .variant import boot_mode, installed, mode_set, powered_sms
-from .work import BoardSilicon, Costs, Execute, FrameCost, Stream, WorkQueue
+from .work.company import Company
+from .work.frames import BoardSilicon, Costs, Execute, FrameCost, Stream, WorkQueue
+from .work.load import BoardClocks, CoRunner
 
 _LONGEST_STEP_S = 1.0
 _WAIT_S = 0.01

@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 
 from ..board import BoardDescription, PowerMode
-from .bpmp import BpmpFiles
-from .bwmgr import BwmgrDevfreq
-from .caps import ActivityMonitor, ClockCap, IsoCap
-from .cpufreq import Cores, CpuPolicy
-from .cpufreq_49 import CpuPolicy49
-from .devfreq import FurtherDevfreq, GpuDevfreq
-from .devfreq_49 import GpuDevfreq49
-from .domain import ClockDomain, Transition
-from .emc import MemoryClock
-from .fan import Fan
 from .faults import Faults
-from .gate import PowerGate
-from .hwmon import PowerMonitorFiles
-from .iio import PowerMonitorIio
-from .ina238 import Ina238Files
-from .overcurrent import OverCurrent
-from .override import OverrideFiles
-from .power import Ina3221, RailLedger
-from .thermal import Zone
-from .tree import Provider
+from .tree.attributes import Provider
+from .tree.clocks.bpmp import BpmpFiles
+from .tree.clocks.bwmgr import BwmgrDevfreq
+from .tree.clocks.caps import ActivityMonitor, ClockCap, IsoCap
+from .tree.clocks.cpufreq import Cores, CpuPolicy
+from .tree.clocks.cpufreq_49 import CpuPolicy49
+from .tree.clocks.devfreq import FurtherDevfreq, GpuDevfreq
+from .tree.clocks.devfreq_49 import GpuDevfreq49
+from .tree.clocks.domain import ClockDomain, Transition
+from .tree.clocks.emc import MemoryClock
+from .tree.clocks.override import OverrideFiles
+from .tree.clocks.power_switch import PowerGate
+from .tree.sensors.fan import Fan
+from .tree.sensors.hwmon import PowerMonitorFiles
+from .tree.sensors.iio import PowerMonitorIio
+from .tree.sensors.ina238 import Ina238Files
+from .tree.sensors.overcurrent import OverCurrent
+from .tree.sensors.power import Ina3221, RailLedger
+from .tree.sensors.thermal import Zone
 
 LEGACY_KERNEL = "4.9"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import TwinError
-from . import fuse
 from .board import TwinBoard
-from .folder import FolderMirror
-from .fuse import FuseMount
+from .tree import fuse
+from .tree.folder import FolderMirror
+from .tree.fuse import FuseMount
 
 BACKENDS = ("auto", "fuse", "folder")
 

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put every clock that is still ours back to its baseline. Works without a daemon: on what a killed one left behind.
+
+Where a daemon runs, it is asked to end all leases and to restore, through the socket that is root's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ....profiles.timing import SystemClock
+from ...errors import DaemonError, HardwareBusy, HardwareRefused
+from ...hardware.baseline import Baseline, RestoreReport
+from ...hardware.board import Hardware
+from ...hardware.files import LONGEST_S, Files
+from ...state import BASELINE_NAME, default_state_dir, locked_state
+from ...wire.client import Client
+from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
+from ..output import print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where the board's /sys and /proc are")
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
+    )
+    parser.add_argument("--socket", type=Path, metavar="PATH", help="the daemon's socket, should one run")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be restored and what left")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def run(args: argparse.Namespace) -> int:
+    state_dir = args.state_dir or default_state_dir(args.root)
+    outcome = Outcome((), (), ())
+    if state_dir.is_dir():
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked_state(state_dir))
+            except HardwareBusy:
+                if args.dry_run:
+                    raise
+                outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
+            else:
+                outcome = _by_hand(args.root, state_dir.resolve() / BASELINE_NAME, dry_run=args.dry_run)
+    if args.json:
+        print_json({**outcome._asdict(), "dry_run": args.dry_run})
+    else:
+        _say(outcome, "would restore" if args.dry_run else "restored")
+    if outcome.failed:
+        raise HardwareRefused(f"not restored: {'; '.join(outcome.failed)}")
+    return 0
+
+
+class Outcome(NamedTuple):
+    """What a restore did, a line each: values put back, values somebody else has set since, values the board refused.
+
+    ``leases`` counts those that a running daemon ended for it; ``locked`` says that the memory clock is still locked, by
+    somebody else: a lock does not tell whether who took it lives.
+    """
+
+    restored: Sequence[str]
+    left: Sequence[str]
+    failed: Sequence[str]
+    leases: int = 0
+    locked: bool = False
+
+
+def _by_daemon(admin: Path) -> Outcome:
+    with Client(admin, interface=ADMIN_INTERFACE) as client:
+        answer = client.call("Restore", {})
+    return Outcome(answer["restored"], answer["left"], answer["failed"], answer["leases"])
+
+
+def _by_hand(root: Path, path: Path, *, dry_run: bool) -> Outcome:
+    files = Files(root, longest_s=LONGEST_S)
+    baseline = Baseline.load(files, path)
+    report = RestoreReport() if baseline is None else baseline.restore(dry_run=dry_run)
+    restored = [f"{write.path} = {write.value}" for write in report.restored]
+    locked = not (baseline is not None and dry_run) and _is_locked(files)
+    return Outcome(restored, list(report.left), list(report.failed), locked=locked)
+
+
+def _is_locked(files: Files) -> bool:
+    try:
+        return bool(Hardware.probe(files, SystemClock()).unlock_memory(dry_run=True))
+    except DaemonError:  # no board that is known: nothing to say about it
+        return False
+
+
+def _say(outcome: Outcome, verb: str) -> None:
+    if outcome.leases:
+        print(f"{outcome.leases} leases ended")
+    if not any(outcome._replace(locked=False)):
+        print("nothing to restore: no baseline of this boot is kept")
+    for line in outcome.restored:
+        print(f"{verb}  {line}")
+    if outcome.locked:
+        print("the memory clock is locked by somebody else; jetdvfs board unlock ends that")
+    for line in outcome.left:
+        print(f"left as somebody else set it since  {line}")

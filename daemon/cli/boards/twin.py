@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve a simulated board: its sysfs, debugfs and device-tree files on a directory, and an application port beside it.
+
+The daemon runs on it as on a real one: `jetdvfsd --root DIR`. Ends, and unmounts, on SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+from pathlib import Path
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    serve = actions.add_parser("serve", help="serve a simulated board until interrupted", description=__doc__)
+    serve.add_argument("--board", default="agx-xavier", metavar="NAME", help="which board (default: agx-xavier)")
+    serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
+    serve.add_argument("--seed", type=int, default=0, metavar="N", help="which individual of this board (default: 0)")
+    serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
+    serve.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
+    serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: its description's)")
+    serve.add_argument(
+        "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
+    )
+    serve.add_argument(
+        "--backend",
+        default="auto",
+        choices=("auto", "fuse", "folder"),
+        help="how to serve files (default: FUSE where it can be had)",
+    )
+    serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
+    serve.add_argument("--json", action="store_true", help="say in JSON when ready")
+
+
+def run(args: argparse.Namespace) -> int:
+    # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
+    ending = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    from ....profiles.twin.board import simulated_board
+    from ....profiles.twin.serve import serve
+    from ....profiles.twin.work.application_port import ApplicationPort, application_port
+
+    board = simulated_board(
+        args.board, args.seed, jetpack=args.jetpack, firmware=args.firmware, mode=args.mode, desktop=not args.headless
+    )
+    mount = args.mount.absolute()
+    with serve(board, mount, args.backend) as serving:
+        port = ApplicationPort(board, args.bench.absolute() if args.bench else application_port(mount))
+        with contextlib.closing(port):
+            if args.json:
+                ready = {
+                    "board": args.board,
+                    "seed": args.seed,
+                    "jetpack": board.description.jetpack,
+                    "mount": str(mount),
+                    "backend": serving.backend,
+                    "bench": str(port.path),
+                    "notice": serving.notice,
+                    "simulated": True,
+                }
+                print(json.dumps(ready), flush=True)
+            else:
+                notice = f" ({serving.notice})" if serving.notice else ""
+                print(
+                    f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
+                    f"on {mount} by {serving.backend}{notice}; "
+                    f"application port {port.path}",
+                    flush=True,
+                )
+            signal.sigwait(ending)
+    return 0

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ...wire.client import Client, Lease
+from .. import output
+
+TAKES_COMMAND = True
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CLOCKS) [options] [-- CMD ...]"
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file")
+    parser.add_argument("--input", action="append", default=[], metavar="SHAPE[:DTYPE]", help="such as 1x3x224x224; repeatable")
+    parser.add_argument("--target", help="latency_ms=50, energy_mj=400, power_mw=15000, min-energy or min-edp")
+    parser.add_argument("--fps", type=float, help="frames per second the application will run")
+    parser.add_argument("--confidence", type=float, help="probability with which the target must be met, such as 0.95")
+    parser.add_argument("--config", metavar="CPU_KHZ,GPU_HZ,EMC_HZ", help="these clocks instead of a model and target")
+    parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
+    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
+    parser.add_argument("--json", action="store_true", help="print the lease as JSON, on one line")
+
+
+def run(args: argparse.Namespace) -> int:
+    model, command = args.model, args.command
+    if (model is None) == (args.config is None):
+        raise UsageError("expected either a MODEL with --target, or --config")
+    if model is not None and (args.target is None or not args.input):
+        raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+    name = Path(command[0]).name if command else "jetdvfs hold"
+    with Client(args.socket) as client:
+        network = client.load(model, args.input) if model is not None else None
+        lease = client.hold(
+            network,
+            args.target,
+            configuration=None if args.config is None else _clocks(args.config),
+            fps=args.fps,
+            confidence=args.confidence,
+            reason=args.reason,
+            app=name,
+        )
+        with lease:
+            # From here on a request to end is for the command, or for the wait; none may fall in between.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+            _show(lease, as_json=args.json)
+            return _run(command, before) if command else _wait()
+
+
+def _clocks(text: str) -> list[int]:
+    try:
+        clocks = [int(part) for part in text.split(",")]
+    except ValueError:
+        clocks = []
+    if len(clocks) != 3:
+        raise UsageError(
+            f"--config {text}: expected three numbers, CPU in kHz, GPU and EMC in Hz, as in 1190400,675750000,1600000000"
+        )
+    return clocks
+
+
+def _show(lease: Lease, *, as_json: bool) -> None:
+    applied: Mapping[str, Any] = lease.applied or {}
+    if as_json:
+        print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), flush=True)
+        return
+    if lease.plan is not None:
+        choice = lease.plan["choice"]
+        simulated = " (simulated profile)" if lease.plan["simulated"] else ""
+        figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
+        print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}")
+        print(lease.plan["why"])
+    print(f"lease {lease.id}: {output.clocks(applied['effective'])} in force", flush=True)
+    if not applied["verified"]:
+        print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
+
+
+def _run(command: list[str], mask: Iterable[int]) -> int:
+    """Run the command with this signal mask and return its exit code, 128 + N where signal N ended it, as shells do."""
+    try:
+        # It takes signals from its first moment on: until it has replaced this program, by their default.
+        pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=mask, setsigdef=[*_ENDING, *_PYTHON_IGNORES])
+    except OSError as error:
+        raise UsageError(f"{command[0]}: {error.strerror}") from error
+
+    def pass_on(number: int, _: object) -> None:
+        os.kill(pid, number)
+
+    # The lease must outlive the command. A terminal's interrupt reaches the command by itself, if it was there already.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    if signal.SIGINT in signal.sigpending():
+        os.kill(pid, signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    # Once it is waited for, its number may be somebody else's.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+def _wait() -> int:
+    """Wait for an interrupt or a request to end."""
+    print("held until interrupted", file=sys.stderr, flush=True)
+    signal.sigwait(_ENDING)
+    return 0

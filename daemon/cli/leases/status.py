@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show what the daemon does and why: clocks, leases, power, temperatures, and what keeps it from doing all of its job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...wire.client import Client
+from .. import output
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the Status of the interface io.jetdvfs")
+    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
+
+
+def run(args: argparse.Namespace) -> int:
+    with Client(args.socket) as client:
+        status = client.status()
+    print(json.dumps(status, indent=2) if args.json else "\n".join(_lines(status)))
+    return 0
+
+
+def _lines(status: Mapping[str, Any]) -> Iterator[str]:
+    profile = status["profile"]
+    yield f"board      {status['title']} ({status['board']})"
+    if profile is None:
+        yield "profile    none: configurations can be held, nothing can be predicted"
+    else:
+        yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}"
+    yield f"clocks     {_clocks(status['configuration'])}"
+    if len(status["cpu_policies"]) > 1:
+        yield f"clusters   {', '.join(map(_policy, status['cpu_policies']))}"
+    applied = status["applied"]
+    if applied is not None:
+        if not applied["verified"]:
+            yield f"requested  {_clocks(applied['requested'])}"
+            yield f"accepted   {_clocks(applied['accepted'])}"
+        yield f"because    {applied['reason']}"
+    counted = [status["rails_mw"][rail] for rail in status["energy_rails"] if rail in status["rails_mw"]]
+    rails = ", ".join(f"{name} {power / 1e3:.2f} W" for name, power in status["rails_mw"].items())
+    yield f"power      {sum(counted) / 1e3:.2f} W ({'+'.join(status['energy_rails'])}); {rails or 'no rail can be read'}"
+    hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
+    yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} °C' for name, value in hottest) or 'no zone can be read'}"
+    if status["mode"]:
+        yield f"mode       {status['mode']['id']} {status['mode']['name']}"
+    if events := status["over_current"]:
+        counts = (f"{one['event']} {one['count']} ({one['per_minute']:.3g} a minute)" for one in events)
+        yield f"events     over-current since boot: {', '.join(counts)}"
+    yield f"baseline   {'kept, to be restored' if status['baseline'] == 'held' else 'as found'}"
+    for floor in status["floors"]:
+        yield f"kept up    {floor['reason']}"
+    for reason in status["degraded"]:
+        yield f"degraded   {reason}"
+    yield f"leases     {len(status['leases']) or 'none'}"
+    for lease in status["leases"]:
+        yield from _lease(lease)
+
+
+def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
+    asked = f"{lease['network']} at {lease['target']}" if lease["target"] else "configuration"
+    rate = f", {lease['fps']:g} frames/s" if lease["fps"] else ""
+    yield f"  {lease['lease']}: {lease['app']} (pid {lease['pid']}, uid {lease['uid']}), {lease['held_s']:.0f} s, {asked}{rate}"
+    if lease["reason"]:
+        yield f"     reason: {lease['reason']}"
+    yield f"     needs {_clocks(lease['configuration'])}"
+    if lease["raised_by"]:
+        yield f"     raised by lease {', '.join(lease['raised_by'])}"
+    if lease["predicted"]:
+        foreseen = lease["predicted"]
+        yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"
+    if lease["observed"]:
+        seen = lease["observed"]
+        yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"
+
+
+def _policy(policy: Mapping[str, Any]) -> str:
+    khz = policy["effective_khz"] or policy["accepted_khz"]
+    return f"{policy['policy']} {f'{khz / 1e3:.1f} MHz' if khz else 'not measured'} ({policy['governor']})"
+
+
+def _clocks(configuration: Mapping[str, int] | None) -> str:
+    return "cannot be read" if configuration is None else output.clocks(configuration)

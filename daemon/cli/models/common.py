@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that several verbs share, and what they stand for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....kernels.cost.model import METHODS, BoardCost, surface, unmodelled_kinds
+from ....kernels.decompose import decompose, parse_input
+from ....kernels.errors import ModelError
+from ....kernels.fusion import STAND_INS, fuse
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.network import Network
+from ....kernels.surface import Surface
+from ...errors import InputError, UsageError
+from ..output import printable, progress
+
+if TYPE_CHECKING:
+    from ....profiles.bundle.bundle import Bundle
+
+_MAX_JSON_BYTES = 64 << 20
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """MODEL, --input and --fused."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
+    )
+    add_input_argument(parser)
+    add_fused_argument(parser)
+
+
+def add_input_argument(parser: argparse.ArgumentParser) -> None:
+    """--input."""
+    parser.add_argument(
+        "--input",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="SHAPE[:DTYPE]",
+        help="shape of an input, such as 1x3x224x224, and its type (default float32); once per input, in order",
+    )
+
+
+def add_fused_argument(parser: argparse.ArgumentParser) -> None:
+    """--fused."""
+    parser.add_argument(
+        "--fused",
+        action="store_true",
+        help="take the launches as PyTorch's fusers leave them on a CUDA device: cuDNN's convolutions with relu and residual "
+        "sum, and the JIT's pointwise groups (default: before any fusion)",
+    )
+
+
+def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """--profile and --method."""
+    parser.add_argument(
+        "--profile",
+        required=True,
+        metavar="NAME|DIR",
+        help="the board's profile: a bundle's name or folder (see 'jetdvfs profile')",
+    )
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        default=METHODS[0],
+        help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
+    )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
+    """--json and, if asked for, --plot."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    if plot:
+        parser.add_argument(
+            "--plot", metavar="FILE.png", help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])"
+        )
+
+
+def read_network(args: argparse.Namespace, method: str = "forward") -> Network:
+    """The network that MODEL and --input name, decomposed by its method ``method``.
+
+    Raises:
+        UsageError: no input shape was given for a model file.
+        KernelsError: the file cannot be read as what it claims to be.
+    """
+    network = read_model(Path(args.model), args.inputs, method)
+    return fuse(network) if args.fused else network
+
+
+def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Network:
+    """A network by its file and the shapes of its inputs; errors as :func:`read_network`.
+
+    Where its decomposition ended early is said on standard error, since no figure covers what comes after.
+    """
+    network = _read_model(path, inputs, method)
+    if network.boundary:
+        print(f"note: {printable(network.name)}: {printable(network.boundary)}; what follows is in no figure", file=sys.stderr)
+    return network
+
+
+def _read_model(path: Path, inputs: Sequence[str], method: str) -> Network:
+    if path.suffix == ".json":
+        if method != "forward":
+            raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
+        return _network_from_json(path)
+    if not inputs:
+        raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
+    specs = [parse_input(text) for text in inputs]
+    for spec in specs:
+        if 0 in spec.shape:
+            raise InputError(f"input {spec}: a size of 0 leaves nothing to run")
+    with progress(f"reading {path.name}"):
+        return decompose(path, specs, method=method)
+
+
+def read_profile(args: argparse.Namespace) -> Bundle:
+    """The bundle that --profile names."""
+    from ....profiles.bundle.bundle import load_bundle
+
+    with progress(f"loading profile {args.profile}"):
+        return load_bundle(args.profile)
+
+
+def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
+    """The network's surface on the profile's board, by --method."""
+    with progress(f"predicting {network.name}"):
+        return surface(network, bundle.cost, args.method)
+
+
+def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
+    """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
+    manifest = bundle.manifest
+    data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated, "fused": args.fused}
+    return data | ({"boundary": network.boundary} if network.boundary else {})
+
+
+def network_label(network: Network, args: argparse.Namespace) -> str:
+    """A network's name, and whether it is its fused view."""
+    name = printable(network.name)
+    return f"{name} (fused)" if args.fused else name
+
+
+def model_notes(network: Network, cost: BoardCost) -> Iterator[str]:
+    """What a reader of predictions has to know of kernels without a model of their own, a line for each kind."""
+    for kind in unmodelled_kinds(network, cost.model_for):
+        part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
+        yield f"no model for {printable(kind.kind)} ({part}): bounded by the roofline"
+    served = {launch.kind: cost.model_for(launch) for launch in network.launches if launch.kind in STAND_INS}
+    for fused, model in served.items():
+        if model is not None and model.kind != fused:
+            yield f"no model for {fused}: the model of {model.kind} stands in, less certainly"
+
+
+def parse_configuration(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
+    """Three clocks separated by commas, CPU, GPU, EMC: each in MHz, or in the unit of its kernel file (kHz, Hz, Hz).
+
+    Raises:
+        UsageError: these are not three numbers.
+        GridError: one of them is not a frequency of the board.
+    """
+    words = text.split(",")
+    try:
+        cpu, gpu, emc = (float(word) for word in words)
+        if not all(map(math.isfinite, (cpu, gpu, emc))):
+            raise ValueError("not finite")
+    except ValueError as error:
+        raise UsageError(f"configuration {text!r}: expected CPU,GPU,EMC, for instance 2265.6,1377,2133") from error
+    clocks = (
+        round(value * per_mhz if value < grid_lowest / 2 else value)
+        for value, per_mhz, grid_lowest in zip(
+            (cpu, gpu, emc), (1e3, 1e6, 1e6), (grid.cpu_khz[0], grid.gpu_hz[0], grid.emc_hz[0]), strict=True
+        )
+    )
+    configuration = FrequencyConfiguration(*clocks)
+    grid.index(configuration)
+    return configuration
+
+
+def _network_from_json(path: Path) -> Network:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_JSON_BYTES:
+            raise InputError(f"{path}: expected a regular file of at most {_MAX_JSON_BYTES >> 20} MiB")
+        return Network.from_json(json.loads(path.read_bytes()))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from error

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""List the kernel invocations of a model: what PyTorch would launch on the device, in order, before device fusion.
+
+The file is read without PyTorch and nothing in it is executed. Views, shape arithmetic and calls that do nothing launch no
+kernel; they are counted as host-only calls. FLOPs count a multiply-add as two; bytes are inputs, weights and outputs, each
+moved once.
+
+What launches a kernel but has no cost model is listed as unmodelled, with its share of FLOPs and bytes: with --profile, what
+that profile has no model for; without, what no profile of this release can have one for. Predictions bound it by the roofline.
+
+With --fused the list is what PyTorch's fusers leave: a convolution becomes one with the relu, or the residual sum and the relu,
+that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_inference makes of a frozen model); pointwise
+operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
+has its members' FLOPs, and their bytes without what passes between them.
+
+--json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
+flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
+fused; unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); boundary where decomposition ended
+early; host_calls and tree as asked for.
+
+examples:
+  jetdvfs decompose resnet18.pt --input 1x3x224x224
+  jetdvfs decompose resnet18.pt --input 1x3x224x224 --tree --depth 2
+  jetdvfs decompose resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --fused --plot resnet18.png
+  jetdvfs decompose resnet18_half.pt --input 8x3x224x224:float16 --launches
+  jetdvfs decompose resnet18.pt --input 1x3x224x224 --json --host-calls > resnet18.json
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from ....kernels.cost.features import can_be_modelled
+from ....kernels.cost.model import KernelModel, unmodelled_kinds
+from ....kernels.fusion import STAND_INS
+from ....kernels.modules import Module, modules_of
+from ....kernels.network import KernelInvocation, Network
+from ...errors import UsageError
+from .. import output
+from . import common
+
+_NO_PROFILE = "what no profile can have a model for"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    common.add_model_arguments(parser)
+    parser.add_argument(
+        "--method", default="forward", metavar="NAME", help="the model's method to decompose (default: forward)"
+    )
+    parser.add_argument("--launches", action="store_true", help="list every launch instead of a summary by kind")
+    parser.add_argument("--tree", action="store_true", help="list the modules, each with the sum of what it launches")
+    parser.add_argument("--depth", type=int, metavar="N", help="with --tree: only N levels of modules")
+    parser.add_argument("--host-calls", action="store_true", help="list the host-only calls as well")
+    parser.add_argument("--profile", metavar="NAME|DIR", help="say which launches this profile has no model for")
+    common.add_output_arguments(parser, plot=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.depth is not None and (args.depth < 0 or not args.tree):
+        raise UsageError(f"--depth {args.depth}: expected a number of levels from 0 on, together with --tree")
+    if args.tree and args.launches:
+        raise UsageError("--tree and --launches are two lists: ask for one of them")
+    bundle = common.read_profile(args) if args.profile else None
+    network = common.read_network(args, args.method)
+    model_for = bundle.cost.model_for if bundle else can_be_modelled
+    against = f"profile {bundle.manifest.name}" if bundle else ""
+    if args.plot:
+        _draw(network, args)
+    if args.json:
+        output.print_json(_to_json(network, args, model_for, against))
+        return 0
+    print(_headline(network, _is_fused(network, args)))
+    print()
+    if args.tree:
+        print(_tree(network, args.depth))
+    else:
+        print(_list_of_calls(network, args.host_calls) if args.launches else _summary(network, model_for, bool(bundle)))
+    if args.host_calls and not args.launches:
+        print(f"\n{_host_calls(network)}")
+    if not args.launches:
+        print(f"\n{_coverage(network, model_for, against)}")
+    return 0
+
+
+def _draw(network: Network, args: argparse.Namespace) -> None:
+    from ..pictures.networks import draw_network
+
+    if not network.launches:
+        raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")
+    draw_network(network, args.plot, title=_headline(network, _is_fused(network, args)))
+
+
+def _to_json(
+    network: Network, args: argparse.Namespace, model_for: Callable[[KernelInvocation], object], against: str
+) -> dict[str, Any]:
+    data = network.to_json(host_calls=args.host_calls)
+    data["fused"] = _is_fused(network, args)
+    data["unmodelled_by"] = against or None
+    data["unmodelled"] = [asdict(kind) for kind in unmodelled_kinds(network, model_for)]
+    if args.tree:
+        data["tree"] = [module.to_json() for module in _shown(network, args.depth)]
+    return data
+
+
+def _is_fused(network: Network, args: argparse.Namespace) -> bool:
+    """Whether the launches are fused: as asked for, or a list that was fused when it was written."""
+    return bool(args.fused) or not STAND_INS.keys().isdisjoint(network.kinds)
+
+
+def _headline(network: Network, fused: bool) -> str:
+    flops, moved = _totals(network)
+    hosts, distinct = len(network.calls) - len(network.launches), len({call.signature for call in network.launches})
+    name = f"{output.printable(network.name)} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}"
+    return (
+        f"{name}: {len(network.launches)} launches of {distinct} distinct kernels, {hosts} host-only calls, "
+        f"{output.amount(flops, 'FLOP')}, {output.amount(moved, 'B')}"
+    )
+
+
+def _totals(network: Network) -> tuple[int, int]:
+    return sum(call.flops for call in network.launches), sum(call.bytes for call in network.launches)
+
+
+def _summary(network: Network, model_for: Callable[[KernelInvocation], object], by_profile: bool) -> str:
+    flops, moved = _totals(network)
+    rows = []
+    for kind, count in network.kinds.items():
+        calls = [call for call in network.launches if call.kind == kind]
+        own_flops, own_bytes = sum(call.flops for call in calls), sum(call.bytes for call in calls)
+        largest = max(calls, key=lambda call: call.bytes)
+        rows.append(
+            [
+                kind, str(count), str(len({call.signature for call in calls})),
+                output.amount(own_flops, "FLOP"), output.share(own_flops, flops),
+                output.amount(own_bytes, "B"), output.share(own_bytes, moved), _shapes(largest, most=3),
+                *([_model_name(calls, model_for)] if by_profile else []),
+            ]
+        )  # fmt: skip
+    headers = ["kind", "launches", "distinct", "FLOPs", "", "bytes", "", "the one that moves most"]
+    return output.table(headers + (["model"] if by_profile else []), rows, right=range(1, 7))
+
+
+def _model_name(calls: list[KernelInvocation], model_for: Callable[[KernelInvocation], object]) -> str:
+    """Which models serve launches of one kind: their own, another kind's, or none."""
+    names = []
+    for call in calls:
+        model = model_for(call)
+        names.append("none" if not isinstance(model, KernelModel) else "own" if model.kind == call.kind else model.kind)
+    counts = Counter(names)
+    return ", ".join(counts) if len(counts) == 1 else ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _coverage(network: Network, model_for: Callable[[KernelInvocation], object], against: str) -> str:
+    kinds = unmodelled_kinds(network, model_for)
+    if not kinds:
+        return f"unmodelled by {against}: nothing" if against else "unmodelled by any profile: nothing"
+    rows = [
+        (f"  {kind.kind}", str(kind.launches), f"{kind.flops_share:.2%} of FLOPs", f"{kind.bytes_share:.2%} of bytes")
+        for kind in kinds
+    ]
+    if len(kinds) > 1:
+        sums = [sum(column) for column in zip(*((k.launches, k.flops_share, k.bytes_share) for k in kinds), strict=True)]
+        rows.append(("  together", str(sums[0]), f"{sums[1]:.2%} of FLOPs", f"{sums[2]:.2%} of bytes"))
+    title = f"unmodelled by {against}" if against else f"unmodelled ({_NO_PROFILE})"
+    return f"{title}, bounded by the roofline in predictions:\n" + output.table(("", "", "", ""), rows).lstrip("\n")
+
+
+def _host_calls(network: Network) -> str:
+    hosts = Counter(call.name for call in network.calls if not isinstance(call, KernelInvocation))
+    return output.table(("host-only call", "calls"), [(name, str(count)) for name, count in hosts.items()])
+
+
+def _list_of_calls(network: Network, host_calls: bool) -> str:
+    rows = []
+    launch = 0
+    for call in network.calls:
+        if isinstance(call, KernelInvocation):
+            params = ", ".join(f"{name}={_value(value)}" for name, value in call.params.items())
+            work = (output.amount(call.flops, "FLOP"), output.amount(call.bytes, "B"))
+            rows.append((str(launch), call.kind, call.scope, _shapes(call), params, *work))
+            launch += 1
+        elif host_calls:
+            rows.append(("-", call.name, call.scope, "host only", "", "", ""))
+    return output.table(("#", "kind", "scope", "shapes", "parameters", "FLOPs", "bytes"), rows, text_columns=5)
+
+
+def _shown(network: Network, depth: int | None) -> list[Module]:
+    return [module for module in modules_of(network) if depth is None or module.depth <= depth]
+
+
+def _tree(network: Network, depth: int | None) -> str:
+    flops, moved = _totals(network)
+    rows = [
+        (
+            "  " * module.depth + (module.name or network.name), str(module.launches),
+            output.amount(module.flops, "FLOP"), output.share(module.flops, flops),
+            output.amount(module.bytes, "B"), output.share(module.bytes, moved),
+            _own(module) if module.depth != depth else _counts(module.kinds),
+        )
+        for module in _shown(network, depth)
+    ]  # fmt: skip
+    return output.table(("module", "launches", "FLOPs", "", "bytes", "", "kernels"), rows, right=range(1, 6))
+
+
+def _own(module: Module) -> str:
+    """What a module itself launches: a single launch with its output's shape, more of them counted by kind."""
+    if len(module.own) == 1:
+        return f"{module.own[0].kind} -> {output.dimensions(module.own[0].output)}"
+    return _counts(Counter(launch.kind for launch in module.own))
+
+
+def _counts(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def _shapes(call: KernelInvocation, most: int | None = None) -> str:
+    inputs = " ".join(map(output.dimensions, call.inputs[:most]))
+    more = f" and {len(call.inputs) - most} more" if most and len(call.inputs) > most else ""
+    return f"{inputs}{more} -> {output.dimensions(call.output)}"
+
+
+def _value(value: object) -> str:
+    return output.dimensions(value) if isinstance(value, tuple) else str(value)

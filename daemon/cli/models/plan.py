@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose the frequency configuration that meets a target best, without touching any clock.
+
+targets:
+  latency_ms=50      the least energy with latency at most 50 ms
+  energy_mj=400      the lowest latency with energy at most 400 mJ
+  power_mw=15000     the lowest latency with mean power at most 15 W
+  min-energy         the least energy
+  min-edp            the least product of energy and latency
+
+With --fps every inference must end within its period, energy is that of a frame (the idle energy until the next one included)
+and power is the mean over the period. With --confidence the target is met with that probability, by the profile's own account
+of its errors; without it, by the median prediction.
+
+examples:
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20 --confidence 0.95
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --plot plan.png
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ...planner import Option, Plan, parse_target, plan
+from .. import output
+from . import common
+
+_FRONT_ROWS = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    common.add_model_arguments(parser)
+    common.add_profile_arguments(parser)
+    parser.add_argument("--target", required=True, help="what is needed (see above)")
+    parser.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
+    parser.add_argument(
+        "--confidence", type=float, metavar="P", help="the probability with which the target must be met (0.5 to 1)"
+    )
+    common.add_output_arguments(parser, plot=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    target = parse_target(args.target)
+    bundle = common.read_profile(args)
+    network = common.read_network(args)
+    surface = common.predict_surface(network, bundle, args)
+    chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)
+    title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
+    if args.plot:
+        from ..pictures.surfaces import draw_plan
+
+        draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
+    if args.json:
+        output.print_json({**common.about(network, bundle, args), "method": surface.method, **chosen.to_json()})
+        return 0
+    print(f"{title}, profile {bundle.manifest.name}, target {target}")
+    if bundle.manifest.simulated:
+        print(output.SIMULATED)
+    print(f"\nset {chosen.configuration}\n")
+    print(_comparison(chosen))
+    print(f"\n{chosen.reason}\n{chosen.saving}\n")
+    print("one step of a clock would change:")
+    print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
+    print(f"\nthe trade-off: no configuration beats these in both latency and energy ({_front_note(chosen)})")
+    print(_table([("", option) for option in _thinned(chosen.front)], chosen))
+    for note in common.model_notes(network, bundle.cost):
+        print(note)
+    return 0
+
+
+def _comparison(chosen: Plan) -> str:
+    return _table([("chosen", chosen.choice), ("top clocks", chosen.top)], chosen)
+
+
+def _table(rows: list[tuple[str, Option]], chosen: Plan) -> str:
+    headers = ["", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "power W", "energy mJ"]
+    headers += ["per frame mJ"] if chosen.fps else []
+    headers += [f"latency p{100 * chosen.confidence:g}", f"energy p{100 * chosen.confidence:g}"] if chosen.confidence else []
+    return output.table(headers, [[name, *_cells(option)] for name, option in rows])
+
+
+def _cells(option: Option) -> list[str]:
+    cpu, gpu, emc = option.configuration
+    cells = [f"{cpu / 1e3:.1f}", f"{gpu / 1e6:.2f}", f"{emc / 1e6:.1f}"]
+    cells += [f"{option.latency_ms:.2f}", f"{option.power_mw / 1e3:.2f}", f"{option.energy_mj:.1f}"]
+    extra = (option.energy_per_frame_mj, option.latency_high_ms, option.energy_high_mj)
+    return cells + [f"{value:.1f}" for value in extra if value is not None]
+
+
+def _steps(chosen: Plan) -> list[list[str]]:
+    rows = []
+    for other in chosen.alternatives:
+        energy_mj = other.option.energy_per_frame_mj or other.option.energy_mj
+        rows.append([f"  {other.step}", other.verdict, f"{other.option.latency_ms:.2f}", f"{energy_mj:.1f}"])
+    return rows
+
+
+def _thinned(front: tuple[Option, ...]) -> tuple[Option, ...]:
+    """At most a screenful of the front, evenly spaced, both ends included."""
+    if len(front) <= _FRONT_ROWS:
+        return front
+    return tuple(front[round(index * (len(front) - 1) / (_FRONT_ROWS - 1))] for index in range(_FRONT_ROWS))
+
+
+def _front_note(chosen: Plan) -> str:
+    shown, all_of_them = len(_thinned(chosen.front)), len(chosen.front)
+    return f"{shown} of {all_of_them} shown; --json has all" if shown < all_of_them else f"{shown}"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predict latency, power and energy of one inference at every frequency configuration of a board.
+
+Printed are the configurations that stand out; --save keeps the whole surface, --at adds configurations of your own. The range
+beside a latency or an energy holds two thirds of what would be measured, by the profile's own account of its errors. Kernels
+without a model are bounded by the roofline, and listed; so are fused kernels that the model of an unfused one stands in for.
+
+examples:
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --at 1190.4,905.25,1600
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --save surface.npz --plot surface.png
+
+The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma
+(over the axes, in that order).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import Network
+from ....kernels.surface import Prediction, Surface
+from .. import output
+from . import common
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    common.add_model_arguments(parser)
+    common.add_profile_arguments(parser)
+    parser.add_argument(
+        "--at", action="append", default=[], metavar="CPU,GPU,EMC", help="also show this configuration (MHz, or kHz,Hz,Hz)"
+    )
+    parser.add_argument("--save", metavar="FILE.npz", help="write the whole surface")
+    common.add_output_arguments(parser, plot=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    bundle = common.read_profile(args)
+    asked = [common.parse_configuration(text, bundle.cost.grid) for text in args.at]
+    network = common.read_network(args)
+    surface = common.predict_surface(network, bundle, args)
+    rows = [*_remarkable(surface), *(("asked for", surface.at(configuration)) for configuration in asked)]
+    if args.save:
+        surface.save(args.save)
+    if args.plot:
+        from ..pictures.surfaces import draw_surface
+
+        title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
+        draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
+    if args.json:
+        output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows)})
+        return 0
+    name = common.network_label(network, args)
+    print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
+    if bundle.manifest.simulated:
+        print(output.SIMULATED)
+    print()
+    print(_table(rows))
+    for note in common.model_notes(network, bundle.cost):
+        print(note)
+    return 0
+
+
+def _remarkable(surface: Surface) -> Iterator[tuple[str, Prediction]]:
+    """The configurations that stand out, by name."""
+    yield "top clocks", surface.at(surface.grid.top)
+    for name, figure in (
+        ("lowest latency", surface.latency_ms),
+        ("least energy", surface.energy_mj),
+        ("least energy x delay", surface.energy_mj * surface.latency_ms),
+        ("least power", surface.power_mw),
+    ):
+        cpu, gpu, emc = np.unravel_index(int(figure.argmin()), surface.grid.shape)
+        yield name, surface.at(surface.grid.configuration((int(cpu), int(gpu), int(emc))))
+
+
+def _table(rows: list[tuple[str, Prediction]]) -> str:
+    headers = ("", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "", "power W", "energy mJ", "")
+    return output.table(headers, [_row(name, prediction) for name, prediction in rows])
+
+
+def _row(name: str, at: Prediction) -> tuple[str, ...]:
+    cpu, gpu, emc = at.configuration
+    return (
+        name, f"{cpu / 1e3:.1f}", f"{gpu / 1e6:.2f}", f"{emc / 1e6:.1f}",
+        f"{at.latency_ms:.2f}", _range(at.latency_ms, at.latency_sigma),
+        f"{at.power_mw / 1e3:.2f}", f"{at.energy_mj:.1f}", _range(at.energy_mj, at.energy_sigma),
+    )  # fmt: skip
+
+
+def _range(value: float, sigma: float) -> str:
+    return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
+
+
+def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]]) -> dict[str, Any]:
+    return {
+        "digest": network.digest,
+        "method": surface.method,
+        "unmodelled": [asdict(kind) for kind in surface.unmodelled],
+        "points": [{"name": name, **asdict(at), "configuration": _named(at.configuration)} for name, at in rows],
+        "grid": surface.grid.to_json(),
+        **{name: getattr(surface, name).tolist() for name in ("latency_ms", "power_mw", "energy_mj", "idle_mw")},
+    }
+
+
+def _named(configuration: FrequencyConfiguration) -> dict[str, int]:
+    return configuration._asdict()

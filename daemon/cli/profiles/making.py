@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of ``jetdvfs profile`` that measure: train, evaluate, and the checks of the simulated silicon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ....profiles.bundle.bundle import bundle_bytes, load_bundle
+from ....profiles.bundle.manifest import Manifest
+from ....profiles.errors import BundleError
+from ...errors import InputError, UsageError
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    sub = verb("train", "measure kernels, train their models, write and evaluate a profile", train)
+    sub.add_argument("--board", required=True, help="board description, for instance agx-xavier")
+    sub.add_argument("--simulated", action="store_true", help="measure on simulated boards")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
+    sub.add_argument("--name", help="its name (default: BOARD-sim)")
+    sub.add_argument("--quick", action="store_true", help="a small campaign and small models, to try the command out")
+    sub.add_argument("--campaign", type=Path, metavar="DIR", help="keep measurements here, and go on from those that are here")
+    sub.add_argument("--threads", type=int, default=2, help="threads for training (default 2)")
+    sub.add_argument("--seed", type=int, default=0, help="what every random choice follows from (default 0)")
+    sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
+    sub = verb(
+        "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", evaluate
+    )
+    sub.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
+    sub.add_argument("--configs", type=int, default=100, help="random configurations per network (default 100)")
+    sub.add_argument(
+        "--node",
+        type=int,
+        action="append",
+        metavar="N",
+        help="simulated board, may be repeated (default: those left out of training)",
+    )
+    sub.add_argument(
+        "--networks-left-out",
+        action="store_true",
+        help="show what training recorded instead: each network predicted by models trained without it and without its board",
+    )
+    sub.add_argument("--seed", type=int, default=0)
+    sub = verb("gate", "check that simulated silicon is as hard to predict as the boards of MIRAGE were", gate)
+    sub.add_argument("--board", default="agx-xavier")
+    sub.add_argument("--conv2d", type=int, default=200_000, help="convolutions to measure, all boards together")
+    sub.add_argument("--batch-norm", type=int, default=100_000, help="batch norms to measure")
+    sub.add_argument("--matmul", type=int, default=100_000, help="matrix products to measure")
+    sub.add_argument("--rounds", type=int, default=600, help="boosting rounds (default 600)")
+    sub.add_argument("--threads", type=int, default=2)
+    sub.add_argument("--seed", type=int, default=0)
+    verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1)
+
+
+def describe(path: Path, manifest: Manifest) -> str:
+    """What a profile says of itself, for people."""
+    cpu, gpu, emc = manifest.grid.shape
+    origin = f"simulated, silicon {manifest.silicon_version}" if manifest.simulated else "measured"
+    common = "; ".join(
+        f"{figure} {sigma:.1%}, host {shares.host:.1%}, computation {shares.compute:.1%}, memory {shares.memory:.1%}"
+        for figure, sigma, shares in (
+            ("latency", manifest.sigma_latency, manifest.latency_shares),
+            ("energy", manifest.sigma_energy, manifest.energy_shares),
+        )
+    )
+    lines = [
+        f"{manifest.name}: board {manifest.board} ({origin}), {bundle_bytes(path, manifest) / 1e6:.2f} MB in {path}",
+        f"  grid          {cpu} CPU x {gpu} GPU x {emc} EMC = {manifest.grid.size} configurations",
+        f"  energy rails  {', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C",
+        f"  trained on    boards {', '.join(map(str, manifest.nodes))}",
+        f"  reproduce     {manifest.command}",
+        f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
+        f"  uncertainty   a whole network or board: {common}; a kernel:",
+    ]
+    for kind, entry in manifest.kinds.items():
+        lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}  power {entry.power_sigma:6.1%}  {entry.samples:8} samples")
+    for name, record in manifest.evaluation.items():
+        means = (
+            f"{method} {mean['latency_percent']:.1f}% / {mean['energy_percent']:.1f}%"
+            for method, mean in record["mean"].items()
+        )
+        lines.append(f"  mean error    {name.replace('_', ' ')}, latency / energy: {', '.join(means)}")
+    return "\n".join(lines)
+
+
+def train(args: argparse.Namespace) -> int:
+    if not args.simulated:
+        raise UsageError("profile train: measuring real boards is not possible from here; valid: --simulated")
+    try:
+        from ....profiles.training import production
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
+    name = args.name or f"{args.board}-sim"
+    quick = " --quick" if args.quick else ""
+    seed = f" --seed {args.seed}" if args.seed else ""
+    command = f"jetdvfs profile train --board {args.board} --simulated{quick}{seed} --name {name} --out {name}"
+    plan = production.plan_simulated(args.board, name, command, quick=args.quick, threads=args.threads, seed=args.seed)
+    campaign = plan.campaign
+    if args.dry_run:
+        what = {
+            "kernels": len(campaign.invocations), "calls": len(campaign.calls), "networks": len(campaign.networks),
+            "boards": list(campaign.size.nodes), "steps": len(campaign.units), "writes": str(args.out),
+        }  # fmt: skip
+        print(json.dumps(what) if args.json else "\n".join(f"{key:10} {value}" for key, value in what.items()))
+        return 0
+    if args.out.exists() and any(args.out.iterdir()):
+        raise BundleError(f"{args.out}: is not empty; give a new folder")
+    measurements = production.measure_simulated(plan, args.campaign, _bar)
+    bundle = production.make_bundle(plan, measurements, args.out, _bar)
+    if args.json:
+        print(json.dumps({"path": str(args.out), **bundle.manifest.to_json()}, indent=1))
+    else:
+        print(describe(args.out, bundle.manifest))
+    return 0
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    from ....profiles.reference import reference_names, reference_network
+    from ....profiles.training import evaluation, production
+
+    if args.configs < 1:
+        raise UsageError(f"--configs {args.configs}: expected at least 1")
+    bundle = load_bundle(args.profile)
+    if not bundle.manifest.simulated:
+        raise BundleError(
+            f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to compare it with"
+        )
+    if args.networks_left_out:
+        return _evaluate_left_out(args, bundle.manifest)
+    nodes = production.EVALUATION_NODES if args.node is None else tuple(args.node)
+    networks = [reference_network(name) for name in reference_names()]
+    errors = production.evaluate_simulated(bundle, networks, nodes, configurations=args.configs, seed=args.seed)
+    if args.json:
+        print(json.dumps({
+            "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "nodes": nodes,
+            "trained_on": sorted(set(nodes) & set(bundle.manifest.nodes)), "mean": evaluation.summary(errors),
+            "networks": [error.to_json() for error in errors],
+        }, indent=1))  # fmt: skip
+        return 0
+    known = sorted(set(nodes) & set(bundle.manifest.nodes))
+    trained = f"; it was trained on board {', '.join(map(str, known))}" if known else ", which it was not trained on"
+    boards = ", ".join(map(str, nodes))
+    print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {boards}{trained}")
+    print(evaluation.table(errors))
+    print(evaluation.coverage(errors))
+    return 0
+
+
+def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
+    from ....profiles.training import evaluation
+    from ....profiles.training.production import UNSEEN_NETWORK
+
+    record = manifest.evaluation.get(UNSEEN_NETWORK, {})
+    errors = [evaluation.NetworkError.from_json(item) for item in record.get("networks", ())]
+    if not errors:
+        raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
+    if args.json:
+        print(
+            json.dumps({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record}, indent=1)
+        )
+        return 0
+    print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
+    print(evaluation.table(errors))
+    print(evaluation.coverage(errors))
+    return 0
+
+
+def gate(args: argparse.Namespace) -> int:
+    from ....profiles.board import load_board
+    from ....profiles.reference import reference_names, reference_network
+    from ....profiles.studies import difficulty as gate
+
+    sizes = {"conv2d": args.conv2d, "batch-norm": args.batch_norm, "matmul": args.matmul}
+    rest = {"rounds": args.rounds, "threads": args.threads, "seed": args.seed, "board": args.board}
+    try:
+        if not args.json:
+            return gate.main([word for name, value in {**sizes, **rest}.items() for word in (f"--{name}", str(value))])
+        networks = [reference_network(name) for name in reference_names()]
+        samples = {kind: count for kind, count in zip(gate.KINDS, sizes.values(), strict=True) if count}
+        rows = gate.run_gate(networks, load_board(args.board), samples, args.rounds, args.threads, args.seed, lambda row: None)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
+    keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")
+    print(json.dumps([{"simulated": True, **{name: getattr(row, name) for name in keep}} for row in rows], indent=1))
+    return 0 if all(row.passed for row in rows) else gate.MISSED
+
+
+def table_1(args: argparse.Namespace) -> int:
+    from ....profiles.reference import reference_network
+    from ....profiles.studies import table1
+
+    if not args.json:
+        return table1.main([])
+    measured = {name: table1.measure(reference_network(name)) for name in table1.PAPER}
+    errors = {name: measured[name].error(paper) for name, paper in table1.PAPER.items()}
+    figures = [
+        {"network": name, "simulated_ms": measured[name].time_ms, "paper_ms": paper.time_ms, "error": errors[name]}
+        for name, paper in table1.PAPER.items()
+    ]
+    print(json.dumps(figures, indent=1))
+    return 0 if max(map(abs, errors.values())) <= table1.TOLERANCE else table1.MISSED
+
+
+def _bar(done: int, total: int, text: str) -> None:
+    """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
+    share = done / max(total, 1)
+    if sys.stderr.isatty():
+        filled = int(share * 30)
+        end = "\n" if done == total else ""
+        print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {share:4.0%} {text:40.40}", end=end, file=sys.stderr, flush=True)
+    elif done == total or done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1):
+        print(f"{share:4.0%} {text}", file=sys.stderr)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure, train, evaluate and inspect profiles."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ....profiles.bundle.bundle import (
+    bundle_folders,
+    find_bundles,
+    install_bundle,
+    load_bundle,
+    read_manifest,
+    resolve_bundle,
+)
+from ....profiles.errors import ProfilesError
+from . import comparison as profile_calibration
+from . import making as profile_making
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="profile_verb", metavar="ACTION", required=True)
+
+    def verb(name: str, summary: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        sub.set_defaults(action=action)
+        return sub
+
+    verb("list", "list the profiles there are", _list)
+    show = verb("show", "show what a profile says of itself", _show)
+    show.add_argument("profile", metavar="NAME|DIR")
+    install = verb("install", "check a profile, convert its models once and put it where it is found by name", _install)
+    install.add_argument("source", type=Path, metavar="DIR")
+    install.add_argument(
+        "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
+    )
+    install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
+    profile_making.configure(verb)
+    profile_calibration.configure(verb)
+
+
+def run(args: argparse.Namespace) -> int:
+    action: Callable[[argparse.Namespace], int] = args.action
+    return action(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    rows: list[dict[str, Any]] = []
+    for name, path in find_bundles().items():
+        try:
+            manifest = read_manifest(path)
+        except ProfilesError as error:
+            rows.append({"name": name, "path": str(path), "error": str(error)})
+        else:
+            rows.append({"name": name, "path": str(path), "board": manifest.board, "simulated": manifest.simulated})
+    if args.json:
+        print(json.dumps(rows, indent=1))
+    for row in () if args.json else rows:
+        what = row.get("error") or f"{row['board']}{' (simulated)' if row['simulated'] else ''}"
+        print(f"{row['name']:24} {what}   {row['path']}")
+    if not rows and not args.json:
+        print(f"no profiles in {', '.join(map(str, bundle_folders()))}", file=sys.stderr)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    path = resolve_bundle(args.profile)
+    manifest = read_manifest(path)
+    if args.json:
+        print(json.dumps({"path": str(path), **manifest.to_json()}, indent=1))
+        return 0
+    print(profile_making.describe(path, manifest))
+    return 0
+
+
+def _install(args: argparse.Namespace) -> int:
+    if args.dry_run:
+        bundle = load_bundle(args.source)
+        print(f"{args.source}: a sound profile, {bundle.manifest.name!r} for board {bundle.manifest.board}")
+        return 0
+    target = install_bundle(args.source, args.into)
+    print(json.dumps({"installed": str(target)}) if args.json else f"installed in {target}")
+    return 0

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU clocks through cpufreq: all policies of the board together, or each alone.
+
+Linux, Documentation/admin-guide/pm/cpufreq.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from ....profiles.board import BoardDescription
+from ...errors import HardwareBusy, HardwareRefused
+from ..files import Files
+from .domain import ClockDomain, OthersValue, Reading, Write
+from .governed import governed_domain, listed_levels, offered_levels
+
+POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
+
+
+@dataclass(frozen=True)
+class CpuClock:
+    """Several cpufreq policies that have cores online, as one clock.
+
+    Attributes:
+        everybody: every such policy of the board when this one was probed.
+    """
+
+    files: Files
+    policies: tuple[str, ...]
+    everybody: tuple[str, ...]
+    domains: tuple[ClockDomain, ...]
+    described_khz: tuple[int, ...]
+    transition_ms: float
+    axis: str = "cpu_khz"
+    notes: tuple[str, ...] = ()
+
+    def stale(self) -> bool:
+        return online(self.files) != self.everybody
+
+    def table(self) -> tuple[int, ...]:
+        """The frequencies in kHz that every policy lists, rising."""
+        names = (f"{policy}/scaling_available_frequencies" for policy in self.policies)
+        return tuple(sorted(set.intersection(*(listed_levels(self.files, name, self.described_khz) for name in names))))
+
+    def levels(self, others: OthersValue) -> tuple[int, ...]:
+        """The frequencies in kHz that every policy offers, rising."""
+        offered = [
+            offered_levels(self.files, domain, f"{policy}/scaling_available_frequencies", self.described_khz, others)
+            for policy, domain in zip(self.policies, self.domains, strict=True)
+        ]
+        common = reduce(set.intersection, offered)
+        if not common:
+            raise HardwareRefused(f"{', '.join(self.policies)}: have no frequency in common")
+        return tuple(sorted(common))
+
+    def read(self) -> tuple[Reading, ...]:
+        return tuple(self._read(policy, domain) for policy, domain in zip(self.policies, self.domains, strict=True))
+
+    def _read(self, policy: str, domain: ClockDomain) -> Reading:
+        mode, accepted = domain.request(self.files)
+        # cpuinfo_cur_freq counts cycles (root only, sometimes "<unknown>"); scaling_cur_freq merely repeats the request.
+        measured = self.files.find_int(f"{policy}/cpuinfo_cur_freq")
+        if measured is None and accepted is None:
+            measured = self.files.find_int(f"{policy}/scaling_cur_freq")
+        return Reading(accepted, measured, mode or self.files.find_text(f"{policy}/scaling_governor") or "", domain.name)
+
+    def plan(self, level: int) -> tuple[Write, ...]:
+        return tuple(write for domain in self.domains for write in domain.plan(self.files, level))
+
+
+def probe(files: Files, description: BoardDescription, *, lead: str | None = "") -> CpuClock:
+    """Find the policies.
+
+    Args:
+        lead: take one policy alone, the one of this name or, for None or where it has no core online, the one with most cores.
+            By default all are taken.
+
+    Raises:
+        HardwareBusy: there are none (yet).
+        HardwareRefused: their limits cannot be read.
+    """
+    policies = online(files)
+    if not policies:
+        raise HardwareBusy(f"{POLICIES}: no cpufreq policy with a core online")
+    if lead == "":
+        return _clock(files, description, policies, policies)
+    named = [path for path in policies if path.rpartition("/")[2] == lead]
+    largest = max(policies, key=lambda path: len((files.find_text(f"{path}/affected_cpus") or "").split()))
+    return _clock(files, description, (named or [largest])[:1], policies)
+
+
+def probe_cluster(files: Files, description: BoardDescription, policy: str) -> CpuClock:
+    """One policy as a clock of its own, called by the policy's name.
+
+    Raises:
+        HardwareBusy, HardwareRefused: as for :func:`probe`.
+    """
+    return _clock(files, description, (policy,), online(files), policy.rpartition("/")[2])
+
+
+def _clock(
+    files: Files, description: BoardDescription, policies: Sequence[str], everybody: tuple[str, ...], axis: str = "cpu_khz"
+) -> CpuClock:
+    domains = tuple(
+        governed_domain(
+            files,
+            path.rpartition("/")[2],
+            governor=f"{path}/scaling_governor",
+            governors=f"{path}/scaling_available_governors",
+            low=f"{path}/scaling_min_freq",
+            high=f"{path}/scaling_max_freq",
+            setpoint=f"{path}/scaling_setspeed",
+        )
+        for path in policies
+    )
+    transition_ms = float(description.section("cpu")["transition_ms"]) * len(policies)
+    return CpuClock(files, tuple(policies), everybody, domains, description.grid.cpu_khz, transition_ms, axis)
+
+
+def online(files: Files) -> tuple[str, ...]:
+    """The policies that have cores online."""
+    return tuple(path for path in files.glob(POLICIES) if files.find_text(f"{path}/affected_cpus"))
+
+
+def observe(files: Files, description: BoardDescription) -> int | None:
+    """The CPU clock in kHz without any control over it, or None where it cannot be seen."""
+    seen = [files.find_int(f"{path}/scaling_cur_freq") for path in files.glob(POLICIES)]
+    return min((khz for khz in seen if khz), default=None)

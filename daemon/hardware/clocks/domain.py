@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A clock domain's files, and the order in which they may be written.
+
+cpufreq policies, devfreq devices and the memory controller's debugfs node have one shape: a *mode* file that hands the
+clock to us (governor ``userspace``, rate lock ``1``), a *setpoint* that takes the frequency, and two limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from ...errors import DaemonError, HardwareHangs
+from ..files import Files
+
+
+class Write(NamedTuple):
+    """One value for one file."""
+
+    path: str
+    value: str
+
+
+class Reading(NamedTuple):
+    """What a clock domain says of itself, in the unit of its axis.
+
+    Attributes:
+        accepted: the fixed frequency that the kernel took as ours; None while a governor decides.
+        effective: the measured frequency; None where it cannot be measured, 0 while the unit is power-gated.
+        mode: the governor or lock in force.
+        domain: whose reading it is, where there are several.
+    """
+
+    accepted: int | None
+    effective: int | None
+    mode: str
+    domain: str = ""
+
+
+@dataclass(frozen=True)
+class ClockDomain:
+    """The files of one clock. A domain without mode and setpoint is pinned by setting both limits; one with a setpoint
+    alone is set by it.
+
+    Attributes:
+        mode: the mode file and the value that hands the clock to us.
+        setpoint: takes the frequency once the mode is ours; reads as a word, or is missing, in other modes.
+        low, high: the lower and upper limit that others set too.
+        companions: further files that must hold these values while we set the clock.
+        floors, ceilings: files that hold limits within which a setpoint reads back (a ceiling of 0 is none).
+        readback: tells the setpoint in place of its own file, which may only be written.
+        early: the setpoint takes a frequency while the mode is not ours yet, so that the mode never holds another one.
+    """
+
+    name: str
+    mode: Write | None = None
+    setpoint: str | None = None
+    low: str | None = None
+    high: str | None = None
+    companions: tuple[Write, ...] = ()
+    floors: tuple[str, ...] = ()
+    ceilings: tuple[str, ...] = ()
+    readback: str | None = None
+    early: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every file that setting this clock may write."""
+        named = (self.low, self.high, self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
+        return tuple(path for path in named if path)
+
+    def plan(self, files: Files, level: int) -> tuple[Write, ...]:
+        """The writes that set the clock to ``level``, in order.
+
+        Modes and limits that are right already are left out. The setpoint never is: what it reads as may be what a
+        throttled clock is cut down to, not what the kernel keeps as the request.
+
+        Raises:
+            HardwareBusy, HardwareRefused: a file that decides about the order cannot be read.
+        """
+        value = str(level)
+        if self.setpoint is None:
+            assert self.low is not None and self.high is not None
+            return in_safe_order(files, Write(self.low, value), Write(self.high, value))
+        if self.mode is None:
+            return (Write(self.setpoint, value),)
+        writes = []
+        if self.low is not None and level < files.read_int(self.low):
+            writes.append(Write(self.low, value))
+        writes += [write for write in (self.mode, *self.companions) if files.read_text(write.path) != write.value]
+        setpoint = Write(self.setpoint, value)
+        return (setpoint, *writes) if self.early else (*writes, setpoint)
+
+    def give_back(self, files: Files, values: Mapping[str, str], touch: Collection[str]) -> tuple[Write, ...]:
+        """The writes, in order, that bring the files in ``touch`` back to ``values``; those already there are left out.
+
+        Limits first, so that the mode that comes back acts within them; the setpoint while the mode that takes it is
+        still ours, and the mode last; the other way round where the setpoint comes early. A setpoint saved as a word
+        (``<unsupported>``) had no value to come back to.
+        """
+        numbers = (self.low, self.high, self.setpoint)
+        touch = {path for path in touch if path in values and (path not in numbers or values[path].isdigit())}
+        writes = self._limits(files, values, touch) if touch.intersection(numbers[:2]) else []
+        rest = (self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
+        for path in reversed(rest) if self.early else rest:
+            if path is not None and path in touch and files.find_text(path) != values[path]:
+                writes.append(Write(path, values[path]))
+        return tuple(writes)
+
+    def _limits(self, files: Files, values: Mapping[str, str], touch: Collection[str]) -> list[Write]:
+        assert self.low is not None and self.high is not None
+        low_now, high_now = files.find_int(self.low), files.find_int(self.high)
+        if low_now is None or high_now is None:
+            return [Write(path, values[path]) for path in (self.high, self.low) if path in touch]
+        low = int(values[self.low]) if self.low in touch else low_now
+        high = int(values[self.high]) if self.high in touch else high_now
+        # The limit that is somebody else's stands; ours gives way to it.
+        if low > high:
+            low, high = (high, high) if self.low in touch else (low, low)
+        pair = in_safe_order(files, Write(self.low, str(low)), Write(self.high, str(high)))
+        now = {self.low: str(low_now), self.high: str(high_now)}
+        return [write for write in pair if write.path in touch and write.value != now[write.path]]
+
+    def bounds(self, files: Files) -> tuple[int, int | None]:
+        """The limits within which a setpoint reads back now; an upper one of None is none."""
+        floors = [value for path in self.floors if (value := files.find_int(path))]
+        ceilings = [value for path in self.ceilings if (value := files.find_int(path))]
+        return max(floors, default=0), min(ceilings, default=None)
+
+    def request(self, files: Files) -> tuple[str | None, int | None]:
+        """The mode in force (None for a domain without), and the fixed frequency the kernel holds for us.
+
+        The latter is None while a governor or the firmware decides.
+
+        Raises:
+            HardwareHangs: a file does not answer; what it would say is not to be guessed.
+        """
+        if self.setpoint is not None:
+            mode = _told(files, self.mode.path) if self.mode else None
+            ours = self.mode is None or mode == self.mode.value
+            return mode, _number(_told(files, self.readback or self.setpoint)) if ours else None
+        low = _number(_told(files, self.low)) if self.low else None
+        return None, low if self.high and low == _number(_told(files, self.high)) else None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ClockDomain:
+        """The inverse of :func:`dataclasses.asdict` through JSON."""
+        return cls(
+            name=str(data["name"]),
+            mode=Write(*data["mode"]) if data["mode"] else None,
+            setpoint=data["setpoint"],
+            low=data["low"],
+            high=data["high"],
+            companions=tuple(Write(*pair) for pair in data["companions"]),
+            floors=tuple(data["floors"]),
+            ceilings=tuple(data["ceilings"]),
+            readback=data["readback"],
+            early=bool(data["early"]),
+        )
+
+
+def _told(files: Files, path: str) -> str | None:
+    try:
+        return files.read_text(path)
+    except HardwareHangs:
+        raise
+    except DaemonError:
+        return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def in_safe_order(files: Files, low: Write, high: Write) -> tuple[Write, Write]:
+    """Both limits in the order in which the lower never stands above the upper: raising the upper first, else the lower.
+
+    Kernel 4.9 refuses the other order with EINVAL, 5.10 and later cut the value silently.
+    """
+    return (high, low) if int(high.value) >= files.read_int(high.path) else (low, high)
+
+
+def write_each(files: Files, writes: Iterable[Write]) -> tuple[list[Write], list[str]]:
+    """Make every write that can be made; returns those that were, and what the others failed with."""
+    done, failed = [], []
+    for write in writes:
+        try:
+            files.write_text(write.path, write.value)
+            done.append(write)
+        except DaemonError as error:
+            failed.append(str(error))
+    return done, failed
+
+
+def clamp(level: int, bounds: tuple[int, int | None]) -> int:
+    """A level cut to limits; where they contradict each other, the upper one wins, as in the kernel."""
+    low, high = bounds
+    return max(level, low) if high is None else min(max(level, low), high)
+
+
+# A limit as others left it: what the baseline holds where the value is ours, what the file holds otherwise.
+OthersValue = Callable[[str], str]
+
+
+class Driver(Protocol):
+    """One axis of the board's grid: knows paths and rules, keeps no state."""
+
+    @property
+    def axis(self) -> str:
+        """The field of a configuration that it sets, ``cpu_khz``, ``gpu_hz`` or ``emc_hz``; or the policy of a CPU cluster."""
+        ...
+
+    @property
+    def transition_ms(self) -> float:
+        """What one change costs, as the board's description says."""
+        ...
+
+    @property
+    def domains(self) -> tuple[ClockDomain, ...]: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this way to the clock cannot do."""
+        ...
+
+    def stale(self) -> bool:
+        """Whether its files are not those of the running system any more: a cluster went offline, or came back."""
+        ...
+
+    def table(self) -> tuple[int, ...]:
+        """Every frequency that the running system lists, rising, whatever the limits."""
+        ...
+
+    def levels(self, others: OthersValue) -> tuple[int, ...]:
+        """The frequencies that the running system offers within everybody else's limits, rising."""
+        ...
+
+    def read(self) -> tuple[Reading, ...]:
+        """One reading per domain."""
+        ...
+
+    def plan(self, level: int) -> tuple[Write, ...]:
+        """The writes that set every domain to ``level``, in order."""
+        ...

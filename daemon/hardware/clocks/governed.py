@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cpufreq policies and devfreq devices have in common: a governor between two limits."""
+
+from __future__ import annotations
+
+from ...errors import HardwareBusy, HardwareRefused
+from ..files import Files
+from .domain import ClockDomain, OthersValue, Write
+
+
+def governed_domain(
+    files: Files, name: str, *, governor: str, governors: str, low: str, high: str, setpoint: str
+) -> ClockDomain:
+    """The domain of a governed clock: by the userspace governor where the kernel has it, else by equal limits.
+
+    Raises:
+        HardwareBusy: its limits are not there (yet).
+        HardwareRefused: they cannot be read.
+    """
+    limited = limited_domain(files, name, low, high)
+    if "userspace" in (files.find_text(governors) or "").split():
+        return ClockDomain(name, Write(governor, "userspace"), setpoint, low, high, floors=(low,), ceilings=(high,))
+    return limited
+
+
+def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
+    """The domain of a clock that is set by equal limits.
+
+    Raises:
+        HardwareBusy: they are not there (yet).
+        HardwareRefused: they cannot be read.
+    """
+    files.read_int(low), files.read_int(high)
+    return ClockDomain(name, low=low, high=high)
+
+
+def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[int]:
+    """The frequencies in a file, or those of the board's description for kernels without that list."""
+    return {int(word) for word in (files.find_text(table) or "").split() if word.isdigit()} or set(otherwise)
+
+
+def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tuple[int, ...], others: OthersValue) -> set[int]:
+    """A governed clock's own frequencies, up to the limit that others set.
+
+    The upper limit binds, for a power mode caps the board with it. The lower one does not: it is where a governor
+    stops, not what the board needs, and it is lowered when a request is below.
+
+    Args:
+        table: the file that lists the frequencies.
+        otherwise: the frequencies from the board's description, for kernels without that list.
+
+    Raises:
+        HardwareBusy, HardwareRefused: the limit cannot be read, or leaves nothing.
+    """
+    assert domain.high is not None
+    levels = listed_levels(files, table, otherwise)
+    ceiling = others(domain.high)
+    if not ceiling.isdigit():
+        raise HardwareRefused(f"{domain.high}: holds {ceiling[:40]!r}, expected a whole number")
+    offered = {level for level in levels if level <= int(ceiling)}
+    if not offered:
+        raise HardwareBusy(f"{domain.high}: {ceiling} is below every frequency of {table}: {min(levels)} and up")
+    return offered

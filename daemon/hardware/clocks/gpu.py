@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU clock through devfreq (Linux, Documentation/ABI/testing/sysfs-class-devfreq)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....profiles.board import BoardDescription
+from ...errors import HardwareBusy
+from ..files import Files
+from .domain import ClockDomain, OthersValue, Reading, Write, clamp
+from .governed import governed_domain, listed_levels, offered_levels
+
+
+@dataclass(frozen=True)
+class GpuClock:
+    """The GPU's devfreq device."""
+
+    files: Files
+    path: str
+    domain: ClockDomain
+    described_hz: tuple[int, ...]
+    transition_ms: float
+    axis: str = "gpu_hz"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def domains(self) -> tuple[ClockDomain, ...]:
+        return (self.domain,)
+
+    def stale(self) -> bool:
+        return False
+
+    def table(self) -> tuple[int, ...]:
+        return tuple(sorted(listed_levels(self.files, f"{self.path}/available_frequencies", self.described_hz)))
+
+    def levels(self, others: OthersValue) -> tuple[int, ...]:
+        """The frequencies in Hz that the device offers, rising."""
+        table = f"{self.path}/available_frequencies"
+        return tuple(sorted(offered_levels(self.files, self.domain, table, self.described_hz, others)))
+
+    def read(self) -> tuple[Reading, ...]:
+        """One reading; an idle GPU that was power-gated measures 0 Hz."""
+        mode, asked = self.domain.request(self.files)
+        # The setpoint reads as it was written; the device runs it within the limits.
+        accepted = None if asked is None else clamp(asked, self.domain.bounds(self.files))
+        effective = self.files.find_int(f"{self.path}/cur_freq")
+        return (Reading(accepted, effective, mode or self.files.find_text(f"{self.path}/governor") or ""),)
+
+    def load(self) -> float | None:
+        """How busy it is, 0 to 1; None where it does not say (Thor)."""
+        load = self.files.find_int(f"{self.path}/device/load")
+        return None if load is None else load / 1000
+
+    def plan(self, level: int) -> tuple[Write, ...]:
+        return self.domain.plan(self.files, level)
+
+
+def probe(files: Files, description: BoardDescription) -> GpuClock:
+    """Find the device at one of the places where the board's JetPack releases put it.
+
+    Raises:
+        HardwareBusy: it is not there (yet): it may appear only once the GPU has been powered.
+        HardwareRefused: its limits cannot be read.
+    """
+    section = description.section("gpu")
+    path = _find(files, description)
+    if path is None:
+        raise HardwareBusy(f"{', '.join(section['devfreq'])}: no such devfreq device (yet)")
+    domain = governed_domain(
+        files,
+        "gpu",
+        governor=f"{path}/governor",
+        governors=f"{path}/available_governors",
+        low=f"{path}/min_freq",
+        high=f"{path}/max_freq",
+        setpoint=f"{path}/userspace/set_freq",
+    )
+    return GpuClock(files, path, domain, description.grid.gpu_hz, float(section["transition_ms"]))
+
+
+def observe(files: Files, description: BoardDescription) -> int | None:
+    """The GPU clock in Hz without any control over it, or None where it cannot be seen."""
+    path = _find(files, description)
+    return files.find_int(f"{path}/cur_freq") if path else None
+
+
+def _find(files: Files, description: BoardDescription) -> str | None:
+    return next((path for path in description.section("gpu")["devfreq"] if files.exists(path)), None)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks that stand otherwise than they were set, because of nvpmodel, jetson_clocks, a person, or heat.
+
+Policy. What deviates is named in ``status`` within a second. Limits that others lowered are obeyed at once: the board is set
+to the nearest clocks they allow, and back up when they are raised again. A clock that somebody else set or took over is left
+to them for a while, then set again; each time that it is taken once more they are left it for twice as long, from two seconds
+up to five minutes, until it has stayed as set for a minute. A clock that is merely slow (throttled, or stuck) is only named:
+there is nothing to set, and limits that the kernel lowers against heat are not taken for somebody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from ...kernels.grid import FrequencyConfiguration
+from ..hardware.applied import Applied, agrees
+from ..hardware.axes import TITLES, megahertz, title
+from ..hardware.clocks.domain import Reading
+
+FIRST_WAIT_S = 2.0
+LONGEST_WAIT_S = 300.0
+CALM_S = 60.0
+# Begins the text that counts down until what was taken is set again.
+LEFT = "what somebody else set is left to them"
+
+
+class Observed(Protocol):
+    """What of the board's hardware is looked at."""
+
+    def read(self) -> dict[str, tuple[Reading, ...]]: ...
+
+    def levels(self, axis: str) -> tuple[int, ...]: ...
+
+    def throttled(self) -> tuple[str, ...]: ...
+
+
+class Deviation(NamedTuple):
+    """One clock that is not as set.
+
+    Attributes:
+        cause: ``limited`` by others' limits, ``taken`` by somebody who set it, or ``slow`` without either.
+        text: what it is and what was held, in one line.
+    """
+
+    axis: str
+    cause: str
+    text: str
+
+
+def find_deviations(board: Observed, applied: Applied) -> tuple[Deviation, ...]:
+    """Every clock that is not as the board last accepted it.
+
+    Raises:
+        HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
+    """
+    found = []
+    for axis, readings in board.read().items():
+        held = applied.held(axis)
+        if held is None:
+            found.append(Deviation(axis, "taken", f"{title(axis)}: came online, and is not set yet"))
+            continue
+        moved = next((one for one in readings if (one.accepted or 0) != held), None)
+        slow = next((one for one in readings if not agrees(one.effective, held)), None)
+        if moved is None and slow is None:
+            continue
+        levels, was = board.levels(axis), megahertz(axis, held)
+        hot = "; ".join(board.throttled())
+        lowered = moved is None or held > levels[-1] or 0 < (moved.accepted or 0) < held
+        if hot and lowered:
+            found.append(Deviation(axis, "slow", f"{title(axis)}: set to {was}, cut down: {hot}"))
+        elif held > levels[-1]:
+            text = f"limited to {megahertz(axis, levels[-1])} by somebody else's limit or the power mode"
+            found.append(Deviation(axis, "limited", f"{title(axis)}: {text}; {was} was held"))
+        elif moved is not None:
+            by = (
+                f"taken over ({moved.mode})"
+                if moved.accepted is None
+                else f"set to {megahertz(axis, moved.accepted)} by somebody else"
+            )
+            found.append(Deviation(axis, "taken", f"{title(axis)}: {by}; {was} was held"))
+        elif slow is not None:
+            text = f"set to {was}, measured {megahertz(axis, slow.effective)}: throttled, or stuck"
+            found.append(Deviation(axis, "slow", f"{title(axis)}: {text}"))
+    return tuple(found)
+
+
+class Backoff:
+    """When a clock that was taken may be set again."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._wait_s = FIRST_WAIT_S
+        self._noticed_s: float | None = None
+        self._set_s: float | None = None
+
+    def due(self) -> bool:
+        """To be asked at every look at which it is not as set; whether to set it now."""
+        now = self._monotonic()
+        if self._noticed_s is None:
+            self._noticed_s = now
+            if self._set_s is None or now - self._set_s >= CALM_S:
+                self._wait_s = FIRST_WAIT_S
+        if now - self._noticed_s < self._wait_s:
+            return False
+        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+        self._set_s, self._noticed_s = now, None
+        return True
+
+    def settle(self) -> None:
+        """To be said at every look at which it is as set."""
+        self._noticed_s = None
+
+    @property
+    def wait_s(self) -> float:
+        """For how long it is left to others, at most, from now on."""
+        return self._wait_s if self._noticed_s is None else self._wait_s - (self._monotonic() - self._noticed_s)
+
+
+class Watch:
+    """Looks after what was set last."""
+
+    def __init__(self, board: Observed, monotonic: Callable[[], float]) -> None:
+        self._board = board
+        self._backoff = Backoff(monotonic)
+
+    def look(
+        self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
+    ) -> tuple[tuple[str, ...], bool]:
+        """See whether the board is as set.
+
+        Args:
+            wish: what the leases and other work need together.
+            outdated: whether something else was needed when it was set.
+            changed: whether what everybody's limits allow of it is not what was set; asked only where that may be so.
+
+        Returns:
+            What deviates, one line each; and whether to set the board again now.
+
+        Raises:
+            HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
+        """
+        deviations = find_deviations(self._board, applied)
+        texts = tuple(one.text for one in deviations)
+        if any(one.cause == "taken" for one in deviations):
+            again = self._backoff.due()
+            wait = () if again else (f"{LEFT} for {max(1.0, self._backoff.wait_s):.0f} s more",)
+            return texts + wait, again
+        self._backoff.settle()
+        limited = any(one.cause == "limited" for one in deviations)
+        slow = any(one.cause == "slow" for one in deviations)
+        again = (limited or (outdated and not slow)) and changed()
+        return (texts, True) if again else (texts + tuple(_short_of(applied.requested, wish)), False)
+
+
+def _short_of(set_now: FrequencyConfiguration, wish: FrequencyConfiguration) -> Iterator[str]:
+    for axis in TITLES:
+        level, needed = getattr(set_now, axis), getattr(wish, axis)
+        if level != needed:
+            allowed = f"the limits in force allow {megahertz(axis, level)}"
+            yield f"{title(axis)}: {megahertz(axis, needed)} is needed, {allowed}"

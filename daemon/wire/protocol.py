@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both ends of the socket agree on: framing, limits, names of errors.
+
+Varlink framing: each message is one JSON object followed by a NUL byte. The members of calls and replies are defined in
+``jetdvfs.varlink`` and ``admin.varlink`` beside this file. Only the standard library is loaded here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import (
+    DaemonError,
+    HardwareBusy,
+    HardwareRefused,
+    InputError,
+    LimitReached,
+    NotPermitted,
+    TargetNotAttainable,
+    UsageError,
+)
+
+INTERFACE = "io.jetdvfs"
+ADMIN_INTERFACE = "io.jetdvfs.admin"
+SERVICE = "org.varlink.service"
+DEFINITIONS = {
+    INTERFACE: Path(__file__).with_name("jetdvfs.varlink"),
+    ADMIN_INTERFACE: Path(__file__).with_name("admin.varlink"),
+}
+
+RUNTIME_DIR = Path("/run/jetdvfs")
+SOCKET_NAME = "jetdvfs.sock"
+ADMIN_SOCKET_NAME = "admin.sock"
+MESSAGE_BYTES = 1 << 20
+"""The longest message either end accepts, its NUL included."""
+TEXT_CHARACTERS = 256
+"""The longest reason, application name or network name."""
+
+_ERRORS: Mapping[str, type[DaemonError]] = {
+    "InvalidRequest": UsageError,
+    "InputRefused": InputError,
+    "TargetNotAttainable": TargetNotAttainable,
+    "HardwareRefused": HardwareRefused,
+    "HardwareBusy": HardwareBusy,
+    "LimitReached": LimitReached,
+    "NotPermitted": NotPermitted,
+}
+
+
+def default_socket() -> Path:
+    """The socket of the daemon: ``$JETDVFS_SOCKET``, or the one it has by default."""
+    return Path(os.environ.get("JETDVFS_SOCKET") or RUNTIME_DIR / SOCKET_NAME)
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """One message as it travels."""
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\0"
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """Read one message, without its NUL.
+
+    Raises:
+        UsageError: it is not one JSON object.
+    """
+    try:
+        message = json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"message: expected one JSON object ({one_line(error)})") from error
+    if not isinstance(message, dict):
+        raise UsageError(f"message: expected a JSON object, got {type(message).__name__}")
+    return message
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def error_reply(error: BaseException, *, interface: str = INTERFACE) -> dict[str, Any]:
+    """The reply that carries an error: the member of the interface for its class, its one line, its exit code."""
+    exit_code = int(getattr(error, "exit_code", InputError.exit_code))
+    names = [name for name, kind in _ERRORS.items() if isinstance(error, kind)]
+    if not names:
+        names = ["InputRefused"] if hasattr(error, "exit_code") else ["Internal"]
+    return {"error": f"{interface}.{names[0]}", "parameters": {"message": one_line(error), "exit_code": exit_code}}
+
+
+def raise_error(reply: Mapping[str, Any]) -> None:
+    """Raise the exception that an error reply stands for; does nothing for any other reply."""
+    name = reply.get("error")
+    if not name:
+        return
+    parameters = reply.get("parameters") or {}
+    if name == f"{SERVICE}.InvalidParameter":
+        raise UsageError(str(parameters.get("message") or f"parameter {parameters.get('parameter')!r} is not valid"))
+    if str(name).startswith(f"{SERVICE}."):
+        raise UsageError(f"the daemon answers {str(name).rpartition('.')[2]} ({', '.join(map(str, parameters.values()))})")
+    kind = _ERRORS.get(str(name).rpartition(".")[2], DaemonError)
+    raise kind(str(parameters.get("message", name)))
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's text on one line of bounded length."""
+    return " ".join(str(error).split())[:2000] or type(error).__name__

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a network costs on a board: the models of its kernels and of its host, put together into a surface."""

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an inference's time and energy go at one configuration, kernel by kernel, and what a step of each clock changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..grid import FrequencyConfiguration, FrequencyGrid
+from ..network import KernelInvocation, Network
+from ..surface import Prediction, Surface
+from .host import ONCE
+from .model import BoardCost, KernelCosts, Method, assemble, kernel_costs
+from .roofline import terms_ms
+
+Limit: TypeAlias = Literal["compute", "memory", "launch"]
+
+_AXES = ("cpu_khz", "gpu_hz", "emc_hz")
+_Index: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class KernelPart:
+    """One distinct kernel's part in an inference, all its launches together.
+
+    Attributes:
+        kernel: its first launch.
+        launches: how often it is launched.
+        gpu_ms: how long it runs.
+        waited_ms: how long the GPU stood idle before it, because the host had not issued it yet.
+        energy_mj: its energy above idle.
+        limit: ``launch`` where the GPU waits for it longer than it runs; else what its roofline bound is made of there,
+            ``compute`` or ``memory``.
+        roofline_share: that bound as a share of the time it runs; above 1 only if its model or the chip's rates are off.
+        modelled: whether a model served it.
+    """
+
+    kernel: KernelInvocation
+    launches: int
+    gpu_ms: float
+    waited_ms: float
+    energy_mj: float
+    limit: Limit
+    roofline_share: float
+    modelled: bool
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """All calls of one name, kernels and host-only calls alike: how many, and what issuing them costs the host in ms."""
+
+    name: str
+    calls: int
+    host_ms: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of one clock: ``axis`` (``gpu_hz``), whether up or down, and the prediction there."""
+
+    axis: str
+    up: bool
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One configuration's prediction taken apart.
+
+    Attributes:
+        prediction: the whole.
+        method: by which it was made; with ``sum`` the host costs nothing.
+        kernels: the distinct kernels, those that take most of the latency (running and waited for) first.
+        host: the host's calls by name, the most expensive first; what is paid once stands under ``"inference"``.
+        gpu_ms: how long the GPU runs.
+        waited_ms: how long it waits for the host between the first call and the last kernel.
+        host_ms: how long the host works. It overlaps with the GPU's time.
+        after_ms: what is left of the latency when the last kernel has ended, and what an inference costs once.
+        idle_mj, host_mj, kernels_mj: the parts of its energy.
+        steps: what one step of each clock changes.
+    """
+
+    prediction: Prediction
+    method: Method
+    kernels: tuple[KernelPart, ...]
+    host: tuple[HostPart, ...]
+    gpu_ms: float
+    waited_ms: float
+    host_ms: float
+    after_ms: float
+    idle_mj: float
+    host_mj: float
+    kernels_mj: float
+    steps: tuple[Step, ...]
+
+    @property
+    def limits_ms(self) -> dict[Limit, float]:
+        """How much of the latency each of the three limits, the most first; what the GPU waits counts as launch."""
+        shares: dict[Limit, float] = {"compute": 0.0, "memory": 0.0, "launch": self.after_ms}
+        for part in self.kernels:
+            shares[part.limit] += part.gpu_ms
+            shares["launch"] += part.waited_ms
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def limit(self) -> Limit:
+        """What limits the inference: what limits the kernels that take most of its latency together."""
+        return next(iter(self.limits_ms))
+
+
+def explain(
+    network: Network, cost: BoardCost, configuration: FrequencyConfiguration, method: Method = "timeline"
+) -> Explanation:
+    """Take the prediction for one configuration apart.
+
+    Raises:
+        GridError: the configuration is not one of the board's.
+        CostModelError: as :func:`jetdvfs.kernels.cost.model.surface`.
+    """
+    index = cost.grid.index(configuration)
+    costs = kernel_costs(network, cost)
+    surface = assemble(network, cost, costs, method)
+    at = surface.at(configuration)
+    host = _host_parts(network, cost, index) if method == "timeline" else ()
+    host_ms = sum(part.host_ms for part in host)
+    waited_ms = _waits_ms(network, cost, costs, index) if method == "timeline" else np.zeros(len(costs.order))
+    kernels = sorted(_kernel_parts(costs, cost, waited_ms, index), key=lambda part: part.gpu_ms + part.waited_ms, reverse=True)
+    gpu_ms, kernels_mj = sum(part.gpu_ms for part in kernels), sum(part.energy_mj for part in kernels)
+    return Explanation(
+        prediction=at,
+        method=method,
+        kernels=tuple(kernels),
+        host=host,
+        gpu_ms=gpu_ms,
+        waited_ms=float(waited_ms.sum()),
+        host_ms=host_ms,
+        after_ms=max(at.latency_ms - gpu_ms - float(waited_ms.sum()), 0.0),
+        idle_mj=at.idle_mw * at.latency_ms / 1e3,
+        host_mj=float(cost.host_active_mw[index[0]]) * host_ms / 1e3,
+        kernels_mj=kernels_mj,
+        steps=tuple(_steps(surface, cost.grid, index)),
+    )
+
+
+def _clocks_mhz(cost: BoardCost, index: _Index) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    cpu, gpu, emc = (axis[level : level + 1] for axis, level in zip(cost.grid.levels_mhz(), index, strict=True))
+    return cpu, gpu, emc
+
+
+def _kernel_parts(costs: KernelCosts, cost: BoardCost, waited_ms: NDArray[np.float64], index: _Index) -> Iterator[KernelPart]:
+    _, gpu_mhz, emc_mhz = _clocks_mhz(cost, index)
+    compute_ms, memory_ms = terms_ms(costs.kernels, gpu_mhz[0], emc_mhz[0], cost.chip)
+    launches = np.bincount(costs.order)
+    waits = np.bincount(costs.order, waited_ms)
+    for model, run in costs.models:
+        for row in range(run.start, run.stop):
+            each_ms, dynamic_mw = float(costs.gpu_ms[row][index]), float(costs.dynamic_mw[row][index])
+            gpu_ms = each_ms * int(launches[row])
+            limit: Limit = "compute" if compute_ms[row] > memory_ms[row] else "memory"
+            yield KernelPart(
+                kernel=costs.kernels[row],
+                launches=int(launches[row]),
+                gpu_ms=gpu_ms,
+                waited_ms=float(waits[row]),
+                energy_mj=gpu_ms * dynamic_mw / 1e3,
+                limit="launch" if waits[row] > gpu_ms else limit,
+                roofline_share=float(max(compute_ms[row], memory_ms[row])) / each_ms,
+                modelled=model is not None,
+            )
+
+
+def _waits_ms(network: Network, cost: BoardCost, costs: KernelCosts, index: _Index) -> NDArray[np.float64]:
+    """How long the GPU stands idle before each launch."""
+    cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
+    issued = [position for position, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
+    issued_ms = cost.host.elapsed_us(network.calls, issued, cpu_mhz, emc_mhz)[:, 0, 0] / 1e3
+    durations_ms = costs.gpu_ms[:, index[0], index[1], index[2]][costs.order]
+    done_ms, waits = 0.0, []
+    for ready_ms, duration_ms in zip(issued_ms, durations_ms, strict=True):
+        waits.append(max(float(ready_ms) - done_ms, 0.0))
+        done_ms += waits[-1] + float(duration_ms)
+    return np.array(waits)
+
+
+def _host_parts(network: Network, cost: BoardCost, index: _Index) -> tuple[HostPart, ...]:
+    cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
+    calls: dict[str, int] = {}
+    total_us: dict[str, float] = {}
+    for call, us in zip(network.calls, cost.host.issue_us(network.calls, cpu_mhz, emc_mhz)[:, 0, 0], strict=True):
+        name = call.kind if isinstance(call, KernelInvocation) else call.name
+        calls[name] = calls.get(name, 0) + 1
+        total_us[name] = total_us.get(name, 0.0) + float(us)
+    once_us = float(cost.host.once_us(cpu_mhz, emc_mhz)[0, 0])
+    if once_us:
+        calls[ONCE] = 1
+        total_us[ONCE] = once_us
+    return tuple(HostPart(name, calls[name], total_us[name] / 1e3) for name in sorted(calls, key=lambda name: -total_us[name]))
+
+
+def _steps(surface: Surface, grid: FrequencyGrid, index: _Index) -> Iterator[Step]:
+    for axis, name in enumerate(_AXES):
+        for up in (False, True):
+            level = index[axis] + (1 if up else -1)
+            if 0 <= level < grid.shape[axis]:
+                yield Step(name, up, surface.at(grid.configuration((*index[:axis], level, *index[axis + 1 :]))))

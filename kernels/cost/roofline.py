@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline bound: the least time a kernel can take on a chip of given rates (Williams et al., CACM 52(4), 2009).
+
+``max(flops / (flops per cycle x GPU clock), bytes / (bytes per cycle x memory clock))``, each byte moved once. Kernel models
+predict how far from it a kernel runs, so they need not learn what it already says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..network import KernelInvocation
+
+_CYCLES_PER_MS = 1e3  # of a 1 MHz clock
+
+
+class Chip(Protocol):
+    """Datasheet rates of a chip: operations per GPU cycle by element type, DRAM bytes per memory-clock cycle."""
+
+    @property
+    def flops_per_gpu_cycle(self) -> Mapping[str, float]: ...
+
+    @property
+    def bytes_per_emc_cycle(self) -> float: ...
+
+
+def terms_ms(
+    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: Chip
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least time in ms of each invocation's operations, and of its transfers, at its own clocks.
+
+    Args:
+        invocations: n kernel invocations. Types the chip has no rate for count at its float32 rate.
+        gpu_mhz: GPU clocks in MHz that broadcast against ``(n, ...)``.
+        emc_mhz: memory clocks in MHz that broadcast against ``(n, ...)``.
+        chip: the rates.
+    """
+    rates = chip.flops_per_gpu_cycle
+    gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
+    column = (len(invocations),) + (1,) * max(gpu.ndim - 1, emc.ndim - 1, 0)
+    cycles = np.array([call.flops / rates.get(call.dtype, rates["float32"]) for call in invocations]).reshape(column)
+    # One byte at least: a bound of zero would have no logarithm.
+    transfers = np.array([max(call.bytes, 1) / chip.bytes_per_emc_cycle for call in invocations]).reshape(column)
+    return cycles / (gpu * _CYCLES_PER_MS), transfers / (emc * _CYCLES_PER_MS)
+
+
+def bound_at_ms(
+    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: Chip
+) -> NDArray[np.float64]:
+    """The bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, with the same arguments."""
+    bound: NDArray[np.float64] = np.maximum(*terms_ms(invocations, gpu_mhz, emc_mhz, chip))
+    return bound
+
+
+def bound_ms(
+    invocations: Sequence[KernelInvocation], grid_levels: tuple[NDArray[Any], NDArray[Any], NDArray[Any]], chip: Chip
+) -> NDArray[np.float64]:
+    """The bound in ms of each invocation over a whole grid: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``.
+
+    Args:
+        invocations: n kernel invocations.
+        grid_levels: the CPU, GPU and memory clocks in MHz, as :meth:`FrequencyGrid.levels_mhz` gives them.
+        chip: the rates.
+    """
+    cpu, gpu, emc = (np.asarray(axis, np.float64) for axis in grid_levels)
+    bound = bound_at_ms(invocations, gpu[None, None, :, None], emc[None, None, None, :], chip)
+    return np.broadcast_to(bound, (len(invocations), len(cpu), len(gpu), len(emc)))

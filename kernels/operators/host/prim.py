@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TorchScript's own primitives: what is known of a tensor without its data, and how a model gives up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError
+from ..recorder import DataDependent, Recorder
+from ..registry import operator
+from ..values import ACCELERATOR, SCALAR_CODES, Device, Number, Tensor
+
+
+@operator("prim::RaiseException")
+def raise_exception(run: Recorder, message: Any = "", kind: Any = "") -> None:
+    raise ShapeError(f"the model refuses this input: {str(message)[:200]!r}")
+
+
+@operator("prim::requires_grad", "prim::is_quantized", "prim::is_sparse", "prim::is_mkldnn", "prim::is_nested", "prim::is_meta")
+def never(run: Recorder, self: Tensor) -> bool:
+    return False
+
+
+@operator("prim::is_cuda")
+def is_cuda(run: Recorder, self: Tensor) -> bool:
+    return True
+
+
+@operator("prim::device")
+def device(run: Recorder, self: Tensor) -> Device:
+    return ACCELERATOR
+
+
+@operator("prim::type")
+def device_type(run: Recorder, self: Device) -> str:
+    return self.type
+
+
+@operator("prim::dtype")
+def dtype(run: Recorder, self: Tensor) -> int:
+    return SCALAR_CODES[self.dtype]
+
+
+@operator("prim::layout")
+def layout(run: Recorder, self: Tensor) -> int:
+    """Strided, as every tensor here."""
+    return 0
+
+
+@operator("prim::shape")
+def shape(run: Recorder, self: Tensor) -> list[int]:
+    return list(self.shape)
+
+
+@operator("prim::NumToTensor", "scalar_tensor")
+def number_to_tensor(run: Recorder, value: Number, *_: Any, **__: Any) -> Tensor:
+    run.host("scalar_tensor")
+    return wrapped(value)
+
+
+def wrapped(value: Number) -> Tensor:
+    """A number the host knows, as a tensor without dimensions."""
+    return Tensor((), "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32", value=value)
+
+
+def number_of(value: Any) -> Number:
+    """A plain number, taken out of its tensor if need be.
+
+    Raises:
+        DataDependent: the tensor's number is not known.
+    """
+    if isinstance(value, Tensor):
+        if value.value is None and value.numel == 1 and value.load is not None:
+            return value.load()[0]
+        known = value.value[0] if isinstance(value.value, tuple) and len(value.value) == 1 else value.value
+        if known is None or isinstance(known, tuple):
+            raise DataDependent("a number is taken out of a tensor")
+        return known
+    if not isinstance(value, (int, float)):
+        return float(value)
+    return value
+
+
+@operator("builtin::int", "Int", "IntImplicit")
+def to_int(run: Recorder, value: Any) -> int:
+    return int(number_of(value))
+
+
+@operator("builtin::float", "Float", "FloatImplicit")
+def to_float(run: Recorder, value: Any) -> float:
+    return float(number_of(value))
+
+
+@operator("builtin::bool", "Bool", "is_nonzero")
+def to_bool(run: Recorder, value: Any) -> bool:
+    return bool(number_of(value))
+
+
+@operator("item", "ScalarImplicit", "Scalar")
+def item(run: Recorder, self: Any) -> Number:
+    return number_of(self)
+
+
+@operator("equal")
+def equal(run: Recorder, self: Tensor, other: Tensor) -> bool:
+    """A tensor equals itself, which ATen sees without a launch."""
+    if self is not other and self.shape == other.shape:
+        raise DataDependent("whether two tensors are equal")
+    return self is other
+
+
+@operator("warn")
+def warn(run: Recorder, message: str, stacklevel: int = 2) -> None:
+    return None
+
+
+@operator("is_grad_enabled", "is_autocast_enabled", "is_autocast_cpu_enabled", "is_inference_mode_enabled")
+def off(run: Recorder, *_: Any) -> bool:
+    """Inference without gradients or autocasting."""
+    return False
+
+
+@operator("_assert", "_assert_async", "manual_seed", "set_grad_enabled")
+def nothing(run: Recorder, *_: Any) -> None:
+    return None
+
+
+@operator("prim::unchecked_unwrap_optional", "_unwrap_optional")
+def unwrap(run: Recorder, value: Any) -> Any:
+    if value is None:
+        raise ShapeError("the model needs a value where there is none")
+    return value
+
+
+@operator("device", "prim::Device")
+def named_device(run: Recorder, kind: str, index: int | None = None) -> Device:
+    return Device(str(kind)[:32], index)
+
+
+@operator("get_device")
+def device_index(run: Recorder, self: Tensor) -> int:
+    return 0
+
+
+def _plain(name: str, compute: Any) -> None:
+    @operator(f"prim::{name}")
+    def rule(run: Recorder, *values: Any) -> Any:
+        """Of numbers, or of one list of numbers."""
+        return compute(*values)
+
+
+_plain("min", min)
+_plain("max", max)
+_plain("abs", abs)

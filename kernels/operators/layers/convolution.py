@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import ShapeError
+from ..layout import channels_last, integers, show
+from ..memory.indexing import constant_pad
+from ..recorder import Recorder
+from ..registry import operator
+from ..values import Tensor
+
+
+def convolve(
+    run: Recorder,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    transposed: bool = False,
+    output_padding: Any = 0,
+    rank: int | None = None,
+) -> Tensor:
+    """A convolution of any rank, as ``aten::convolution`` dispatches it.
+
+    Raises:
+        ShapeError: the input's channels or dimensions do not fit the weight.
+    """
+    rank = weight.rank - 2 if rank is None else rank
+    kind = f"conv{'_transpose' if transposed else ''}{rank}d"
+    if weight.rank != rank + 2 or rank < 1:
+        raise ShapeError(f"{kind} with a weight of shape {show(weight.shape)}")
+    unbatched = x.rank == rank + 1
+    if unbatched:
+        run.host("unsqueeze")
+        x = run.tensor((1, *x.shape), x.dtype)
+    if groups < 1:
+        raise ShapeError(f"{kind} in {groups} groups")
+    channels = weight.shape[0] if transposed else weight.shape[1] * groups
+    if x.rank != rank + 2 or x.shape[1] != channels:
+        raise ShapeError(
+            f"{kind} with weight {show(weight.shape)}, {groups} groups needs {channels} channels, its input is {show(x.shape)}"
+        )
+    if x.dtype != weight.dtype:
+        raise ShapeError(f"{kind} with {weight.dtype} weights cannot take a {x.dtype} input")
+    steps, dilations = integers(stride, rank), integers(dilation, rank)
+    if isinstance(padding, str):
+        x, pads = _named_padding(run, x, padding, weight.shape[2:], dilations)
+    else:
+        pads = integers(padding, rank)
+    extra = integers(output_padding, rank)
+    if min(steps) < 1 or min(dilations) < 1 or min(pads) < 0 or min(extra) < 0:
+        raise ShapeError(f"{kind} with stride {steps}, padding {pads} and dilation {dilations}")
+    sizes = []
+    for size, kernel, step, pad, gap, more in zip(x.shape[2:], weight.shape[2:], steps, pads, dilations, extra, strict=True):
+        reach = gap * (kernel - 1)
+        if transposed:
+            sizes.append((size - 1) * step - 2 * pad + reach + more + 1)
+            continue
+        if size + 2 * pad < reach + 1:
+            raise ShapeError(f"{kind} with kernel {show(weight.shape[2:])} does not fit an input of shape {show(x.shape)}")
+        sizes.append((size + 2 * pad - reach - 1) // step + 1)
+    shape = (x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *sizes)
+    strides = channels_last(shape) if x.is_channels_last() else None
+    params: dict[str, Any] = {
+        "weight": weight.shape,
+        "bias": bias is not None,
+        "stride": steps,
+        "padding": pads,
+        "dilation": dilations,
+        "groups": groups,
+    }
+    if transposed:
+        params["output_padding"] = extra
+    output = run.launch(kind, [x], run.tensor(shape, x.dtype, strides), params, (weight, bias))
+    if unbatched:
+        run.host("squeeze")
+        return run.tensor(shape[1:], x.dtype)
+    return output
+
+
+def _named_padding(
+    run: Recorder, x: Tensor, padding: str, kernel: Sequence[int], dilation: Sequence[int]
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The input and the padding that a name stands for; what an even kernel needs more at the end is padded before."""
+    if padding == "valid":
+        return x, (0,) * len(kernel)
+    if padding != "same":
+        raise ShapeError(f"convolution with padding {padding!r:.20}; valid: same, valid")
+    total = [gap * (size - 1) for size, gap in zip(kernel, dilation, strict=True)]
+    if any(size % 2 for size in total):
+        x = constant_pad(run, x, [side for size in reversed(total) for side in (0, size % 2)])
+    return x, tuple(size // 2 for size in total)
+
+
+def _plain(rank: int) -> None:
+    @operator(f"conv{rank}d")
+    def conv(
+        run: Recorder,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        return convolve(run, input, weight, bias, stride, padding, dilation, groups, rank=rank)
+
+    @operator(f"conv_transpose{rank}d")
+    def conv_transpose(
+        run: Recorder,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        return convolve(run, input, weight, bias, stride, padding, dilation, groups, True, output_padding, rank=rank)
+
+
+for _rank in (1, 2, 3):
+    _plain(_rank)
+
+
+@operator("_convolution", "convolution")
+def convolution(
+    run: Recorder,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    *backend_flags: Any,
+) -> Tensor:
+    """What tracing writes for every convolution; the backend flags at its end change no shape."""
+    return convolve(run, input, weight, bias, stride, padding, dilation, groups, transposed, output_padding)
+
+
+@operator("_convolution_mode")
+def convolution_mode(
+    run: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: str, dilation: Any, groups: int
+) -> Tensor:
+    """A convolution with its padding by name."""
+    return convolve(run, input, weight, bias, stride, padding, dilation, groups)

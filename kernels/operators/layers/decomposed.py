@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators as graphs spell them that were taken apart before they were saved: by ``torch.export`` up to PyTorch 2.3, and by
+``run_decompositions`` since. Each is an operator of another family, returned with what only training needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..layout import preserved
+from ..memory import indexing, views
+from ..recorder import Recorder
+from ..registry import operator
+from ..values import Tensor
+from . import attention, normalization
+
+
+@operator("_native_batch_norm_legit_no_training")
+def batch_norm(
+    run: Recorder,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, None, None]:
+    return normalization.batch_norm(run, input, weight, bias, running_mean, running_var, False, momentum, eps), None, None
+
+
+@operator("native_layer_norm")
+def layer_norm(
+    run: Recorder, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, None, None]:
+    return normalization.layer_norm(run, input, normalized_shape, weight, bias, eps), None, None
+
+
+@operator("native_group_norm")
+def group_norm(
+    run: Recorder,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+) -> tuple[Tensor, None, None]:
+    return normalization.group_norm(run, input, group, weight, bias, eps), None, None
+
+
+def _attention(*names: str, mask_first: bool) -> None:
+    @operator(*names)
+    def rule(run: Recorder, query: Tensor, key: Tensor, value: Tensor, *more: Any, **options: Any) -> tuple[Tensor, None]:
+        mask = options.get("attn_bias", options.get("attn_mask", more[0] if mask_first and more else None))
+        causal = options.get("is_causal") is True or True in (item for item in more if isinstance(item, bool))
+        return attention.attention(run, query, key, value, mask, is_causal=causal), None
+
+
+_attention("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu", mask_first=False)
+_attention("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", mask_first=True)
+
+
+@operator("_unsafe_index")
+def index(run: Recorder, self: Tensor, indices: Any) -> Tensor:
+    out: Tensor = indexing.index(run, self, indices)
+    return out
+
+
+@operator("fill")
+def fill(run: Recorder, self: Tensor, value: Any) -> Tensor:
+    return run.launch("fill", [], run.tensor(self.shape, self.dtype, preserved(self)))
+
+
+@operator("select_scatter")
+def select_scatter(run: Recorder, self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    return _scattered(run, self, src, views.select(run, self, dim, index))
+
+
+@operator("slice_scatter")
+def slice_scatter(
+    run: Recorder, self: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    return _scattered(run, self, src, views.slice_(run, self, dim, start, end, step))
+
+
+def _scattered(run: Recorder, self: Tensor, src: Tensor, place: Tensor) -> Tensor:
+    """A copy of a tensor with another one copied into a part of it."""
+    out = run.launch("clone", [self], run.tensor(self.shape, self.dtype, preserved(self)))
+    run.launch("copy", [src], run.tensor(place.shape, self.dtype))
+    return out
+
+
+@operator("_assert_tensor_metadata")
+def checked(run: Recorder, *_: Any, **__: Any) -> None:
+    return None

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError, UnsupportedOperator
+from ...network import ParamValue
+from ..layout import contiguous, preserved, show, view_of
+from ..recorder import Recorder
+from ..registry import operator
+from ..values import Tensor
+
+
+@operator("batch_norm", "native_batch_norm")
+def batch_norm(
+    run: Recorder,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Batch normalisation with running statistics; with batch statistics the network is not in inference mode."""
+    if training and running_mean is not None:
+        raise UnsupportedOperator("batch_norm in training mode: save the model after calling its eval()")
+    channels = input.shape[1] if input.rank > 1 else 0
+    for name, tensor in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
+        if tensor is not None and tensor.shape != (channels,):
+            raise ShapeError(f"batch_norm with {name} of shape {show(tensor.shape)} on an input of shape {show(input.shape)}")
+    output = run.tensor(input.shape, input.dtype, preserved(input))
+    return run.launch("batch_norm", [input], output, {"affine": weight is not None}, (weight, bias, running_mean, running_var))
+
+
+@operator("layer_norm")
+def layer_norm(
+    run: Recorder,
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    sizes = tuple(normalized_shape)
+    if not sizes or input.shape[-len(sizes) :] != sizes:
+        raise ShapeError(f"layer_norm over {show(sizes)} on an input of shape {show(input.shape)}")
+    params: dict[str, ParamValue] = {"normalized_shape": sizes, "affine": weight is not None}
+    return run.launch("layer_norm", [input], run.tensor(input.shape, input.dtype), params, (weight, bias))
+
+
+@operator("group_norm")
+def group_norm(
+    run: Recorder,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    if input.rank < 2 or num_groups < 1 or input.shape[1] % num_groups:
+        raise ShapeError(f"group_norm in {num_groups} groups on an input of shape {show(input.shape)}")
+    params = {"groups": num_groups, "affine": weight is not None}
+    return run.launch("group_norm", [input], run.tensor(input.shape, input.dtype), params, (weight, bias))
+
+
+@operator("instance_norm")
+def instance_norm(
+    run: Recorder,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Batch normalisation with the images of the batch laid out as channels, as ATen does it."""
+    if input.rank < 3:
+        raise ShapeError(f"instance_norm on an input of shape {show(input.shape)}")
+    images, channels = input.shape[:2]
+    parameters = []
+    for parameter in (weight, bias, running_mean, running_var):
+        if parameter is not None:
+            parameter = run.launch("repeat", [parameter], run.tensor((images * channels,), parameter.dtype))
+        parameters.append(parameter)
+    flat = view_of(run, contiguous(run, input), (1, images * channels, *input.shape[2:]), None, "view")
+    output = run.tensor(flat.shape, flat.dtype)
+    run.launch("batch_norm", [flat], output, {"affine": weight is not None}, parameters)
+    return view_of(run, output, input.shape, None, "view")
+
+
+@operator("_weight_norm")
+def weight_norm(run: Recorder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """A weight made of its direction and its norm each time it is used."""
+    return run.launch("_weight_norm_interface", [contiguous(run, v), contiguous(run, g)], run.tensor(v.shape, v.dtype))
+
+
+@operator("rms_norm")
+def rms_norm(
+    run: Recorder, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    params: dict[str, ParamValue] = {"normalized_shape": tuple(normalized_shape), "affine": weight is not None}
+    return run.launch("rms_norm", [input], run.tensor(input.shape, input.dtype), params, (weight,))

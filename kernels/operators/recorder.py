@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where operators write down what they launch while a network runs on shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from .. import kinds as cost
+from ..budget import Meter
+from ..errors import BudgetExceeded, ModelError, ShapeError
+from ..network import Call, HostOp, KernelInvocation, ParamValue, Shape
+from .values import HostValue, Number, Tensor
+
+
+class DataDependent(ModelError):
+    """What comes next depends on the numbers in a tensor, which are not followed."""
+
+
+class Recorder:
+    """The calls of one forward pass, in order, and the only maker of tensors within it.
+
+    Attributes:
+        calls: kernel invocations and host-only calls so far.
+        reads: for each launch so far, which launch wrote each of its inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
+        scope: the module path of the code that is running.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.calls: list[Call] = []
+        self.reads: list[tuple[int, ...]] = []
+        self.scope = ""
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: str,
+        strides: Sequence[int] | None = None,
+        *,
+        parameter: bool = False,
+        requires_grad: bool = False,
+        value: HostValue | None = None,
+        load: Callable[[], list[Number]] | None = None,
+        written_by: int = -1,
+    ) -> Tensor:
+        """A tensor, if its shape is one that can exist; of a view, ``written_by`` is its source's.
+
+        Raises:
+            ShapeError: a size is negative or no integer.
+            BudgetExceeded: it has too many dimensions or elements.
+        """
+        budget = self.meter.budget
+        if len(shape) > budget.rank:
+            raise BudgetExceeded(f"a tensor of {len(shape)} dimensions; at most {budget.rank} are followed")
+        elements = 1
+        for size in shape:
+            if type(size) is not int:
+                raise ShapeError(f"a tensor's sizes are integers, not {type(size).__name__}")
+            if size < 0:
+                raise ShapeError(
+                    f"an output would have shape {'x'.join(map(str, shape))}; the input is too small for this network"
+                )
+            elements *= size
+        if elements > budget.elements:
+            raise BudgetExceeded(f"a tensor of {elements} elements; at most {budget.elements} are followed")
+        steps = None if strides is None else tuple(strides)
+        tensor = Tensor(tuple(shape), dtype, steps, parameter=parameter, requires_grad=requires_grad, value=value, load=load)
+        tensor.written_by = written_by
+        return tensor
+
+    def launch(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor],
+        output: Tensor,
+        params: Mapping[str, ParamValue] | None = None,
+        weights: Iterable[Tensor | None] = (),
+    ) -> Tensor:
+        """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs."""
+        params = params or {}
+        if len(inputs) > self.meter.ITEMS:
+            self.meter.items(len(inputs))
+        shapes: tuple[Shape, ...] = tuple([tensor.shape for tensor in inputs])
+        moved = output.nbytes
+        for tensor in inputs:
+            moved += tensor.nbytes
+        for weight in weights:
+            if weight is not None:
+                moved += weight.nbytes
+        flops = cost.flops(kind, shapes, output.shape, params)
+        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, flops, moved))
+        self.reads.append(tuple([tensor.written_by for tensor in inputs]))
+        output.written_by = len(self.reads) - 1
+        return output
+
+    @contextmanager
+    def within(self, child: str) -> Iterator[None]:
+        """While a rule does the work of one of the running module's children: its path."""
+        outer = self.scope
+        self.scope = f"{outer}.{child}" if outer else child
+        yield
+        self.scope = outer
+
+    def host(self, name: str) -> None:
+        """Write down a call that launches nothing."""
+        self._add(HostOp(name, self.scope))
+
+    def _add(self, call: Call) -> None:
+        if len(self.calls) >= self.meter.budget.calls:
+            raise BudgetExceeded(f"the network makes more than {self.meter.budget.calls} calls")
+        self.calls.append(call)

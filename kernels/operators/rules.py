@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applying operator rules, and what a message says where one cannot be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ShapeError, UnsupportedOperator
+from . import rule_of
+from .layers.special import why_missing
+from .recorder import DataDependent, Recorder
+from .values import ScriptObject, Tensor
+
+
+def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What an operator makes of its arguments.
+
+    Raises:
+        UnsupportedOperator: it has no shape rule.
+        ShapeError: it does not take these arguments.
+    """
+    rule = rule_of(name)
+    if rule is None:
+        raise UnsupportedOperator(f"operator {_spelled(name)} {why_missing(name)}")
+    recorder.meter.step()
+    try:
+        return rule(recorder, *args, **kwargs)
+    except RULE_ERRORS as error:
+        raise ill_typed(name, args, error) from error
+
+
+def truth(value: Any) -> bool:
+    """What ``if`` makes of a value.
+
+    Raises:
+        DataDependent: it is a tensor whose number is not known.
+    """
+    if isinstance(value, Tensor):
+        if value.value is None or value.rank:
+            raise DataDependent("a branch depends on the contents of a tensor")
+        return bool(value.value)
+    return bool(value)
+
+
+#: What Python raises where a rule is given values of types that its operator does not take.
+RULE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, StopIteration)
+
+
+def ill_typed(name: str, args: Sequence[Any], error: Exception) -> ShapeError:
+    shown = ", ".join(map(_short, args))
+    return ShapeError(f"operator {_spelled(name)} cannot take these arguments ({shown}): {error}")
+
+
+def _spelled(name: str) -> str:
+    return name if "::" in name else f"aten::{name}"
+
+
+def _short(value: Any) -> str:
+    """An argument in a message; containers are not walked, a model may have made them endless."""
+    if isinstance(value, (Tensor, ScriptObject, int, float, bool, type(None))):
+        return repr(value)[:60]
+    if isinstance(value, str):
+        return repr(value[:40])
+    if isinstance(value, (list, tuple)) and len(value) <= 6 and all(type(item) in (int, float, bool) for item in value):
+        return repr(value)[:80]
+    return type(value).__name__

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a TorchScript value is while only shapes and element types are followed.
+
+Numbers, strings, ``None``, lists, tuples and dictionaries are Python's own. Tensors are shape, strides and element type;
+weights are known by their headers; modules and other objects are bags of attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..network import DTYPE_BYTES, Shape, numel
+
+#: TorchScript writes element types as these numbers (c10/core/ScalarType.h).
+SCALAR_TYPES: dict[int, str] = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    9: "complex64",
+    10: "complex128",
+    11: "bool",
+    12: "qint8",
+    13: "quint8",
+    14: "qint32",
+    15: "bfloat16",
+}
+SCALAR_CODES: dict[str, int] = {name: code for code, name in SCALAR_TYPES.items()}
+
+Number = bool | int | float
+HostValue = bool | int | float | tuple[bool | int | float, ...]
+
+
+def contiguous_strides(shape: Sequence[int]) -> Shape:
+    """Row-major strides in elements, as PyTorch gives them to a fresh tensor."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+class Tensor:
+    """A tensor without its data.
+
+    Attributes:
+        shape: its sizes.
+        dtype: its element type by PyTorch's name.
+        parameter: it is a weight or a constant of the model, or a view of one.
+        requires_grad: it was saved as trainable, or is a view of such a one; ATen folds products by that, inferring too.
+        value: where the host knows its contents (shape arithmetic), the number in it or, with one dimension, its numbers.
+        written_by: which launch wrote the memory it looks at, by its number; -1 where none did.
+    """
+
+    __slots__ = ("_strides", "dtype", "load", "parameter", "requires_grad", "shape", "value", "written_by")
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: str = "float32",
+        strides: Shape | None = None,
+        *,
+        parameter: bool = False,
+        requires_grad: bool = False,
+        value: HostValue | None = None,
+        load: Callable[[], list[Number]] | None = None,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._strides = strides
+        self.parameter = parameter
+        self.requires_grad = requires_grad
+        self.value = value
+        self.load = load
+        self.written_by = -1
+
+    @property
+    def strides(self) -> Shape:
+        if self._strides is None:
+            self._strides = contiguous_strides(self.shape)
+        return self._strides
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return numel(self.shape) * DTYPE_BYTES[self.dtype]
+
+    @property
+    def is_floating(self) -> bool:
+        return self.dtype in ("float32", "float16", "bfloat16", "float64")
+
+    def is_contiguous(self) -> bool:
+        if self._strides is None:
+            return True
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self._strides), strict=True):
+            if size != 1:
+                if stride != expected:
+                    return 0 in self.shape
+                expected *= size
+        return True
+
+    def is_channels_last(self) -> bool:
+        """Whether PyTorch would call this channels-last (c10/core/MemoryFormat.h); ambiguous shapes are not."""
+        if self._strides is None or self.rank not in (4, 5):
+            return False
+        strides, shape = self._strides, self.shape
+        least = 0
+        if strides[1] == 0:
+            return False
+        for dim in (1, *range(self.rank - 1, 1, -1), 0):
+            if shape[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
+                return False
+            least = strides[dim] * max(shape[dim], 1)
+        return True
+
+    def __repr__(self) -> str:
+        return f"Tensor({'x'.join(map(str, self.shape))}:{self.dtype})"
+
+
+class ScriptObject:
+    """A module, or an object of a class the model brings along: its class's qualified name and its attributes."""
+
+    __slots__ = ("attributes", "path", "state", "type_name")
+
+    def __init__(self, type_name: str) -> None:
+        self.type_name = type_name
+        self.attributes: dict[str, Any] = {}
+        self.path: str | None = None
+        self.state: Any = None
+
+    def __repr__(self) -> str:
+        return f"{self.type_name.rsplit('.', 1)[-1]}({self.path or ''})"
+
+
+class Record(tuple[Any, ...]):
+    """A NamedTuple: a tuple whose items also have names."""
+
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str], items: Sequence[Any]) -> Record:
+        record = cls(items)
+        record.fields = tuple(names)
+        return record
+
+
+class NamedInputs(dict[Any, Any]):
+    """A dictionary of inputs whose names nobody gave: a name that is looked up takes the first one that has only a number."""
+
+    def __missing__(self, key: Any) -> Any:
+        if not self.claim(key):
+            raise KeyError(key)
+        return self[key]
+
+    def claim(self, key: Any) -> bool:
+        """Give an input this name; whether one was left."""
+        place = next((name for name in self if str(name).isdecimal()), None)
+        if place is None or not isinstance(key, str):
+            return False
+        named = {key if name == place else name: value for name, value in self.items()}
+        self.clear()
+        self.update(named)
+        return True
+
+
+class EnumValue:
+    """A member of an enumeration of the model, by its value."""
+
+    __slots__ = ("type_name", "value")
+
+    def __init__(self, type_name: str, value: bool | int | float | str) -> None:
+        self.type_name = type_name
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EnumValue) and (other.type_name, other.value) == (self.type_name, self.value)
+
+    def __hash__(self) -> int:
+        return hash((self.type_name, self.value))
+
+
+class Device:
+    """A device; the reader takes every tensor to live on the accelerator."""
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, kind: str, index: int | None = None) -> None:
+        self.type = kind
+        self.index = index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other.type == self.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+
+ACCELERATOR = Device("cuda", 0)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the functions of a TorchScript file on shapes and element types.
+
+Each function's syntax tree is turned once into a tree of Python closures, which run many times: a walk over syntax, without
+compiling or executing anything that the file contains. What a function may touch is its arguments, the model's objects and the
+rules in :mod:`jetdvfs.kernels.operators`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..operators import rule_of
+from ..operators.recorder import Recorder
+from ..operators.rules import apply_rule
+from ..operators.values import EnumValue, Record, ScriptObject, Tensor
+from .expressions import LINE, Frame
+from .source import ClassSource, FunctionSource, SourceTree, parse_source
+from .statements import Function, Translator
+from .versions import NEWEST, upgrades
+
+
+class Reference:
+    """A function or class of the model, named in its code."""
+
+    __slots__ = ("name", "target")
+
+    def __init__(self, name: str, target: ClassSource | FunctionSource) -> None:
+        self.name = name
+        self.target = target
+
+
+class Interpreter:
+    """Runs a model's functions, with a :class:`Recorder` taking down what they launch.
+
+    Attributes:
+        failed_at: after an error, the line of the model's code where it came up.
+    """
+
+    def __init__(self, sources: SourceTree, constants: Sequence[Any], recorder: Recorder, version: int = NEWEST) -> None:
+        self.recorder = recorder
+        self.failed_at = ""
+        self._sources = sources
+        self._constants = constants
+        self._functions: dict[str, Function] = {}
+        self._references: dict[str, Reference] = {}
+        self._class_values: dict[tuple[str, str], Any] = {}
+        self._depth = 0
+        self._upgrades = upgrades(version)
+
+    # Functions and objects
+
+    def call_method(self, target: ScriptObject, name: str, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        """Run a method of a module or object; while it runs, launches carry the module's path.
+
+        Raises:
+            ModelError: the method does not exist, or fails.
+        """
+        owner = self.reference(target.type_name).target
+        method = owner.methods.get(name) if isinstance(owner, ClassSource) else None
+        if method is None:
+            have = ", ".join(sorted(owner.methods)) if isinstance(owner, ClassSource) else ""
+            raise UnsupportedOperator(f"{target.type_name} has no method {name!r}; it has: {have or 'none'}")
+        if target.path is None:
+            return self.call(method, [target, *args], kwargs)
+        recorder = self.recorder
+        outer = recorder.scope
+        recorder.scope = target.path
+        result = self.call(method, [target, *args], kwargs)
+        recorder.scope = outer
+        return result
+
+    def call(self, source: FunctionSource, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        """Run a function on positional and named arguments."""
+        frame: Frame = {LINE: 1}
+        try:
+            function = self._functions.get(source.text)
+            if function is None:
+                function = self._functions[source.text] = Translator(self).function(self._sources.parse(source.text))
+            self._bind(function, source.name, args, kwargs, frame)
+            if self._depth >= self.recorder.meter.budget.recursion:
+                raise BudgetExceeded(f"functions call each other more than {self._depth} deep")
+            self._depth += 1
+            outcome = function.body(frame)
+            self._depth -= 1
+        except ModelError:
+            if not self.failed_at:
+                self.failed_at = source.location(frame[LINE])
+            raise
+        return outcome[0] if type(outcome) is tuple else None
+
+    def _bind(self, function: Function, name: str, args: Sequence[Any], kwargs: dict[str, Any] | None, frame: Frame) -> None:
+        parameters = function.parameters
+        if len(args) > len(parameters):
+            raise ShapeError(f"{name}() takes {len(parameters)} arguments, but {len(args)} were given")
+        frame.update(zip(parameters, args, strict=False))
+        for key, value in (kwargs or {}).items():
+            if key not in parameters or key in frame:
+                raise ShapeError(f"{name}() takes no further argument {key!r:.40}")
+            frame[key] = value
+        if len(frame) <= len(parameters):
+            for parameter in parameters:
+                if parameter not in frame:
+                    if parameter not in function.defaults:
+                        raise ShapeError(f"{name}() needs a value for its argument {parameter!r}")
+                    frame[parameter] = function.defaults[parameter](frame)
+
+    def overload(self, target: ScriptObject, name: str) -> str:
+        """A method's name as the file has it: of one with several signatures (recurrent layers), the first's."""
+        owner = self.reference(target.type_name).target
+        have = owner.methods if isinstance(owner, ClassSource) else {}
+        return f"{name}__0" if name not in have and f"{name}__0" in have else name
+
+    def signature(self, target: ScriptObject, name: str) -> ast.arguments:
+        """A method's parameters, ``self`` first.
+
+        Raises:
+            ModelError: there is no such method; the text lists those there are.
+        """
+        owner = self.reference(target.type_name).target
+        if not isinstance(owner, ClassSource) or name not in owner.methods:
+            have = ", ".join(sorted(owner.methods)) if isinstance(owner, ClassSource) else ""
+            raise ModelError(f"the model has no method {name!r}; it has: {have or 'none'}")
+        return self._sources.parse(owner.methods[name].text).parameters
+
+    def reference(self, qualified: str) -> Reference:
+        """A function or class of the model by its qualified name."""
+        found = self._references.get(qualified)
+        if found is None:
+            found = self._references[qualified] = Reference(qualified, self._sources.find(qualified))
+        return found
+
+    def invoke(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call what a name in the code stands for: a function, or a class to be built."""
+        if not isinstance(callee, Reference):
+            raise UnsupportedOperator(f"code calls a value of type {type(callee).__name__}")
+        target = callee.target
+        if isinstance(target, FunctionSource):
+            return self.call(target, args, kwargs)
+        if target.base == "NamedTuple":
+            names = list(target.fields)
+            values = [*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs)]
+            values += [self.class_value(callee, name) for name in names[len(values) :]]
+            return Record.of(names, values)
+        made = ScriptObject(callee.name)
+        self.call_method(made, "__init__", args, kwargs)
+        return made
+
+    def class_value(self, reference: Reference, name: str) -> Any:
+        """A constant that a class declares (``aux_logits : Final[bool] = True``)."""
+        key = (reference.name, name)
+        if key not in self._class_values:
+            target = reference.target
+            text = target.fields.get(name) if isinstance(target, ClassSource) else None
+            if text is None:
+                raise ModelError(f"{reference.name} has no attribute {name!r:.80}")
+            tree = parse_source(text, self.recorder.meter.budget.piece_bytes).body
+            if len(tree) != 1 or not isinstance(tree[0], ast.Expr):
+                raise ModelError(f"{reference.name}.{name} has no plain value")
+            value = Translator(self).expression(tree[0].value)({LINE: 1})
+            is_member = isinstance(target, ClassSource) and target.base == "Enum" and isinstance(value, (int, float, str))
+            self._class_values[key] = EnumValue(reference.name, value) if is_member else value
+        return self._class_values[key]
+
+    def attribute(self, target: Any, name: str) -> Any:
+        """``target.name``."""
+        if isinstance(target, ScriptObject):
+            if name in target.attributes:
+                return target.attributes[name]
+            if self._restored(target) and name in target.attributes:
+                return target.attributes[name]
+            return self.class_value(self.reference(target.type_name), name)
+        if isinstance(target, Record) and name in target.fields:
+            return target[target.fields.index(name)]
+        if isinstance(target, Reference):
+            return self.class_value(target, name)
+        if isinstance(target, EnumValue) and name == "value":
+            return target.value
+        rule = rule_of(f"prim::{name}")
+        if rule is None:
+            raise UnsupportedOperator(f"attribute {name!r:.80} of a value of type {type(target).__name__} has no rule")
+        return rule(self.recorder, target)
+
+    def _restored(self, target: ScriptObject) -> bool:
+        """Let an object that was saved by its own ``__getstate__`` unpack itself, once; whether it did."""
+        state, target.state = target.state, None
+        owner = None if state is None else self.reference(target.type_name).target
+        if not isinstance(owner, ClassSource) or "__setstate__" not in owner.methods:
+            return False
+        self.call_method(target, "__setstate__", [state])
+        return True
+
+    def constant(self, name: str) -> Any:
+        """``CONSTANTS.c12``."""
+        digits = name[1:]
+        if name[:1] != "c" or not digits.isdecimal() or len(digits) > 9 or int(digits) >= len(self._constants):
+            raise ModelError(f"archive has no constant {name!r:.40}")
+        value = self._constants[int(digits)]
+        if isinstance(value, Tensor) and value.rank == 0 and value.value is None and value.load is not None:
+            value.value = value.load()[0]  # constants without dimensions are numbers of the trace
+        return value
+
+    def means_today(self, name: str) -> bool:
+        """Whether an operator of the file's version is called like today's."""
+        return name not in self._upgrades
+
+    def operate(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Apply an operator's rule, as the file's version means it."""
+        if name in self._upgrades:
+            args, kwargs = self._upgrades[name](args, kwargs)
+        return apply_rule(self.recorder, name, args, kwargs)

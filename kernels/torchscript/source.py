@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code of a TorchScript file: found by qualified name, split into functions by its fixed layout, parsed only where it runs.
+
+PyTorch prints the code with two spaces of indentation, strings escaped onto one line and fully qualified names, so that a
+function's text can be cut out without parsing what surrounds it. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..budget import Meter
+from ..errors import BudgetExceeded, ModelError
+from .archive import Archive
+
+_HEADS = re.compile(r"^(?:class (\w+)(?:\(([\w.]*)\))?:|( *)def (\w+)\()", re.MULTILINE)
+_SELF_TYPE = re.compile(r"\A( *def \w+\(\w+): [\w.]+")
+_ATTRIBUTE = re.compile(r"^  (\w+)(?: : ?(.*?))?(?: = (.*))?$", re.MULTILINE)
+_HEAD_END = re.compile(r":[ \t]*\n")
+#: Characters of a function that are parsed at a time.
+_PIECE = 1 << 13
+_LONG_NUMBER = re.compile(r"\d{400}")
+
+
+class FunctionSource:
+    """The text of one function or method and where it stands."""
+
+    __slots__ = ("_start", "_whole", "file", "name", "text")
+
+    def __init__(self, name: str, text: str, file: str, whole: str, start: int) -> None:
+        self.name = name
+        self.text = text
+        self.file = file
+        self._whole = whole
+        self._start = start
+
+    def location(self, line: int) -> str:
+        """``file:line`` of a line of the text, counted from 1."""
+        return f"{self.file}:{self._whole.count(chr(10), 0, self._start) + max(line, 1)}"
+
+
+class ClassSource:
+    """A class of the model: what it derives from, its methods, and the fields it declares."""
+
+    __slots__ = ("base", "fields", "methods", "name")
+
+    def __init__(self, name: str, base: str, fields: dict[str, str | None]) -> None:
+        self.name = name
+        self.base = base
+        self.fields = fields
+        self.methods: dict[str, FunctionSource] = {}
+
+
+class FunctionSyntax(NamedTuple):
+    """A function's parameters, and its body in pieces that are parsed when asked for.
+
+    A long function (a frozen network is one) has more than one piece, so that its syntax is never held at once.
+    """
+
+    parameters: ast.arguments
+    pieces: Callable[[], Iterator[list[ast.stmt]]]
+    long: bool
+
+
+class SourceTree:
+    """All code of an archive, by qualified name (``__torch__.torchvision.models.resnet.ResNet``)."""
+
+    def __init__(self, archive: Archive, meter: Meter) -> None:
+        self._archive = archive
+        self._meter = meter
+        self._files: dict[str, dict[str, ClassSource | FunctionSource]] = {}
+
+    def find(self, qualified: str) -> ClassSource | FunctionSource:
+        """A class or function.
+
+        Raises:
+            ModelError: the archive does not hold it.
+        """
+        module, _, name = qualified.rpartition(".")
+        found = self._file(module).get(name)
+        if found is None:
+            raise ModelError(f"archive's code lacks {qualified!r:.160}")
+        return found
+
+    def _file(self, module: str) -> dict[str, ClassSource | FunctionSource]:
+        if module not in self._files:
+            path = f"code/{module.replace('.', '/')}.py"
+            if path not in self._archive:
+                raise ModelError(f"archive has no code for {module!r:.160}")
+            if self._archive.size(path) > self._meter.budget.source_bytes:
+                size = self._archive.size(path)
+                raise BudgetExceeded(f"{path} has {size} bytes; at most {self._meter.budget.source_bytes} are read of one file")
+            try:
+                text = self._archive.read(path).decode()
+            except UnicodeDecodeError as error:
+                raise ModelError(f"{path}: source is not UTF-8 ({error})") from error
+            self._files[module] = _split(path, text)
+            self._meter.look()
+        return self._files[module]
+
+    def parse(self, text: str) -> FunctionSyntax:
+        """The syntax of one function's text; lines count from 2.
+
+        Raises:
+            ModelError: it is no Python syntax.
+            BudgetExceeded: it is too large or too deep.
+        """
+        head_end = _HEAD_END.search(text)
+        if head_end is None:
+            raise ModelError("code is not laid out as PyTorch prints it: a function has no body")
+        outer = len(text) - len(text.lstrip(" "))
+        head = self._parsed(text[: head_end.end()] + " " * (outer + 2) + "pass", 0)
+        if len(head) != 1 or not isinstance(head[0], ast.FunctionDef):
+            raise ModelError("code holds something else where a function is expected")
+        start, indent = head_end.end(), outer + 2
+        return FunctionSyntax(head[0].args, lambda: self._pieces(text, start, indent), len(text) - start > _PIECE)
+
+    def _pieces(self, text: str, start: int, indent: int) -> Iterator[list[ast.stmt]]:
+        cuts = re.compile(rf"^ {{{indent}}}(?!\s|else:|elif |[)\]}}])", re.MULTILINE)
+        while start < len(text):
+            cut = cuts.search(text, start + _PIECE) if len(text) - start > _PIECE else None
+            end = cut.start() if cut else len(text)
+            yield self._parsed(text[start:end], text.count("\n", 0, start))
+            self._meter.look()
+            start = end
+
+    def _parsed(self, text: str, lines_before: int) -> list[ast.stmt]:
+        """Indented statements, parsed as if so many lines stood before them; the first line after those is line 2."""
+        opening = "if 1:\n" if text.startswith(" ") else "\n"
+        body: list[ast.stmt] = parse_source(opening + text, self._meter.budget.piece_bytes, lines_before).body
+        return body[0].body if len(body) == 1 and isinstance(body[0], ast.If) and text.startswith(" ") else body
+
+
+def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
+    """Python syntax to a tree, with every way in which that can fail as one error.
+
+    Args:
+        limit: the most characters that are parsed.
+        lines_before: how many lines to count before the first.
+    """
+    if len(text) > limit:
+        raise BudgetExceeded(f"a statement of {len(text)} characters; at most {limit} are parsed at a time")
+    if _LONG_NUMBER.search(text):
+        raise ModelError("code holds a number of hundreds of digits")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse("\n" * lines_before + text)
+    except (SyntaxError, ValueError) as error:
+        raise ModelError(f"code is no valid source: {error.args[0] if error.args else error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise BudgetExceeded("code is nested too deeply to be parsed") from error
+
+
+def _split(path: str, text: str) -> dict[str, ClassSource | FunctionSource]:
+    found: dict[str, ClassSource | FunctionSource] = {}
+    heads = list(_HEADS.finditer(text))
+    current: ClassSource | None = None
+    for position, head in enumerate(heads):
+        end = heads[position + 1].start() if position + 1 < len(heads) else len(text)
+        class_name, base, indent, function_name = head.groups()
+        if class_name:
+            body = text[head.end() : end]
+            current = ClassSource(class_name, base or "", {m[1]: m[3] for m in _ATTRIBUTE.finditer(body)})
+            found[class_name] = current
+        elif not indent:
+            found[function_name] = FunctionSource(function_name, text[head.start() : end], path, text, head.start())
+        elif current is not None and len(indent) == 2:
+            # Copies of a class differ in the type of self alone: without it, equal methods are parsed once.
+            method = _SELF_TYPE.sub(r"\1", text[head.start() : end])
+            current.methods[function_name] = FunctionSource(function_name, method, path, text, head.start())
+    return found

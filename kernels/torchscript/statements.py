@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions and statements of TorchScript code as Python closures over an interpreter."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..errors import ModelError, ShapeError, UnsupportedOperator
+from ..operators.rules import truth
+from ..operators.values import ScriptObject
+from .expressions import LINE, Expression, ExpressionTranslator, Frame, Statement, refusal
+from .source import FunctionSyntax
+
+_NEXT, _BREAK, _CONTINUE = None, "break", "continue"
+
+
+class Function:
+    """A function ready to run."""
+
+    __slots__ = ("body", "defaults", "parameters")
+
+    def __init__(self, parameters: Sequence[str], defaults: dict[str, Expression], body: Statement) -> None:
+        self.parameters = tuple(parameters)
+        self.defaults = defaults
+        self.body = body
+
+
+class Translator(ExpressionTranslator):
+    """Turns the syntax of one function into closures over an interpreter."""
+
+    def function(self, syntax: FunctionSyntax) -> Function:
+        arguments = syntax.parameters
+        if arguments.vararg or arguments.kwarg:
+            raise UnsupportedOperator("a function takes any number of arguments")
+        names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        defaults: dict[str, Expression] = {}
+        plain = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+        for name, default in zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults, strict=True):
+            defaults[name] = self.expression(default)
+        for argument, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            if keyword_default is not None:
+                defaults[argument.arg] = self.expression(keyword_default)
+        return Function(names, defaults, self._stream(syntax) if syntax.long else self.block(next(syntax.pieces(), [])))
+
+    def _stream(self, syntax: FunctionSyntax) -> Statement:
+        """A body that is translated piece by piece as it runs, and forgotten: long functions run once."""
+
+        def run(frame: Frame) -> Any:
+            for nodes in syntax.pieces():
+                outcome = self.block(nodes)(frame)
+                if outcome is not _NEXT:
+                    return outcome
+            return _NEXT
+
+        return run
+
+    # Statements: a closure returns None to go on, a 1-tuple to return its item, or a word to leave or repeat a loop.
+
+    def block(self, nodes: Iterable[ast.stmt]) -> Statement:
+        steps = [(node.lineno - 1, self.statement(node)) for node in nodes if not isinstance(node, ast.Pass)]
+        meter = self._meter
+
+        def run(frame: Frame) -> Any:
+            for line, step in steps:
+                frame[LINE] = line
+                meter.step()
+                outcome = step(frame)
+                if outcome is not _NEXT:
+                    return outcome
+            return _NEXT
+
+        return run
+
+    def statement(self, node: ast.stmt) -> Statement:
+        translate = _STATEMENTS.get(type(node))
+        if translate is None:
+            return refusal(f"statement {type(node).__name__} is none PyTorch prints", UnsupportedOperator)
+        self.enter()
+        result: Statement = translate(self, node)
+        self._depth -= 1
+        return result
+
+    def _assign(self, node: ast.Assign) -> Statement:
+        value = self.expression(node.value)
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+
+            def plain(frame: Frame) -> None:
+                frame[name] = value(frame)
+
+            return plain
+        stores = [self._store(target) for target in node.targets]
+
+        def run(frame: Frame) -> None:
+            made = value(frame)
+            for store in stores:
+                store(frame, made)
+
+        return run
+
+    def _annotated(self, node: ast.AnnAssign) -> Statement:
+        if node.value is None:
+            return lambda frame: None
+        value = self.expression(node.value)
+        store = self._store(node.target)
+        return lambda frame: store(frame, value(frame))
+
+    def _store(self, node: ast.expr) -> Callable[[Frame, Any], None]:
+        if isinstance(node, ast.Name):
+            name = node.id
+
+            def to_name(frame: Frame, value: Any) -> None:
+                frame[name] = value
+
+            return to_name
+        if isinstance(node, (ast.Tuple, ast.List)):
+            self.enter()
+            parts = [self._store(part) for part in node.elts]
+            self._depth -= 1
+
+            def to_parts(frame: Frame, value: Any) -> None:
+                if not isinstance(value, (tuple, list)) or len(value) != len(parts):
+                    have = len(value) if isinstance(value, (tuple, list)) else "no"
+                    raise ShapeError(
+                        f"code takes {len(parts)} values apart where there are {have}: another number of input dimensions?"
+                    )
+                for part, item in zip(parts, value, strict=True):
+                    part(frame, item)
+
+            return to_parts
+        if isinstance(node, ast.Attribute):
+            attribute = node.attr
+            owner = self.expression(node.value)
+
+            def to_attribute(frame: Frame, value: Any) -> None:
+                target = owner(frame)
+                if not isinstance(target, ScriptObject):
+                    raise ModelError(f"code sets attribute {attribute!r:.80} of a value of type {type(target).__name__}")
+                target.attributes[attribute] = value
+
+            return to_attribute
+        raise UnsupportedOperator("code assigns to something that PyTorch does not print")
+
+    def _if(self, node: ast.If) -> Statement:
+        test = self.expression(node.test)
+        then, otherwise = self._branch(node.body), self._branch(node.orelse)
+        return lambda frame: then(frame) if truth(test(frame)) else otherwise(frame)
+
+    def _branch(self, nodes: Sequence[ast.stmt]) -> Statement:
+        """A block that is translated when it is first reached: most branches never are."""
+        depth = self._depth
+        made: list[Statement] = []
+
+        def run(frame: Frame) -> Any:
+            if not made:
+                outer, self._depth = self._depth, depth
+                made.append(self.block(nodes))
+                self._depth = outer
+            return made[0](frame)
+
+        return run
+
+    def _while(self, node: ast.While) -> Statement:
+        test = self.expression(node.test)
+        body = self.block(node.body)
+        meter = self._meter
+
+        def run(frame: Frame) -> Any:
+            while truth(test(frame)):
+                meter.step()
+                outcome = body(frame)
+                if outcome == _BREAK:
+                    break
+                if outcome is not _NEXT and outcome != _CONTINUE:
+                    return outcome
+            return _NEXT
+
+        return run
+
+    def _for(self, node: ast.For) -> Statement:
+        values = self.expression(node.iter)
+        store = self._store(node.target)
+        body = self.block(node.body)
+        meter = self._meter
+
+        def run(frame: Frame) -> Any:
+            sequence = values(frame)
+            if not isinstance(sequence, (list, tuple, range, str)):
+                raise UnsupportedOperator(f"code loops over a value of type {type(sequence).__name__}")
+            for value in sequence:
+                meter.step()
+                store(frame, value)
+                outcome = body(frame)
+                if outcome == _BREAK:
+                    break
+                if outcome is not _NEXT and outcome != _CONTINUE:
+                    return outcome
+            return _NEXT
+
+        return run
+
+    def _with(self, node: ast.With) -> Statement:
+        """The body alone: what PyTorch lets stand here (``no_grad``, profiler ranges) launches nothing."""
+        managers = [
+            (self.expression(item.context_expr), self._store(item.optional_vars) if item.optional_vars else None)
+            for item in node.items
+        ]
+        body = self.block(node.body)
+
+        def run(frame: Frame) -> Any:
+            for manager, store in managers:
+                entered = manager(frame)
+                if store is not None:
+                    store(frame, entered)
+            return body(frame)
+
+        return run
+
+    def _return(self, node: ast.Return) -> Statement:
+        if node.value is None:
+            return lambda frame: (None,)
+        value = self.expression(node.value)
+        return lambda frame: (value(frame),)
+
+    def _bare(self, node: ast.Expr) -> Statement:
+        value = self.expression(node.value)
+
+        def run(frame: Frame) -> None:
+            value(frame)
+
+        return run
+
+
+_STATEMENTS: dict[type, Callable[[Translator, Any], Statement]] = {
+    ast.Assign: Translator._assign,
+    ast.AnnAssign: Translator._annotated,
+    ast.If: Translator._if,
+    ast.While: Translator._while,
+    ast.For: Translator._for,
+    ast.With: Translator._with,
+    ast.Return: Translator._return,
+    ast.Expr: Translator._bare,
+    ast.Break: lambda translator, node: lambda frame: _BREAK,
+    ast.Continue: lambda translator, node: lambda frame: _CONTINUE,
+}

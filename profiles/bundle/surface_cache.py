@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Surfaces kept on disk, so that a network that was predicted once is answered in milliseconds after a restart.
+
+A file's name is the key: a digest of everything that determines the surface. Its content says so again and carries its own
+checksum, so that a file that is damaged, cut short or somebody else's is told, removed, and made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+
+from ... import __version__
+from ...kernels.cost.model import COST_VERSION
+from ...kernels.errors import CostModelError
+from ...kernels.grid import FrequencyGrid
+from ...kernels.surface import Surface
+from ..board import load_board
+from .manifest import Manifest
+from .tables import write_atomically
+
+_MAGIC = b"JDVFS-SURFACE\x00\x01\x00"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_HEADER_BYTES = len(_MAGIC) + 2 * _DIGEST_BYTES
+_SUFFIX = ".surface"
+
+
+def surface_key(manifest: Manifest, network_digest: str, method: str) -> str:
+    """A name for exactly this surface: of this work, by this method, with this profile, board description and release."""
+    chip = load_board(manifest.board).chip
+    rates = [sorted(chip.flops_per_gpu_cycle.items()), chip.bytes_per_emc_cycle]
+    determined_by = [__version__, COST_VERSION, manifest.to_json(), rates, network_digest, method]
+    return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
+
+
+class SurfaceCache:
+    """A folder of surfaces, bounded in number and size; the one that was not used for longest goes first.
+
+    Nothing here fails: a folder that cannot be read or written is an empty one.
+
+    Args:
+        folder: where they are kept; made when the first is.
+        most: how many are kept.
+        most_bytes: how large they may be together.
+    """
+
+    def __init__(self, folder: Path, *, most: int = 256, most_bytes: int = 64 << 20) -> None:
+        self._folder = folder
+        self._most = most
+        self._most_bytes = most_bytes
+
+    def get(self, key: str, grid: FrequencyGrid) -> Surface | None:
+        """The surface of this key over this grid, or None; what is there but is no such surface is removed."""
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            if path.stat().st_size > self._most_bytes:
+                raise OSError
+            content = path.read_bytes()
+            surface = _opened(content, key, grid)
+            if surface is None:
+                path.unlink(missing_ok=True)
+                return None
+            os.utime(path)
+            return surface
+        return None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep a surface, as :meth:`Surface.save` writes it, under this key."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self._path(key), _MAGIC + bytes.fromhex(key) + hashlib.sha256(data).digest() + data)
+            self._trim()
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}{_SUFFIX}"
+
+    def _trim(self) -> None:
+        """Remove the oldest until the bounds hold, and what writers that were killed left behind."""
+        aged = sorted(((path.stat().st_mtime_ns, path.stat().st_size, path) for path in self._folder.iterdir()), reverse=True)
+        total = 0
+        for number, (_, size, path) in enumerate(aged):
+            total += size
+            if number >= self._most or total > self._most_bytes or path.suffix != _SUFFIX:
+                path.unlink(missing_ok=True)
+
+
+def _opened(content: bytes, key: str, grid: FrequencyGrid) -> Surface | None:
+    """The surface in a file's content, or None where it is not what it should be."""
+    expected = _MAGIC + bytes.fromhex(key)
+    data = content[_HEADER_BYTES:]
+    if not content.startswith(expected) or content[len(expected) : _HEADER_BYTES] != hashlib.sha256(data).digest():
+        return None
+    try:
+        surface = Surface.load(io.BytesIO(data))
+    except CostModelError:
+        return None
+    return surface if surface.grid == grid else None

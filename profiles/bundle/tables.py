@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed treelite models turned into validated node tables, once: the tables are kept in a cache and mapped from there."""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.errors import EnsembleError
+from ...kernels.trees.ensemble import TreeEnsemble
+from ...kernels.trees.node_table import Stamp, stamp_of
+from ..errors import BundleError
+
+_MAX_MODEL_BYTES = 512 << 20
+
+
+class TableCache:
+    """Node tables converted from treelite models, keyed by the model's checksum; what is damaged is converted again."""
+
+    def __init__(self, folder: Path, known: Mapping[str, Stamp] | None = None) -> None:
+        """``known``: the stamps of tables that were checked before, by the models' checksums."""
+        self._folder = folder / "tables"
+        self._known = known or {}
+
+    def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
+        """The stamps of those of these models' tables that are there."""
+        found = {}
+        for digest in digests:
+            with contextlib.suppress(OSError):
+                found[digest] = stamp_of((self._folder / f"{digest}.nodes").stat())
+        return found
+
+    def ensemble(self, name: str, digest: str, compressed: Callable[[], bytes], n_features: int) -> TreeEnsemble:
+        """The model ``name`` of a bundle.
+
+        Args:
+            digest: SHA-256 of the compressed model, the key of its table in the cache.
+            compressed: reads the xz-compressed treelite model; asked only where there is no table yet.
+            n_features: how many features it must take.
+
+        Raises:
+            BundleError: the model is refused.
+        """
+        table = self._folder / f"{digest}.nodes"
+        try:
+            # Tells a damaged table, or one of another release, by its checksum and version.
+            ensemble = TreeEnsemble.load(table, self._known.get(digest))
+        except (OSError, EnsembleError):
+            ensemble = self._convert(name, compressed(), table)
+        if ensemble.n_features != n_features:
+            raise BundleError(f"{name}: its trees take {ensemble.n_features} features where the manifest names {n_features}")
+        return ensemble
+
+    def _convert(self, name: str, compressed: bytes, table: Path) -> TreeEnsemble:
+        import treelite
+
+        try:
+            with warnings.catch_warnings():
+                # A newer treelite's model is read like any other; what the table needs of it is checked.
+                warnings.filterwarnings("ignore", message=".*newer Treelite version")
+                model = treelite.Model.deserialize_bytes(_decompress(compressed))
+            ensemble = TreeEnsemble.from_treelite(model)
+        except (EnsembleError, BundleError, treelite.TreeliteError, OSError, ValueError) as error:
+            raise BundleError(f"{name}: {error}") from error
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
+                fresh = Path(scratch) / "table"
+                ensemble.save(fresh)
+                fresh.replace(table)
+        return ensemble
+
+
+@dataclass(frozen=True)
+class MappedModel:
+    """A model that is mapped when it is swept; whether it stays mapped is up to ``load``."""
+
+    load: Callable[[], TreeEnsemble]
+
+    def sweep(
+        self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """As :meth:`TreeEnsemble.sweep`.
+
+        Raises:
+            BundleError: the model is refused.
+        """
+        return self.load().sweep(features, levels)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file's content as a whole: readers see the old or the new, never a part."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(data)
+    fresh = Path(file.name)
+    fresh.chmod(0o644)
+    fresh.replace(path)
+
+
+def _decompress(data: bytes) -> bytes:
+    try:
+        decompressor = lzma.LZMADecompressor()
+        plain = decompressor.decompress(data, max_length=_MAX_MODEL_BYTES)
+    except lzma.LZMAError as error:
+        raise BundleError(f"not xz-compressed ({error})") from error
+    if not decompressor.eof:
+        raise BundleError(f"truncated, or larger than {_MAX_MODEL_BYTES >> 20} MiB")
+    return plain

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A measuring campaign: what to measure on which board at which frequency configurations, done in units that can be resumed.
+
+Kernels are those of given networks, on every board, and random ones (MIRAGE, SEC '21, section 4.2), each on one board, at
+random configurations; the host's issue time per call, and idle power over the whole grid, complete what a profile needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.host import issue_key
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.network import Call, HostOp, KernelInvocation, Network
+from ..board import BoardDescription
+from ..errors import MeasurementError
+from .measurements import TABLES, Measurements, Rows, arrays_of, call_json, rows_of
+from .meters.meter import Meter
+
+Progress = Callable[[int, int, str], None]
+"""Called with the units done, the units in all, and what is being measured."""
+
+Tables: TypeAlias = dict[str, Rows]
+
+_CALLS_OF_A_NAME = 16
+_BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
+_LEAST_BUSY = 0.3  # below this share of GPU time in the measured interval, power above idle drowns in the sensor's resolution
+_SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less than their own variation
+_MOSTLY_BUSY = 0.5  # the same for the host
+
+
+@dataclass(frozen=True)
+class CampaignSize:
+    """How much to measure.
+
+    Attributes:
+        nodes: the boards to measure on.
+        random_kernels: random kernels of each kind; ``random_kernels_default`` for kinds not named.
+        configurations: random configurations per random kernel.
+        network_configurations: random configurations per board and kernel of a network.
+        whole_network_configurations: random configurations per board and network, measured as a whole.
+        host_configurations: random configurations per board and call name.
+    """
+
+    nodes: tuple[int, ...]
+    random_kernels: Mapping[str, int]
+    random_kernels_default: int
+    configurations: int
+    network_configurations: int
+    whole_network_configurations: int
+    host_configurations: int
+
+    def kernels_of(self, kind: str) -> int:
+        return self.random_kernels.get(kind, self.random_kernels_default)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One resumable step: what kind of measurement, one board, some things, and how many random configurations for each."""
+
+    kind: str
+    node: int
+    what: tuple[int, ...]
+    configurations: int
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Everything that will be measured, decided before the first measurement.
+
+    Attributes:
+        board: the board description.
+        silicon_version: version of the simulated silicon, or an empty string.
+        temperature_c: the die temperature that boards are kept at.
+        size: how much.
+        seed: what random choices follow from.
+        invocations: the kernels; the first ``network_kernels`` are those of networks.
+        calls: the calls whose issue time is measured, some of each name.
+        networks: the networks, measured as a whole to see what their kernels' models do not say.
+        units: the steps, in order.
+    """
+
+    board: BoardDescription
+    silicon_version: str
+    temperature_c: float
+    size: CampaignSize
+    seed: int
+    invocations: tuple[KernelInvocation, ...]
+    calls: tuple[Call, ...]
+    networks: tuple[Network, ...]
+    units: tuple[Unit, ...]
+
+    @property
+    def digest(self) -> str:
+        """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
+        about = [self.board.name, self.silicon_version, self.temperature_c, self.seed]
+        about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
+        about += [invocation.to_json() for invocation in self.invocations]
+        about += [call_json(call) for call in self.calls]
+        about += [network.digest for network in self.networks]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
+
+
+def plan_campaign(
+    board: BoardDescription,
+    networks: Sequence[Network],
+    random_kernels: Callable[[str, int], Sequence[KernelInvocation]],
+    size: CampaignSize,
+    *,
+    kinds: Sequence[str],
+    temperature_c: float,
+    silicon_version: str = "",
+    seed: int = 0,
+) -> Campaign:
+    """Decide what a campaign measures.
+
+    Args:
+        board: the board's description.
+        networks: the networks whose kernels and calls are measured on every board.
+        random_kernels: gives so many random kernels of a kind.
+        size: how much.
+        kinds: the kernel kinds that get a model.
+        temperature_c: the die temperature that boards are kept at.
+        silicon_version: version of the simulated silicon, or an empty string.
+        seed: what random choices follow from.
+    """
+    unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
+    of_networks = list(unique.values())
+    drawn = [kernel for kind in kinds for kernel in random_kernels(kind, size.kernels_of(kind))]
+    calls = _some_of_each_name([call for network in networks for call in network.calls], np.random.default_rng([seed, 4]))
+    order = np.random.default_rng([seed, 1]).permutation(len(drawn)) + len(of_networks)
+    units: list[Unit] = []
+    for position, node in enumerate(size.nodes):
+        mine = order[position :: len(size.nodes)]
+        units += [Unit("idle_mw", node, (0,), 0), Unit("host_active_mw", node, (0,), size.host_configurations)]
+        units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
+        units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
+        for kind in ("kernel_ms", "kernel_mw"):
+            units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
+            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
+    return Campaign(
+        board, silicon_version, temperature_c, size, seed, (*of_networks, *drawn), tuple(calls), tuple(networks), tuple(units)
+    )
+
+
+def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:
+    """Choose kernels so that every octave of bytes moved is as well represented as the candidates allow.
+
+    Drawing each dimension evenly makes nearly all kernels large, while networks are made of small and middling ones as well.
+    """
+    octaves: dict[int, list[KernelInvocation]] = {}
+    for kernel in candidates:
+        octaves.setdefault(max(kernel.bytes, 1).bit_length(), []).append(kernel)
+    turns = sorted((turn, octave) for octave, kernels in octaves.items() for turn in range(len(kernels)))
+    return [octaves[octave][turn] for turn, octave in turns[:count]]
+
+
+def run_campaign(
+    campaign: Campaign,
+    meter: Callable[[int], Meter],
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+) -> Measurements:
+    """Measure everything that is not yet in ``folder`` and return all of it.
+
+    What is measured does not depend on interruptions: each unit's random choices follow from the campaign's seed and its own
+    number. A meter's noise does, where it goes on from unit to unit: it starts anew with the meter.
+
+    Args:
+        campaign: what to measure.
+        meter: gives the measuring instrument of a board by its number.
+        folder: where each finished unit is kept, so that an interrupted campaign goes on from there; ``None`` keeps nothing.
+        progress: called before each unit and at the end.
+
+    Raises:
+        MeasurementError: a measurement did not come out; what was measured until then is kept.
+    """
+    kept = None if folder is None else folder / campaign.digest
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+    tables: dict[str, list[Rows]] = {name: [] for name in TABLES}
+    meters: dict[int, Meter] = {}
+    for number, unit in enumerate(campaign.units):
+        progress(number, len(campaign.units), f"board {unit.node}: {unit.kind}")
+        path = None if kept is None else kept / f"unit-{number:05d}.npz"
+        rows = None if path is None else _kept_rows(path)
+        if rows is None:
+            if unit.node not in meters:
+                meters = {unit.node: meter(unit.node)}
+            rows = _MEASURE[unit.kind](campaign, unit, meters[unit.node], np.random.default_rng([campaign.seed, 2, number]))
+            if path is not None:
+                fresh = path.with_suffix(".tmp")
+                with fresh.open("wb") as file:
+                    np.savez(file, **arrays_of(rows))  # type: ignore[arg-type]
+                fresh.replace(path)
+        for table, found in rows.items():
+            tables[table].append(found)
+    progress(len(campaign.units), len(campaign.units), "done")
+    return Measurements(
+        board=campaign.board.name,
+        silicon_version=campaign.silicon_version,
+        temperature_c=campaign.temperature_c,
+        rails=campaign.board.energy_rails,
+        invocations=campaign.invocations,
+        calls=campaign.calls,
+        network_names=tuple(network.name for network in campaign.networks),
+        tables={name: Rows.joined(parts) for name, parts in tables.items()},
+    )
+
+
+def host_rails(rails: Sequence[str]) -> tuple[str, ...]:
+    """Those of the energy rails that supply the CPU alone; none where one rail feeds the whole module."""
+    return tuple(rail for rail in rails if "CPU" in rail and "GPU" not in rail)
+
+
+def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    parts = []
+    for what in unit.what:
+        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+        parts.append(_rows(what, unit.node, flat, meter.kernel_time_ms(campaign.invocations[what], configurations)))
+    return {"kernel_ms": Rows.joined(parts)}
+
+
+def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    power_rows, gap_rows = [], []
+    of_host = host_rails(campaign.board.energy_rails)
+    gpu_side = [rail for rail in campaign.board.energy_rails if rail not in of_host]
+    for what in unit.what:
+        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+        idle = meter.idle_rails_mw(configurations)
+        power = meter.kernel_power(campaign.invocations[what], configurations)
+        period_ms, gpu_ms = np.asarray(power.period_ms), np.asarray(power.gpu_ms)
+        busy = np.clip(gpu_ms / period_ms, 0, 1)
+        above_idle = _above(power.rails_mw, idle, gpu_side)
+        if not of_host:  # what the host draws is among it
+            host_mw = _above(meter.host_rails_mw(configurations), idle, gpu_side)
+            above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
+        rows = _rows(what, unit.node, flat, above_idle / np.maximum(busy, _LEAST_BUSY))
+        power_rows.append(rows.where(busy >= _LEAST_BUSY))
+        gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
+        gap_rows.append(_rows(what, unit.node, flat, (period_ms - gpu_ms) * 1e3).where(gpu_bound))
+    return {"kernel_mw": Rows.joined(power_rows), "gap_us": Rows.joined(gap_rows)}
+
+
+def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    parts = []
+    for what in unit.what:
+        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+        burst_ms = meter.host_time_ms([campaign.calls[what]] * _BURST, configurations)
+        parts.append(_rows(what, unit.node, flat, np.asarray(burst_ms) * 1e3 / _BURST))
+    return {"host_us": Rows.joined(parts)}
+
+
+def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    """The smallest kernel again and again: where launching it takes longer than running it, the host never rests.
+
+    Where no rail is the host's own, calls that launch nothing instead.
+    """
+    smallest = min(campaign.invocations, key=_work)
+    grid = campaign.board.grid
+    top = np.array(
+        [np.ravel_multi_index((cpu, grid.shape[1] - 1, grid.shape[2] - 1), grid.shape) for cpu in range(grid.shape[0])]
+    )
+    rails = host_rails(campaign.board.energy_rails)
+    parts = []
+    for _ in range(max(unit.configurations // 8, 1)):
+        configurations = [grid.configuration(np.unravel_index(index, grid.shape)) for index in top]
+        idle = meter.idle_rails_mw(configurations)
+        if not rails:
+            parts.append(
+                _rows(0, unit.node, top, _above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
+            )
+            continue
+        power = meter.kernel_power(smallest, configurations)
+        busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
+        above_idle = _above(power.rails_mw, idle, rails)
+        rows = _rows(0, unit.node, top, above_idle / np.maximum(busy, _LEAST_BUSY))
+        parts.append(rows.where(busy >= _MOSTLY_BUSY))
+    return {"host_active_mw": Rows.joined(parts)}
+
+
+def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    grid = campaign.board.grid
+    flat = np.arange(grid.size)
+    rails = meter.idle_rails_mw(list(grid))
+    total = sum((np.asarray(rails[rail]) for rail in campaign.board.energy_rails), np.zeros(len(flat)))
+    return {"idle_mw": _rows(0, unit.node, flat, total)}
+
+
+def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    (what,) = unit.what
+    flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+    rails = meter.network_rails_mw(campaign.networks[what], configurations)
+    power_mw = sum((np.asarray(rails[rail]) for rail in campaign.board.energy_rails), np.zeros(len(flat)))
+    latency_ms = meter.network_latency_ms(campaign.networks[what], configurations)
+    return {"network_ms": _rows(what, unit.node, flat, latency_ms), "network_mw": _rows(what, unit.node, flat, power_mw)}
+
+
+_MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Tables]] = {
+    "kernel_ms": _measure_kernel_ms,
+    "kernel_mw": _measure_kernel_mw,
+    "host_us": _measure_host_us,
+    "host_active_mw": _measure_host_active_mw,
+    "idle_mw": _measure_idle_mw,
+    "network": _measure_network,
+}
+
+
+def _random_configurations(
+    campaign: Campaign, count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
+    grid = campaign.board.grid
+    flat = rng.choice(grid.size, min(count, grid.size), replace=False)
+    return flat, [grid.configuration(np.unravel_index(index, grid.shape)) for index in flat]
+
+
+def _above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Sequence[str]) -> NDArray[np.float64]:
+    """What these rails draw together above idle, in mW."""
+    return np.asarray(sum(np.asarray(rails_mw[rail]) - idle_mw[rail] for rail in rails), np.float64)
+
+
+def _rows(what: int, node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
+    figures = np.asarray(value, np.float64)
+    if figures.shape != flat.shape or not np.isfinite(figures).all():
+        raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
+    return Rows(np.full(len(flat), what), np.full(len(flat), node), np.asarray(flat, np.int64), figures)
+
+
+def _kept_rows(path: Path) -> dict[str, Rows] | None:
+    """A finished unit, or None where it is not there or was cut short."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return rows_of(arrays)
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _work(call: Call) -> int:
+    return 0 if isinstance(call, HostOp) else call.flops + call.bytes
+
+
+def _some_of_each_name(calls: Sequence[Call], rng: np.random.Generator) -> list[Call]:
+    """A few different calls of each name, common ones the likelier: their mean is that of the networks."""
+    names: dict[str, list[Call]] = {}
+    for index in rng.permutation(len(calls)):
+        same = names.setdefault(issue_key(calls[index])[0], [])
+        if len(same) < _CALLS_OF_A_NAME and calls[index] not in same:
+            same.append(calls[index])
+    return [call for name in sorted(names) for call in names[name]]
+
+
+def _parts(what: Sequence[int] | NDArray[np.int64], length: int = 64) -> Iterator[tuple[int, ...]]:
+    for start in range(0, len(what), length):
+        yield tuple(int(index) for index in what[start : start + length])

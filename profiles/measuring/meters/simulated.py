@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring the simulated board in virtual time, with the noise, outliers and sensor steps that a real one would add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import Call, KernelInvocation, Network
+from ...twin.silicon.chip import Array, Clocks
+from ...twin.silicon.execution import execute
+from ...twin.silicon.silicon import Activity, Silicon
+from .meter import POWER_READINGS, TIMINGS, KernelPower
+
+_EVENT_MS = 0.5e-3  # resolution of GPU event timers
+_CHUNK = 4096
+
+
+class TwinMeter:
+    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of one simulated chip; the same seed measures the same noise.
+
+    Besides the protocol it measures pairs: each invocation at the configuration of the same position, many at once.
+    """
+
+    def __init__(self, silicon: Silicon, seed: int = 0) -> None:
+        self.silicon = silicon
+        self._random = np.random.default_rng([0x13221, silicon.node, seed])
+
+    def kernel_time_ms(
+        self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]
+    ) -> NDArray[np.float64]:
+        return self._gpu_ms(self.silicon.kernels([invocation], Clocks.of(configurations)).seconds[0])
+
+    def kernel_times_ms(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> NDArray[np.float64]:
+        """GPU time of each invocation at the configuration of the same position, shape ``(len(invocations),)``."""
+        return self._gpu_ms(self.silicon.pairs(invocations, Clocks.of(configurations)).seconds)
+
+    def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
+        clocks = Clocks.of(configurations)
+        activity = self.silicon.kernels([invocation], clocks)
+        energy = {rail: value[0] for rail, value in activity.energy_j.items()}
+        row = Activity(activity.seconds[0], energy, activity.launches[0], activity.dram_bytes[0])
+        return self._power(row, self.silicon.issue_s([invocation], clocks)[0], clocks)
+
+    def kernel_powers(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> KernelPower:
+        """Power of each invocation at the configuration of the same position, arrays of shape ``(len(invocations),)``."""
+        clocks = Clocks.of(configurations)
+        activity = self.silicon.pairs(invocations, clocks)
+        return self._power(activity, self.silicon.issue_pairs_s(invocations, clocks), clocks)
+
+    def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        true = 1e3 * self.silicon.issue_s(calls, Clocks.of(configurations)).sum(axis=0)
+        return self._median(true, drift=0.010, spread=0.030, outliers=0.05, outlier=0.30, step_ms=1e-4)
+
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        clocks = Clocks.of(configurations)
+        rails = self.silicon.idle_rails_w(clocks)
+        for rail, power in self.silicon.issue_rails_w(clocks).items():
+            rails[rail] = rails[rail] + power
+        return self._read_rails(rails)
+
+    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        return self._read_rails(self.silicon.idle_rails_w(Clocks.of(configurations)))
+
+    def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        run = execute(network, self.silicon, Clocks.of(configurations))
+        # The host's jitter shows where the GPU waits for it.
+        waiting = np.clip(1.0 - run.gpu_busy_s / run.latency_s, 0.0, 1.0)
+        spread = 0.006 + 0.030 * waiting
+        return self._median(1e3 * run.latency_s, drift=0.006, spread=spread, outliers=0.03, outlier=0.25, step_ms=_EVENT_MS)
+
+    def network_rails_mw(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration]
+    ) -> dict[str, NDArray[np.float64]]:
+        run = execute(network, self.silicon, Clocks.of(configurations))
+        return self._read_rails({rail: energy / run.latency_s for rail, energy in run.rail_energy_j.items()})
+
+    def _gpu_ms(self, seconds: Array) -> Array:
+        return self._median(1e3 * seconds, drift=0.006, spread=0.006, outliers=0.015, outlier=0.20, step_ms=_EVENT_MS)
+
+    def _median(
+        self, true_ms: Array, *, drift: float, spread: Array | float, outliers: float, outlier: float, step_ms: float
+    ) -> Array:
+        """The median of repeated timings: a common drift, jitter, occasional slow outliers, a timer with a step."""
+        random = self._random
+        common = true_ms * np.exp(drift * random.standard_normal(len(true_ms)))
+        spread = np.broadcast_to(spread, true_ms.shape)
+
+        def observe(rows: slice) -> Array:
+            shape = (TIMINGS, len(common[rows]))
+            jitter = spread[rows] * random.standard_normal(shape, np.float32)
+            slow = random.random(shape, np.float32) < outliers
+            timed = common[rows] * np.exp(jitter + outlier * slow * random.random(shape, np.float32))
+            # Both ends of an interval fall at random within the timer's step.
+            return np.asarray(np.median(step_ms * np.floor(timed / step_ms + random.random(shape, np.float32)), axis=0))
+
+        return np.maximum(_in_chunks(observe, len(common)), step_ms)
+
+    def _power(self, activity: Activity, issue_s: Array, clocks: Clocks) -> KernelPower:
+        period = np.maximum(issue_s, activity.seconds + self.silicon.gap_s(clocks))
+        rails = self.silicon.idle_rails_w(clocks)
+        for rail in self.silicon.busy_rails:
+            rails[rail] = rails[rail] + activity.energy_j[rail] / period
+        for rail, power in self.silicon.issue_rails_w(clocks).items():
+            rails[rail] = rails[rail] + power * issue_s / period
+        return KernelPower(self._read_rails(rails), 1e3 * period, self._gpu_ms(activity.seconds), 1e3 * issue_s)
+
+    def _read_rails(self, rails_w: dict[str, Array]) -> dict[str, Array]:
+        """What the board's sensors say, mean of the readings; each reading is a whole number of steps."""
+        random = self._random
+        result = {}
+        session = 0.018 * random.standard_normal(len(next(iter(rails_w.values()))))
+        for rail, watts in self.silicon.sensed(rails_w).items():
+            true = 1e3 * watts * np.exp(session)
+
+            step_mw = self.silicon.sensor_step_mw[rail]
+
+            def observe(rows: slice, true: Array = true, step_mw: float = step_mw) -> Array:
+                level = true[rows]
+                noise = (35.0 + 0.012 * level) * random.standard_normal((POWER_READINGS, len(level)), np.float32)
+                return np.asarray(np.mean(step_mw * np.maximum(np.rint((level + noise) / step_mw), 0.0), axis=0))
+
+            result[rail] = _in_chunks(observe, len(true))
+        return result
+
+
+def _in_chunks(observe: Callable[[slice], Array], count: int) -> Array:
+    """Observe row ranges that fit the caches, one after the other."""
+    parts = [observe(slice(start, min(start + _CHUNK, count))) for start in range(0, count, _CHUNK)]
+    return np.concatenate(parts) if parts else np.empty(0)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How close each simulated board comes to measurements of a real one.
+
+The measurements are not part of the product: a folder holds them, and each comparison looks for its files by name anywhere
+below it. A comparison runs the nominal chip, without an individual's variation and without measurement noise.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.network import KernelInvocation
+from ...errors import CalibrationDataError
+from ...twin.silicon.chip import Chip, own_parameters
+
+MISSED = 4
+"""Exit code where a fit is worse than its limit: the command line's "not attainable"."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One quantity, simulated beside measured.
+
+    Attributes:
+        quantity: what was compared, with its unit.
+        measured, simulated: of equal shape ``(points,)``.
+        held_out: which of the points no parameter was fitted to, shape ``(points,)``; None where there are too few to split.
+        limit: the largest acceptable median of relative errors; None where the figure is only reported.
+        every: whether every single point must lie within the limit, not only the median.
+    """
+
+    quantity: str
+    measured: NDArray[np.float64]
+    simulated: NDArray[np.float64]
+    held_out: NDArray[np.bool_] | None = None
+    limit: float | None = None
+    every: bool = False
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        return np.asarray(np.abs(self.simulated / self.measured - 1.0))
+
+    def quantile(self, share: float, *, held_out: bool) -> float:
+        """Of the relative errors; of the points that were held out, or of the others."""
+        errors = self.errors
+        if self.held_out is not None:
+            errors = errors[self.held_out == held_out]
+        return float(np.quantile(errors, share))
+
+    @property
+    def passed(self) -> bool:
+        share = 1.0 if self.every else 0.5
+        return self.limit is None or max(self.quantile(share, held_out=part) for part in (False, True)) <= self.limit
+
+    def to_json(self) -> dict[str, Any]:
+        parts: tuple[tuple[str, bool], ...] = (("all", False),)
+        if self.held_out is not None:
+            parts = (("fitted", False), ("held_out", True))
+        return {
+            "quantity": self.quantity,
+            "points": len(self.measured),
+            "limit": self.limit,
+            "limit_on": "every point" if self.every else "median",
+            "passed": self.passed,
+            **{
+                name: {
+                    "median": self.quantile(0.5, held_out=part),
+                    "p90": self.quantile(0.9, held_out=part),
+                    "largest": self.quantile(1.0, held_out=part),
+                }
+                for name, part in parts
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """A simulated board beside the measurements of a real one.
+
+    Attributes:
+        chip: the simulated one, with every parameter that was fitted or set.
+        source: what was measured, and by whom.
+        notes: what the comparison leaves out, in whole sentences.
+    """
+
+    board: str
+    chip: Chip
+    source: str
+    fits: tuple[Fit, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return all(fit.passed for fit in self.fits)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "board": self.board,
+            "simulated": True,
+            "silicon_version": self.chip.version,
+            "parameters": asdict(self.chip),
+            "set_in_its_file": own_parameters(self.chip.name),
+            "source": self.source,
+            "passed": self.passed,
+            "fits": [fit.to_json() for fit in self.fits],
+            "notes": list(self.notes),
+        }
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """A file of measurements by its name, anywhere below a folder.
+
+    Raises:
+        CalibrationDataError: there is no such file.
+    """
+    if not folder.is_dir():
+        raise CalibrationDataError(f"{folder}: not a folder of measurements")
+    found = min(folder.rglob(name), default=None)
+    if found is None:
+        raise CalibrationDataError(f"{folder}: no measurements {name} in it")
+    return found
+
+
+def read_rows(folder: Path, name: str) -> Iterator[Mapping[str, str]]:
+    """The rows of a table (CSV, may be gzipped, lines starting with # are comments).
+
+    Raises:
+        CalibrationDataError: there is no such file, or it is no table.
+    """
+    path = find_file(folder, name)
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
+            yield from csv.DictReader(line for line in stream if not line.startswith("#"))
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise CalibrationDataError(f"{path}: {error}") from error
+
+
+def numbers(rows: list[Mapping[str, str]], name: str, source: str) -> NDArray[np.float64]:
+    """One column; empty cells are NaN.
+
+    Raises:
+        CalibrationDataError: there is no such column, or it holds something else.
+    """
+    try:
+        return np.array([float(row[name] or "nan") for row in rows], np.float64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CalibrationDataError(f"{source}: column {name}: {error!r}") from error
+
+
+def held_out(*axes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """A quarter of the configurations, spread evenly over the grid that the axes' values span; shape ``(points,)``.
+
+    Everything measured at such a configuration is held out together.
+    """
+    ranks = [np.unique(axis, return_inverse=True)[1] for axis in axes]
+    steps = (3, 5, 7)
+    return np.asarray(sum(step * rank for step, rank in zip(steps, ranks, strict=False)) % 4 == 0)
+
+
+def product(m: int, k: int, n: int, batch: int = 1, dtype: str = "float32") -> KernelInvocation:
+    """A matrix product as an invocation of its own."""
+    shape = (m, k) if batch == 1 else (batch, m, k)
+    params = {"m": m, "k": k, "n": n, "batch": batch, "bias": False}
+    return KernelInvocation("matmul", "", (shape,), (*shape[:-1], n), dtype, params)

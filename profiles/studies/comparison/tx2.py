@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated Jetson TX2 beside a real one that was measured at 1,144 configurations.
+
+Three sources: mixbench (a stream of 134 MB with so many multiply-adds per element, in four element types), the power of every
+rail while the whole of it ran, and rail power under a VGG network over the GPU's clocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...reference import reference_network
+from ...twin.silicon.chip import Array, Chip, Clocks
+from ...twin.silicon.execution import execute
+from ...twin.silicon.passes import Pass
+from ...twin.silicon.silicon import Silicon
+from .fit import Fit, Report, held_out, numbers, read_rows
+
+BOARD = "tx2"
+TIMES = "mixbench_tx2_roofline_long.csv.gz"
+POWER = "tegrastats_summary_mixbench_tx2.csv"
+VGG = "tx2_gpu_power_vgg.csv"
+TIME_LIMIT, POWER_LIMIT = 0.10, 0.15
+RAILS = ("VDD_SYS_GPU", "VDD_SYS_DDR", "VDD_SYS_SOC", "VDD_SYS_CPU", "VDD_IN")
+_WARM_C = 42.0  # the GPU's temperature while mixbench ran; VGG kept it a little warmer
+_VGG_C = 50.0
+_VGG_CPU_HZ, _VGG_EMC_HZ = 2.0352e9, 1.866e9
+_ELEMENTS = 32.0 * 2**20
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One element type of the benchmark, as its compiled loop has it.
+
+    Attributes:
+        dtype: as the chip's rates name it.
+        bytes_each: read and written per element.
+        loop: issue slots per multiply-add, those of the loop around it included.
+        cycles_each: lane cycles per element beyond those.
+        pattern: bandwidth beside a stream of 4-byte accesses; wider ones have more bytes under way.
+        overlap: how sharp the corner of its roofline is.
+    """
+
+    dtype: str
+    bytes_each: float
+    loop: float
+    cycles_each: float
+    pattern: float
+    overlap: float
+
+
+STREAMS = {
+    "fp32": Stream("float32", 4.0, 1.07, 0.85, 1.0, 6.8),
+    "fp64": Stream("float64", 8.0, 1.014, 19.0, 1.1, 30.0),
+    "fp16": Stream("float16", 4.0, 1.10, 2.2, 1.0, 9.8),
+    "int32": Stream("int32", 4.0, 1.024, 0.0, 1.0, 21.0),
+}
+
+
+def mixbench(chip: Chip, stream: Stream, iterations: Array) -> Pass:
+    """The benchmark's kernels as work on a chip; ``iterations`` multiply-adds on each 4 bytes (8 for double precision)."""
+    rate = chip.rate(stream.dtype)
+    packed = 2.0 if stream.dtype == "float16" else 1.0  # two halves in each 4 bytes
+    cycles = _ELEMENTS * (packed * stream.loop * iterations / rate.vector + stream.cycles_each)
+    moved = _ELEMENTS * stream.bytes_each
+    return Pass.of(
+        len(iterations),
+        cycles=cycles / chip.lanes,
+        l2_bytes=moved,
+        dram_bytes=moved,
+        pattern=stream.pattern,
+        overlap=stream.overlap,
+        operations=cycles * rate.energy,
+    )
+
+
+def compare(folder: Path) -> Report:
+    """Compare with the measurements in a folder.
+
+    Raises:
+        CalibrationDataError: they are not there.
+    """
+    silicon = Silicon(None, BOARD)
+    return Report(
+        BOARD,
+        silicon.chip,
+        "mixbench and a VGG network on a Jetson TX2 (dipayan2/osldvfs, thynics/jetson_dvfs)",
+        (*_times(folder, silicon), *_mixbench_power(folder, silicon), *_vgg_power(folder, silicon)),
+        (
+            "Times are medians over the CPU clocks: each kernel was timed once, and one in fifteen is a slow outlier.",
+            "VGG: the simulated network is VGG-16, batch 1, single precision; the measured one's framework is not known.",
+        ),
+    )
+
+
+def _times(folder: Path, silicon: Silicon) -> list[Fit]:
+    rows = list(read_rows(folder, TIMES))
+    gpu, emc, iterations, ms = (numbers(rows, name, TIMES) for name in ("gpu_hz", "emc_hz", "compute_iters", "time_ms"))
+    kinds = np.array([row["precision"] for row in rows])
+    fits = []
+    for name, stream in STREAMS.items():
+        mine = kinds == name
+        axes = [np.unique(values[mine], return_inverse=True) for values in (iterations, gpu, emc)]
+        cells: dict[tuple[int, ...], list[float]] = {}
+        for *cell, value in zip(*(inverse.tolist() for _, inverse in axes), ms[mine].tolist(), strict=True):
+            cells.setdefault(tuple(cell), []).append(value)
+        at = np.array(list(cells))
+        measured = np.array([np.median(values) for values in cells.values()])
+        (work_of, _), (gpu_of, _), (emc_of, _) = axes
+        gpus, emcs = np.meshgrid(gpu_of, emc_of, indexing="ij")
+        clocks = Clocks(np.full(gpus.size, _VGG_CPU_HZ), gpus.ravel(), emcs.ravel())
+        seconds = silicon.run(mixbench(silicon.chip, stream, work_of), clocks).seconds.reshape(-1, *gpus.shape)
+        simulated = 1e3 * seconds[tuple(at.T)]
+        kept = held_out(gpu_of[at[:, 1]], emc_of[at[:, 2]])
+        fits.append(Fit(f"mixbench {name}, ms", measured, simulated, kept, TIME_LIMIT))
+    return fits
+
+
+def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
+    """Mean power over the samples in which the GPU was busy: every kernel in turn, the host waiting for it actively."""
+    rows = list(read_rows(folder, POWER))
+    cpu, gpu, emc = (numbers(rows, name, POWER) for name in ("cpu_khz", "gpu_hz", "emc_hz"))
+    clocks = Clocks(cpu * 1e3, gpu, emc)
+    iterations = np.unique(numbers(list(read_rows(folder, TIMES)), "compute_iters", TIMES))
+    seconds = np.zeros(len(clocks))
+    energy = {rail: np.zeros(len(clocks)) for rail in silicon.busy_rails}
+    for stream in STREAMS.values():
+        activity = silicon.run(mixbench(silicon.chip, stream, iterations), clocks)
+        seconds += activity.seconds.sum(axis=0)
+        for rail, joules in activity.energy_j.items():
+            energy[rail] += joules.sum(axis=0)
+    watts = silicon.idle_rails_w(clocks, _WARM_C)
+    for part in ({rail: joules / seconds for rail, joules in energy.items()}, silicon.issue_rails_w(clocks)):
+        for rail, power in part.items():
+            watts[rail] = watts[rail] + power
+    fits = []
+    for rail in RAILS:
+        measured = numbers(rows, f"{rail}_mW_busy_mean", POWER) / 1e3
+        there = np.isfinite(measured)
+        kept = held_out(gpu, emc)[there]
+        fits.append(Fit(f"mixbench {rail}, W", measured[there], watts[rail][there], kept, _limit(rail)))
+    return fits
+
+
+def _vgg_power(folder: Path, silicon: Silicon) -> list[Fit]:
+    rows = list(read_rows(folder, VGG))
+    gpu = numbers(rows, "gpu_hz", VGG)
+    clocks = Clocks(np.full(len(gpu), _VGG_CPU_HZ), gpu, np.full(len(gpu), _VGG_EMC_HZ))
+    run = execute(reference_network("vgg16"), silicon, clocks, _VGG_C)
+    watts = {rail: joules / run.latency_s for rail, joules in run.rail_energy_j.items()}
+    waiting = 1.0 - run.host_busy_s / run.latency_s
+    for rail, power in silicon.issue_rails_w(clocks).items():
+        watts[rail] = watts[rail] + power * waiting
+    return [Fit(f"VGG {rail}, W", numbers(rows, _column(rail), VGG) / 1e3, watts[rail], None, _limit(rail)) for rail in RAILS]
+
+
+def _column(rail: str) -> str:
+    return f"{rail.lower()}_mw"
+
+
+def _limit(rail: str) -> float | None:
+    return POWER_LIMIT if rail in ("VDD_SYS_GPU", "VDD_SYS_DDR") else None

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a campaign's measurements to a bundle: every kind's models, the host's costs, and how uncertain they are.
+
+Uncertainty comes from residuals with boards and networks left out: each fold trains without some networks' kernels and without
+some boards, and predicts exactly those networks on those boards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.features import feature_names
+from ...kernels.cost.model import BoardCost, KernelModel, surface
+from ...kernels.cost.totals import NO_SHARES, Shares
+from ...kernels.network import Network
+from ..board import BoardDescription
+from ..bundle.bundle import BundleContents
+from ..bundle.manifest import KindEntry, Manifest
+from ..errors import MeasurementError
+from ..measuring.measurements import Measurements
+from .common_error import Observation, fit_shares, squared_parts
+from .evaluation import NetworkError, NetworkMeasurement, compare
+from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
+from .kernel_models import TrainedKind, TrainingOptions, ensemble_of, residuals_of, train_kind
+
+Progress = Callable[[int, int, str], None]
+
+_LEAST_SIGMA = 0.01  # no bundle claims that its networks agree with their kernels better than this
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Standard deviations of log(measured / predicted) for networks and boards that were left out of training.
+
+    Attributes:
+        time, power: of one kernel, by kind.
+        latency, energy: what a whole network or board errs beyond its kernels, by what latency and energy are spent on.
+        errors: the whole networks' errors, each predicted without it and without its board.
+    """
+
+    time: Mapping[str, float]
+    power: Mapping[str, float]
+    latency: Shares
+    energy: Shares
+    errors: tuple[NetworkError, ...]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What one fold trains without."""
+
+    networks: tuple[Network, ...]
+    nodes: tuple[int, ...]
+
+
+def train_all(
+    measurements: Measurements,
+    board: BoardDescription,
+    networks: Sequence[Network],
+    kinds: Sequence[str],
+    options: TrainingOptions,
+    progress: Progress,
+    *,
+    fold: Fold | None = None,
+    recipes: Mapping[str, TrainedKind] | None = None,
+) -> dict[str, TrainedKind]:
+    """Train every kind; with ``fold``, without its networks' own kernels and its boards; with ``recipes``, on their terms."""
+    kept = [network for network in networks if fold is None or network not in fold.networks]
+    familiar = _signatures(kept)
+    without = _signatures(networks) - familiar
+    nodes = None if fold is None else [node for node in measurements.nodes if node not in fold.nodes]
+    trained = {}
+    for number, kind in enumerate(kinds):
+        progress(number, len(kinds), kind)
+        recipe = None if recipes is None else recipes[kind]
+        trained[kind] = train_kind(measurements, board, kind, options, familiar, nodes=nodes, without=without, recipes=recipe)
+    progress(len(kinds), len(kinds), "trained")
+    return trained
+
+
+def board_cost(
+    measurements: Measurements,
+    board: BoardDescription,
+    trained: Mapping[str, TrainedKind],
+    uncertainty: Uncertainty | None = None,
+    without_nodes: Collection[int] = (),
+) -> BoardCost:
+    """Trained models and fitted host costs as cost models; without ``uncertainty`` their sigmas are zero."""
+    tables = {name: rows.where(~np.isin(rows.node, list(without_nodes))) for name, rows in measurements.tables.items()}
+    measurements = replace(measurements, tables=tables)
+    kernels = {
+        kind: KernelModel(
+            kind,
+            ensemble_of(models.time),
+            ensemble_of(models.power),
+            uncertainty.time[kind] if uncertainty else 0.0,
+            uncertainty.power[kind] if uncertainty else 0.0,
+        )
+        for kind, models in trained.items()
+    }
+    return BoardCost(
+        grid=board.grid,
+        chip=board.chip,
+        kernels=kernels,
+        host=fit_host_model(measurements, board.grid),
+        idle_mw=fit_idle_mw(tables["idle_mw"], board.grid),
+        host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid),
+        sigma_latency=_LEAST_SIGMA if uncertainty else 0.0,
+        sigma_energy=_LEAST_SIGMA if uncertainty else 0.0,
+        latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
+        energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
+    )
+
+
+def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[Fold]:
+    """Split networks and boards at random into ``count`` folds; every network is left out once."""
+    rng = np.random.default_rng([seed, 3])
+    order = rng.permutation(len(networks))
+    boards = rng.permutation(np.asarray(nodes))
+    share = max(len(boards) // count, 1)
+    folds = []
+    for number in range(count):
+        left_out = tuple(networks[index] for index in order[number::count])
+        start = number * share % len(boards)
+        folds.append(Fold(left_out, tuple(int(node) for node in boards[start : start + share])))
+    return folds
+
+
+def left_out_uncertainty(
+    measurements: Measurements,
+    board: BoardDescription,
+    networks: Sequence[Network],
+    trained: Mapping[str, TrainedKind],
+    folds: Sequence[Fold],
+    options: TrainingOptions,
+    progress: Progress,
+) -> Uncertainty:
+    """Train once per fold, on the terms chosen for ``trained``, and see how far the left-out networks' measurements lie off."""
+    kinds = tuple(trained)
+    residuals: dict[str, dict[str, list[NDArray[np.float64]]]] = {
+        target: {kind: [] for kind in kinds} for target in ("time", "power")
+    }
+    predicted: list[tuple[BoardCost, Network, NetworkMeasurement]] = []
+    for number, fold in enumerate(folds):
+        steps = number * len(kinds)
+
+        def report(done: int, _total: int, text: str, steps: int = steps, number: int = number) -> None:
+            progress(steps + done, len(folds) * len(kinds), f"fold {number + 1} of {len(folds)}: {text}")
+
+        models = train_all(measurements, board, networks, kinds, options, report, fold=fold, recipes=trained)
+        kept = [network for network in networks if network not in fold.networks]
+        strange = _signatures(fold.networks) - _signatures(kept)
+        for kind, model in models.items():
+            for target in ("time", "power"):
+                found = residuals_of(measurements, board, kind, target, getattr(model, target), strange, fold.nodes)
+                residuals[target][kind].append(found)
+        cost = board_cost(measurements, board, models, without_nodes=fold.nodes)
+        predicted += [
+            (cost, network, item)
+            for network in fold.networks
+            for item in whole_network(measurements, networks, network, fold.nodes)
+        ]
+    time, power = (
+        {kind: _deviation(parts, getattr(trained[kind], target).sigma) for kind, parts in residuals[target].items()}
+        for target in ("time", "power")
+    )
+    compared = []
+    latency: list[Observation] = []
+    energy: list[Observation] = []
+    for cost, network, item in predicted:
+        latency_parts, energy_parts = squared_parts(network, cost)
+        kernels = {kind: replace(model, time_sigma=time[kind], power_sigma=power[kind]) for kind, model in cost.kernels.items()}
+        informed = replace(cost, kernels=kernels, sigma_latency=_LEAST_SIGMA, sigma_energy=_LEAST_SIGMA)
+        seen = surface(network, informed)
+        compared.append((informed, network, item))
+        for observed, measured, expected, sigma, parts in (
+            (latency, item.latency_ms, seen.latency_ms, seen.latency_sigma, latency_parts),
+            (energy, item.energy_mj, seen.energy_mj, seen.energy_sigma, energy_parts),
+        ):
+            error = np.log(measured / expected.ravel()[item.index])
+            observed.append(Observation(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
+    latency_shares, energy_shares = fit_shares(latency), fit_shares(energy)
+    errors = [
+        compare(surface(network, replace(cost, latency_shares=latency_shares, energy_shares=energy_shares)), item)
+        for cost, network, item in compared
+    ]
+    return Uncertainty(time, power, latency_shares, energy_shares, tuple(errors))
+
+
+def whole_network(
+    measurements: Measurements, networks: Sequence[Network], network: Network, nodes: Collection[int]
+) -> list[NetworkMeasurement]:
+    """A network as the campaign measured it as a whole on some boards, one item per board."""
+    what = [other.name for other in networks].index(network.name)
+    found = []
+    for node in nodes:
+        latency, power = (
+            rows.where((rows.what == what) & (rows.node == node))
+            for rows in (measurements.tables["network_ms"], measurements.tables["network_mw"])
+        )
+        if not np.array_equal(latency.configuration, power.configuration):
+            raise MeasurementError(f"network {network.name}: latency and power were measured at different configurations")
+        found.append(NetworkMeasurement(network, latency.configuration, latency.value, power.value * latency.value / 1e3))
+    return found
+
+
+def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost) -> BundleContents:
+    """What a bundle holds besides its manifest."""
+    return BundleContents(
+        models={kind: (models.time.treelite, models.power.treelite) for kind, models in trained.items()},
+        host=cost.host,
+        idle_mw=np.asarray(cost.idle_mw, np.float32),
+        host_active_mw=np.asarray(cost.host_active_mw, np.float32),
+    )
+
+
+def manifest_of(
+    name: str,
+    measurements: Measurements,
+    board: BoardDescription,
+    trained: Mapping[str, TrainedKind],
+    uncertainty: Uncertainty,
+    command: str,
+    tools: Mapping[str, str],
+) -> Manifest:
+    """The manifest of a bundle, without evaluation and checksums."""
+    dtypes = tuple(sorted({kernel.dtype for kernel in measurements.invocations}))
+    return Manifest(
+        name=name,
+        board=board.name,
+        grid=board.grid,
+        rails=measurements.rails,
+        simulated=bool(measurements.silicon_version),
+        silicon_version=measurements.silicon_version,
+        nodes=measurements.nodes,
+        temperature_c=measurements.temperature_c,
+        kinds={
+            kind: KindEntry(
+                feature_names(kind),
+                dtypes,
+                uncertainty.time[kind],
+                uncertainty.power[kind],
+                models.time.samples,
+                {"time": asdict(models.time.recipe), "power": asdict(models.power.recipe)},
+            )
+            for kind, models in trained.items()
+        },
+        sigma_latency=_LEAST_SIGMA,
+        sigma_energy=_LEAST_SIGMA,
+        latency_shares=uncertainty.latency,
+        energy_shares=uncertainty.energy,
+        command=command,
+        tools=tools,
+    )
+
+
+def _signatures(networks: Sequence[Network]) -> set[Any]:
+    return {launch.signature for network in networks for launch in network.launches}
+
+
+def _deviation(parts: Sequence[NDArray[np.float64]], otherwise: float) -> float:
+    """Root mean square of residuals; what validation found where no fold left anything out."""
+    together = np.concatenate(parts) if parts else np.zeros(0)
+    return float(np.sqrt(np.mean(together**2))) if len(together) else otherwise

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much whole networks and boards err beyond their kernels' own errors, by what latency and energy are spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.model import BoardCost, surface
+from ...kernels.cost.totals import Shares
+from ...kernels.network import Network
+
+_SOURCES = tuple(field.name for field in fields(Shares))
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One network's errors at n configurations, and what would make them.
+
+    Attributes:
+        error: log(measured / predicted), (n,).
+        kernels: the variance that the kernels' own errors explain, (n,).
+        parts: the squares of the shares of host, computation and memory traffic, (3, n).
+    """
+
+    error: NDArray[np.float64]
+    kernels: NDArray[np.float64]
+    parts: NDArray[np.float64]
+
+
+def squared_parts(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The squares of what host, computation and memory traffic are of latency and of energy, each ``(3, configurations)``."""
+    bare = surface(network, cost)
+    latency, energy = [], []
+    for source in _SOURCES:
+        # Where only this source errs, and by all it is, the sigma is its part.
+        shares = Shares(**{source: 1.0})
+        alone = surface(network, replace(cost, latency_shares=shares, energy_shares=shares))
+        latency.append((alone.latency_sigma**2 - bare.latency_sigma**2).ravel())
+        energy.append((alone.energy_sigma**2 - bare.energy_sigma**2).ravel())
+    return np.array(latency), np.array(energy)
+
+
+def fit_shares(observations: Sequence[Observation]) -> Shares:
+    """The shares that, with the kernels' own errors, explain the squares of all errors best; every network counts the same.
+
+    Least squares under the condition that no share is negative: of the sets of sources that satisfy it, the best.
+    """
+    weights = [1 / np.sqrt(len(one.error)) for one in observations]
+    parts = np.concatenate([one.parts.T * weight for one, weight in zip(observations, weights, strict=True)])
+    excess = np.concatenate([(one.error**2 - one.kernels) * weight for one, weight in zip(observations, weights, strict=True)])
+    best, least = np.zeros(len(_SOURCES)), float(excess @ excess)
+    for count in range(1, len(_SOURCES) + 1):
+        for chosen in map(list, combinations(range(len(_SOURCES)), count)):
+            solution = np.linalg.lstsq(parts[:, chosen], excess, rcond=None)[0]
+            left = excess - parts[:, chosen] @ solution
+            if (solution >= 0).all() and left @ left < least:
+                best, least = np.zeros(len(_SOURCES)), float(left @ left)
+                best[chosen] = solution
+    return Shares(*(float(share) for share in np.sqrt(best)))

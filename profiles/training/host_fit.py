@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fits of what the host costs: the time to issue each call over the CPU and memory clocks, its power, and idle power."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.host import Coefficients, HostModel, issue_key
+from ...kernels.grid import FrequencyGrid
+from ..errors import MeasurementError
+from ..measuring.measurements import Measurements, Rows
+
+
+def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:
+    """Issue times by call name and per tensor gathered; the default is the median name's.
+
+    Raises:
+        MeasurementError: no issue time was measured.
+    """
+    rows = measurements.tables["host_us"]
+    if not len(rows):
+        raise MeasurementError("host model: no issue times were measured")
+    keys = [issue_key(call) for call in measurements.calls]
+    name_of_row = np.array([keys[what][0] for what in rows.what])
+    tensors_of_row = np.array([keys[what][1] for what in rows.what])
+    calls: dict[str, Coefficients] = {}
+    per_tensor: Coefficients = (0.0, 0.0, 0.0)
+    for name in sorted({name for name, _ in keys}):
+        mine = name_of_row == name
+        if not mine.any():
+            continue
+        tensors = tensors_of_row[mine]
+        calls[name], of_tensors = fit_issue_time(rows.where(mine), tensors, grid)
+        if len(set(tensors)) > 1:
+            per_tensor = of_tensors
+    middle = np.median(list(calls.values()), axis=0)
+    return HostModel(calls, (float(middle[0]), float(middle[1]), float(middle[2])), per_tensor)
+
+
+def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
+    """Least squares of relative errors with no negative coefficient: (a, b, c) of a call and of each tensor it gathers."""
+    cpu_mhz, _, emc_mhz = clocks_mhz(rows.configuration, grid)
+    clocks = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / emc_mhz], axis=1) / rows.value[:, None]
+    terms = np.concatenate([clocks, clocks * tensors[:, None]], axis=1) if len(set(tensors)) > 1 else clocks
+    gram, right = terms.T @ terms, terms.sum(axis=0)
+    best, least = np.zeros(6), np.inf
+    for size in range(1, terms.shape[1] + 1):  # few terms: of all subsets whose solution is not negative, the best
+        for chosen in map(list, combinations(range(terms.shape[1]), size)):
+            solution = np.linalg.lstsq(gram[np.ix_(chosen, chosen)], right[chosen], rcond=None)[0]
+            loss = float(-right[chosen] @ solution)
+            if (solution >= 0).all() and loss < least:
+                least, best = loss, np.zeros(6)
+                best[chosen] = solution
+    a, b, c, *of_tensor = (float(value) for value in best)
+    return (a, b, c), (of_tensor[0], of_tensor[1], of_tensor[2])
+
+
+def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
+    """The GPU's pause between two kernels that follow back to back as ``a + b / gpu_mhz`` us; none where none was measured."""
+    if not len(rows):
+        return (0.0, 0.0)
+    gpu_mhz = clocks_mhz(rows.configuration, grid)[1]
+    # Short kernels leave single figures far off: fit the median at each clock.
+    levels = np.unique(gpu_mhz)
+    middle = np.array([np.median(rows.value[gpu_mhz == level]) for level in levels])
+    slope, constant = np.polyfit(1 / levels, middle, 1) if len(levels) > 1 else (0.0, middle[0])
+    return (max(float(constant), 0.0), max(float(slope), 0.0))
+
+
+def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
+    """Idle power over the grid, the mean over boards, in mW; linear between the levels that were measured.
+
+    Raises:
+        MeasurementError: the measured configurations do not span the grid.
+    """
+    total = np.bincount(rows.configuration, rows.value, grid.size)
+    count = np.bincount(rows.configuration, minlength=grid.size)
+    if not count.all():
+        raise MeasurementError(f"idle power: measured at {np.count_nonzero(count)} of {grid.size} configurations; expected all")
+    return np.asarray((total / count).reshape(grid.shape), np.float32)
+
+
+def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
+    """CPU power above idle while the host issues work, one figure per CPU level, in mW; levels not measured by interpolation.
+
+    Raises:
+        MeasurementError: nothing was measured.
+    """
+    if not len(rows):
+        raise MeasurementError("host power: no measurement in which launching took longer than running")
+    level = np.unravel_index(rows.configuration, grid.shape)[0]
+    measured = np.unique(level)
+    mean = [max(float(rows.value[level == index].mean()), 0.0) for index in measured]
+    clocks = np.asarray(grid.cpu_khz, np.float64)
+    return np.asarray(np.interp(clocks, clocks[measured], mean), np.float32)
+
+
+def clocks_mhz(
+    configuration: NDArray[np.int64], grid: FrequencyGrid
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """CPU, GPU and memory clock in MHz of configurations given as flat grid indices."""
+    cpu, gpu, emc = np.unravel_index(configuration, grid.shape)
+    axes = [np.asarray(axis, np.float64) for axis in grid.levels_mhz()]
+    return axes[0][cpu], axes[1][gpu], axes[2][emc]

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training kernel models: gradient-boosted trees for log(time / roofline bound) and for log(power above idle), two per kind.
+
+Models are trained by XGBoost and leave as treelite's serialised bytes. Boards and kernels that validate a model are not among
+those that train it (MIRAGE, SEC '21, section 4.3, left boards out; kernels are left out here too, because a network that the
+model has not seen brings new ones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
+from ...kernels.cost.roofline import bound_at_ms
+from ...kernels.network import KernelInvocation
+from ...kernels.trees.ensemble import TreeEnsemble
+from ..board import BoardDescription
+from ..errors import MeasurementError
+from ..measuring.measurements import Measurements
+from .host_fit import clocks_mhz, fit_gap_us
+
+TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
+"""The two models of a kind and the table each is trained on."""
+
+_LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Hyperparameters of one model; the number of trees follows from validation."""
+
+    max_depth: int
+    learning_rate: float
+    min_child_weight: float = 5.0
+    subsample: float = 0.8
+    colsample_bytree: float = 0.8
+    reg_lambda: float = 1.0
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train.
+
+    Attributes:
+        recipes: the hyperparameters to choose from, per kind; the first with key ``""`` serve the kinds not named.
+        most_rounds: the most trees of one model.
+        patience: rounds without improvement after which a validation run ends.
+        threads: threads XGBoost may use.
+        seed: what its random choices follow from.
+    """
+
+    recipes: Mapping[str, tuple[Recipe, ...]]
+    most_rounds: int = 600
+    patience: int = 25
+    threads: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """A training set: n rows of p features, labels, weights, and the groups by which validation splits it."""
+
+    features: NDArray[np.float32]
+    label: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    node: NDArray[np.int64]
+    kernel: NDArray[np.int64]
+
+    def where(self, mask: NDArray[np.bool_]) -> Table:
+        return Table(self.features[mask], self.label[mask], self.weight[mask], self.node[mask], self.kernel[mask])
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """One model: its treelite bytes, the recipe it was trained with, and its error in validation.
+
+    Attributes:
+        sigma: standard deviation of log(measured / predicted) over boards and kernels that did not train it.
+        samples: rows it was trained on.
+    """
+
+    treelite: bytes
+    recipe: Recipe
+    sigma: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class TrainedKind:
+    """The two models of a kernel kind."""
+
+    kind: str
+    time: TrainedModel
+    power: TrainedModel
+
+
+def table_of(
+    measurements: Measurements,
+    board: BoardDescription,
+    kind: str,
+    target: str,
+    familiar: Collection[Any],
+    nodes: Collection[int] | None = None,
+    without: Collection[Any] = (),
+) -> Table:
+    """The training set of a kind.
+
+    Args:
+        measurements: a campaign's result.
+        board: the board's description.
+        kind: a kernel kind, or the family of the pointwise kinds.
+        target: ``time`` or ``power``.
+        familiar: signatures of kernels that networks are made of; they get half of the weight, random kernels the other half.
+        nodes: the boards to take rows from; all by default.
+        without: signatures of kernels to leave out.
+    """
+    kinds = ELEMENTWISE_KINDS if kind == ELEMENTWISE else {kind}
+    kept = [
+        index
+        for index, kernel in enumerate(measurements.invocations)
+        if kernel.kind in kinds and kernel.signature not in without
+    ]
+    rows = measurements.tables[TARGETS[target]]
+    mask = np.isin(rows.what, kept)
+    if nodes is not None:
+        mask &= np.isin(rows.node, list(nodes))
+    rows = rows.where(mask)
+    if not len(rows):
+        raise MeasurementError(f"{kind}: no {target} was measured")
+    position = {what: index for index, what in enumerate(kept)}
+    invocations = [measurements.invocations[what] for what in kept]
+    of_row = np.array([position[int(what)] for what in rows.what])
+    features = feature_rows(kind, invocations)[of_row]
+    clocks = clocks_mhz(rows.configuration, board.grid)
+    features[:, -3:] = np.stack(clocks, axis=1)
+    if target == "time":
+        # In a network kernels follow each other, so the pause between two belongs to their time.
+        constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
+        in_stream_ms = rows.value + (constant_us + slope_us / clocks[1]) / 1e3
+        label = np.log(in_stream_ms / _bounds(invocations, of_row, clocks, board))
+    else:
+        label = np.log(np.maximum(rows.value, _LEAST_MW))
+    of_network = np.array([invocation.signature in familiar for invocation in invocations])[of_row]
+    share = float(of_network.mean())
+    weight = np.where(of_network, 0.5 / share, 0.5 / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
+    return Table(features, label, weight, rows.node, of_row)
+
+
+def residuals_of(
+    measurements: Measurements,
+    board: BoardDescription,
+    kind: str,
+    target: str,
+    model: TrainedModel,
+    kernels: Collection[Any],
+    nodes: Collection[int],
+) -> NDArray[np.float64]:
+    """log(measured / predicted) of the kernels with these signatures on these boards; empty where there are none."""
+    others = {kernel.signature for kernel in measurements.invocations} - set(kernels)
+    try:
+        table = table_of(measurements, board, kind, target, kernels, nodes, others)
+    except MeasurementError:
+        return np.zeros(0)
+    predicted = np.asarray(ensemble_of(model).predict(table.features), np.float64)
+    return np.asarray(table.label - predicted)
+
+
+def _bounds(
+    invocations: Sequence[KernelInvocation],
+    of_row: NDArray[Any],
+    clocks: Sequence[NDArray[np.float64]],
+    board: BoardDescription,
+) -> NDArray[np.float64]:
+    gpu_mhz, emc_mhz = clocks[1], clocks[2]
+    bound = np.empty(len(of_row))
+    order = np.argsort(of_row, kind="stable")
+    starts = np.flatnonzero(np.diff(of_row[order], prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        mine = order[start:end]
+        bound[mine] = bound_at_ms([invocations[of_row[mine[0]]]], gpu_mhz[None, mine], emc_mhz[None, mine], board.chip)[0]
+    return bound
+
+
+def train_kind(
+    measurements: Measurements,
+    board: BoardDescription,
+    kind: str,
+    options: TrainingOptions,
+    familiar: Collection[Any],
+    *,
+    nodes: Collection[int] | None = None,
+    without: Collection[Any] = (),
+    recipes: TrainedKind | None = None,
+) -> TrainedKind:
+    """Choose hyperparameters by validation and train the two models of a kind on everything.
+
+    Args:
+        recipes: an earlier training of this kind whose hyperparameters are taken instead of chosen.
+    """
+    models = {}
+    for target in TARGETS:
+        table = table_of(measurements, board, kind, target, familiar, nodes, without)
+        if recipes is None:
+            recipe, sigma = choose_recipe(table, options.recipes.get(kind, options.recipes[""]), options)
+        else:
+            earlier: TrainedModel = getattr(recipes, target)
+            recipe, sigma = earlier.recipe, earlier.sigma
+        booster = _boost(table, recipe, options, recipe.rounds)[0]
+        models[target] = TrainedModel(treelite_bytes(booster), recipe, sigma, len(table.label))
+    return TrainedKind(kind, models["time"], models["power"])
+
+
+def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:
+    """The recipe that predicts boards and kernels it has not seen best, with its number of trees and its error's deviation."""
+    rng = np.random.default_rng(options.seed)
+    kernels, nodes = np.unique(table.kernel), np.unique(table.node)
+    held_kernels = rng.choice(kernels, max(len(kernels) // 5, 1), replace=False)
+    held_nodes = rng.choice(nodes, max(len(nodes) // 4, 1), replace=False)
+    out = np.isin(table.kernel, held_kernels)
+    strange = np.isin(table.node, held_nodes)
+    if len(kernels) < 2 or not (out & strange).any():
+        out, strange = rng.random(len(table.label)) < 0.2, np.ones(len(table.label), np.bool_)
+    rest = ~out & ~strange if (~out & ~strange).any() else ~out
+    training, validation = table.where(rest), table.where(out & strange)
+    best: tuple[float, Recipe] | None = None
+    for recipe in recipes:
+        _, rounds, error = _boost(training, recipe, options, options.most_rounds, validation)
+        if best is None or error < best[0]:
+            best = (error, replace(recipe, rounds=rounds))
+    assert best is not None
+    return best[1], best[0]
+
+
+def _boost(
+    table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
+) -> tuple[Any, int, float]:
+    """Train; with a validation set, stop when it no longer improves: (booster, best number of trees, RMSE there)."""
+    import xgboost
+
+    parameters = {
+        "objective": "reg:squarederror",
+        "tree_method": "hist",
+        "max_bin": 256,
+        "max_depth": recipe.max_depth,
+        "learning_rate": recipe.learning_rate,
+        "min_child_weight": recipe.min_child_weight,
+        "subsample": recipe.subsample,
+        "colsample_bytree": recipe.colsample_bytree,
+        "reg_lambda": recipe.reg_lambda,
+        "nthread": options.threads,
+        "seed": options.seed,
+        "verbosity": 0,
+    }
+    data = xgboost.DMatrix(table.features, table.label, weight=table.weight, nthread=options.threads)
+    if validation is None:
+        return xgboost.train(parameters, data, rounds), rounds, 0.0
+    held = xgboost.DMatrix(validation.features, validation.label, weight=validation.weight, nthread=options.threads)
+    booster = xgboost.train(
+        parameters, data, rounds, evals=[(held, "held")], early_stopping_rounds=options.patience, verbose_eval=False
+    )
+    return booster, booster.best_iteration + 1, float(booster.best_score)
+
+
+def treelite_bytes(booster: Any) -> bytes:
+    """A booster in treelite's serialised form, without the statistics of its training, which predictions do not need."""
+    import treelite
+
+    model = treelite.frontend.from_xgboost(booster)
+    for index in range(model.num_tree):
+        tree = model.get_tree_accessor(index)
+        nodes = int(tree.get_field("num_nodes")[0])
+        for name, kind in (("sum_hess", np.float64), ("gain", np.float64), ("data_count", np.uint64)):
+            if len(tree.get_field(name)) == nodes:
+                tree.set_field(name, np.zeros(nodes, kind))
+                tree.set_field(f"{name}_present", np.zeros(nodes, np.uint8))
+    return bytes(model.serialize_bytes())
+
+
+def ensemble_of(model: TrainedModel) -> TreeEnsemble:
+    """A trained model as the cost models use it."""
+    import treelite
+
+    return TreeEnsemble.from_treelite(treelite.Model.deserialize_bytes(model.treelite))

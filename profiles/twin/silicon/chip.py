@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one simulated chip is, as data: its units, memory, voltages, energies, host and rails (``chips/*.yaml``), and the clocks
+it runs at.
+
+A file may be ``like`` another and then says only what differs. Adding a chip is adding one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...errors import TwinError
+
+Array: TypeAlias = NDArray[np.float64]
+
+CHIPS_DIR = Path(__file__).with_name("chips")
+AMBIENT_DIE_C = 45.0
+DOMAINS = ("gpu", "cpu", "soc", "dram", "cv", "other")
+"""The physical supplies; ``other`` is what the module and its carrier draw whatever the clocks are."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Frequency configurations as arrays of equal shape, in Hz."""
+
+    cpu_hz: Array
+    gpu_hz: Array
+    emc_hz: Array
+
+    @classmethod
+    def of(cls, configurations: Iterable[FrequencyConfiguration]) -> Clocks:
+        rows = np.array([tuple(configuration) for configuration in configurations], np.float64).reshape(-1, 3)
+        return cls(rows[:, 0] * 1e3, rows[:, 1].copy(), rows[:, 2].copy())
+
+    @classmethod
+    def over(cls, grid: FrequencyGrid) -> Clocks:
+        """Every configuration of a grid, in the order in which the grid iterates."""
+        cpu, gpu, emc = np.meshgrid(
+            np.array(grid.cpu_khz) * 1e3, np.array(grid.gpu_hz, float), np.array(grid.emc_hz, float), indexing="ij"
+        )
+        return cls(cpu.ravel(), gpu.ravel(), emc.ravel())
+
+    def take(self, index: NDArray[np.intp]) -> Clocks:
+        return Clocks(self.cpu_hz[index], self.gpu_hz[index], self.emc_hz[index])
+
+    def __len__(self) -> int:
+        return len(self.gpu_hz)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """DRAM behind a fabric that the GPU clock paces.
+
+    Attributes:
+        dram_bytes_per_cycle: at the memory clock, before efficiency.
+        fabric_bytes_per_cycle: at the GPU clock.
+        corner: exponent of the corner between the two limits.
+        sensitivity: exponent on what an access pattern reaches of a plain stream's rate, beside the AGX Xavier: chips with more
+            loads under way lose less.
+        emc_hz, efficiency: share of the DRAM rate that a plain stream sustains, at these memory clocks.
+        latency_s, latency_gpu_cycles, latency_emc_cycles: an SM's load that misses everywhere, in its three parts.
+    """
+
+    dram_bytes_per_cycle: float
+    fabric_bytes_per_cycle: float
+    corner: float
+    sensitivity: float
+    emc_hz: tuple[float, ...]
+    efficiency: tuple[float, ...]
+    latency_s: float
+    latency_gpu_cycles: float
+    latency_emc_cycles: float
+
+
+@dataclass(frozen=True)
+class Start:
+    """Starting a kernel (``start``), the pause between two queued ones (``gap``), and the way there and back."""
+
+    start_s: float
+    start_cycles: float
+    gap_s: float
+    gap_cycles: float
+    submit_s: float  # from the doorbell to the GPU's front end
+    return_s: float  # from the last kernel's end to the waiting thread
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A rail's voltage: flat up to a knee, then rising with the clock; given in the regulator's steps."""
+
+    volts: float
+    knee_hz: float
+    span_hz: float
+    linear: float
+    square: float
+    step_mv: float
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A rail with a few levels, tied to the memory clock."""
+
+    emc_hz: tuple[float, ...]
+    volts: tuple[float, ...]
+    step_mv: float
+
+
+@dataclass(frozen=True)
+class Voltages:
+    gpu: Curve
+    cpu: Curve
+    soc: Levels
+
+
+@dataclass(frozen=True)
+class Energies:
+    """Energy of work above idle; of the GPU, the CPU and the memory controller at 1 V."""
+
+    operation_j: float
+    l2_byte_j: float
+    fabric_byte_j: float
+    soc_byte_j: float  # at the square of 0.5 V
+    soc_active_w: float  # while a kernel runs
+    dram_byte_j: float
+    dram_active_w: float  # while a kernel runs
+    active_gpu_j: float  # per GPU cycle while a kernel runs
+    active_core_j: float  # per CPU cycle of the thread that issues work
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A power that goes with the memory clock, linearly between the clocks given."""
+
+    emc_hz: tuple[float, ...]
+    watts: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Power while nothing runs: leakage at 1 V and 45 degrees, constant parts, and energy per cycle of what keeps toggling."""
+
+    gpu_leakage_w: float
+    gpu_cycle_j: float
+    cpu_leakage_w: float
+    cpu_w: float
+    cpu_cycle_j: float  # all clusters together
+    soc_leakage_w: float
+    soc_w: float
+    soc_cycle_j: float  # per memory clock
+    dram_w: float
+    dram_cycle_j: float
+    dram_levels: Steps  # on top of both
+    cv_w: float
+    other_w: float
+
+
+@dataclass(frozen=True)
+class Host:
+    """The CPU that issues work, against the one whose costs per call are listed (see :mod:`.silicon_host`).
+
+    Attributes:
+        scale: how much longer a call takes at this chip's reference clocks.
+        cycles, misses, fixed: which shares of that go with the CPU clock, with memory, and with neither.
+    """
+
+    scale: float
+    reference_cpu_hz: float
+    reference_emc_hz: float
+    cycles: float
+    misses: float
+    fixed: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Multiply-adds of an element type per lane and cycle, in plain code and in matrix products, and the energy of such a
+    cycle beside one in single precision."""
+
+    vector: float
+    matrix: float
+    energy: float
+
+
+_SINGLE = Rate(1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One simulated chip on its module.
+
+    Attributes:
+        name: of its file.
+        version: of its behaviour; models trained on it record this.
+        seed: from which its individuals are drawn.
+        sm_lanes: single-precision lanes of an SM.
+        rates: by element type; others count as single precision.
+        tensor_cores: whether dense convolutions run on them, in the element type given (single precision as ``tf32``);
+            otherwise they run as single precision whatever the type is.
+        library: instructions of a kernel beside those on the AGX Xavier, by kind or by kind and element type
+            (``depthwise.float16``); frameworks differ in how well they are written.
+        l2_floor: share of data that a kernel left in the L2, however little, that the next one finds in DRAM.
+        clusters: CPU cores of each cpufreq policy, in the board's order.
+        rails: what each rail of the board measures: a share (with losses) of each physical domain.
+    """
+
+    name: str
+    version: str
+    seed: int
+    sm_count: int
+    sm_lanes: int
+    sm_threads: float
+    rates: Mapping[str, Rate]
+    tensor_cores: bool
+    library: Mapping[str, float]
+    l2_bytes: int
+    l2_floor: float
+    l2_bytes_per_cycle: float
+    memory: Memory
+    start: Start
+    voltages: Voltages
+    energies: Energies
+    idle: Idle
+    host: Host
+    clusters: tuple[int, ...]
+    rails: Mapping[str, Mapping[str, float]]
+
+    @property
+    def lanes(self) -> int:
+        return self.sm_count * self.sm_lanes
+
+    def gated(self, sm_count: int) -> Chip:
+        """The chip with only so many SMs powered (as ``tpc_pg_mask`` leaves them; two to a TPC on newer chips)."""
+        share = sm_count / self.sm_count
+        idle = replace(
+            self.idle, gpu_leakage_w=self.idle.gpu_leakage_w * (0.3 + 0.7 * share), gpu_cycle_j=self.idle.gpu_cycle_j * share
+        )
+        energies = replace(self.energies, active_gpu_j=self.energies.active_gpu_j * share)
+        return replace(self, sm_count=sm_count, idle=idle, energies=energies)
+
+    def rate(self, dtype: str) -> Rate:
+        return self.rates.get(dtype, _SINGLE)
+
+    def work(self, kind: str, dtype: str) -> float:
+        """Instructions of a kernel beside those on the AGX Xavier."""
+        return self.library.get(f"{kind}.{dtype}", self.library.get(kind, 1.0))
+
+    def missing(self, footprint: Array) -> Array:
+        """The share of accesses to ``footprint`` bytes, already touched, that leave the L2."""
+        return np.asarray(np.maximum(self.reread(footprint), self.l2_floor))
+
+    def reread(self, footprint: Array) -> Array:
+        """The same for accesses soon after one another, by other blocks of the same kernel."""
+        ratio = footprint / self.l2_bytes
+        return np.asarray(np.clip((ratio - 0.55) / 1.1, 0.0, 1.0))
+
+
+def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
+    """The names of the chips that are described."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+
+
+@lru_cache(maxsize=32)
+def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
+    """Read one chip.
+
+    Raises:
+        TwinError: there is no such chip (the text lists those there are), or its file is malformed.
+    """
+    if name not in list_chips(folder):
+        raise TwinError(f"no simulated silicon {name!r}; valid: {', '.join(list_chips(folder))}")
+    try:
+        chip = _value(Chip, {"name": name, **_raw(name, folder)}, name)
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TwinError(f"chip file {folder / name}.yaml: {error}") from error
+    assert isinstance(chip, Chip)
+    for rail, shares in chip.rails.items():
+        if not set(shares) <= set(DOMAINS):
+            raise TwinError(f"chip file {folder / name}.yaml: rail {rail}: valid domains: {', '.join(DOMAINS)}")
+    return chip
+
+
+def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
+    """What a chip's own file sets, by dotted name, besides its version and its seed.
+
+    Raises:
+        TwinError: there is no such chip, or its file is malformed.
+    """
+    load_chip(name, folder)
+    raw = _read(name, folder)
+    return dict(_flat({key: value for key, value in raw.items() if key not in ("version", "seed")}))
+
+
+def _flat(raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in raw.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _raw(name: str, folder: Path) -> dict[str, Any]:
+    raw = _read(name, folder)
+    like = raw.pop("like", None)
+    if like is None:
+        return raw
+    merged = _merged(_raw(str(like), folder), raw)
+    if "rails" in raw:  # another module's rails replace these, one by one would leave some behind
+        merged["rails"] = raw["rails"]
+    return merged
+
+
+def _read(name: str, folder: Path) -> dict[str, Any]:
+    # libyaml's loader is ten times as fast, and not everywhere.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    raw: dict[str, Any] = yaml.load((folder / f"{name}.yaml").read_text(encoding="utf-8"), Loader=loader)
+    return raw
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        merged[key] = _merged(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
+    return merged
+
+
+def _value(kind: Any, raw: Any, where: str) -> Any:
+    """``raw`` as a value of the annotated type ``kind``."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        names = {field.name for field in fields(kind)}
+        if names != set(raw):
+            wrong = ", ".join(sorted(names ^ set(raw)))
+            raise ValueError(f"{where}: missing or unknown: {wrong}")
+        return kind(**{name: _value(hints[name], raw[name], f"{where}.{name}") for name in names})  # type: ignore[operator]
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return tuple(_value(inner[0], item, where) for item in raw)
+    if origin is Mapping or (origin is not None and issubclass(origin, Mapping)):
+        return {str(key): _value(inner[1], item, f"{where}.{key}") for key, item in raw.items()}
+    return kind(raw)

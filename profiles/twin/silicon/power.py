@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a simulated chip's power goes: idle power of each physical domain, and the energy of work above it.
+
+Switching energy goes with the square of the domain's voltage, leakage with its cube and exponentially with temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .chip import Array, Chip, Clocks
+from .passes import Pass
+from .voltage import Variation, cpu_volts, gpu_volts, soc_volts
+
+BUSY_DOMAINS = ("gpu", "soc", "dram")
+"""The domains that a kernel's work loads."""
+
+
+def _leakage(watts: float, volts: Array, temperature_c: float, factor: float) -> Array:
+    return np.asarray(factor * watts * volts**3 * np.exp((temperature_c - 45.0) / 38.0))
+
+
+def idle_w(chip: Chip, clocks: Clocks, node: Variation, temperature_c: float) -> dict[str, Array]:
+    """Power of each domain while nothing runs, at these clocks, every CPU cluster at the same one."""
+    idle = chip.idle
+    gpu, soc = gpu_volts(chip, clocks.gpu_hz, node), soc_volts(chip, clocks.emc_hz, node)
+    shape = clocks.gpu_hz.shape
+    return {
+        "gpu": _leakage(idle.gpu_leakage_w, gpu, temperature_c, node.leakage)
+        + node.switching * idle.gpu_cycle_j * gpu**2 * clocks.gpu_hz,
+        "cpu": cpu_idle_w(chip, [clocks.cpu_hz], node, temperature_c),
+        "soc": node.soc_static
+        * (
+            _leakage(idle.soc_leakage_w, soc, temperature_c, node.leakage**0.5)
+            + idle.soc_w
+            + idle.soc_cycle_j * soc**2 * clocks.emc_hz
+        ),
+        "dram": node.dram_energy
+        * (
+            idle.dram_w
+            + idle.dram_cycle_j * clocks.emc_hz
+            + np.interp(clocks.emc_hz, idle.dram_levels.emc_hz, idle.dram_levels.watts)
+        ),
+        "cv": np.full(shape, idle.cv_w * node.leakage),
+        "other": np.full(shape, idle.other_w),
+    }
+
+
+def cpu_idle_w(chip: Chip, cluster_hz: Sequence[Array], node: Variation, temperature_c: float) -> Array:
+    """Power of the CPU domain while nothing runs; one clock for all clusters, or one for each.
+
+    The clusters share a supply, so the fastest of them sets the voltage of all.
+    """
+    shares = np.array(chip.clusters, np.float64) / sum(chip.clusters) if len(cluster_hz) > 1 else np.ones(1)
+    volts = cpu_volts(chip, np.maximum.reduce(list(cluster_hz)), node)
+    toggling = np.sum([share * hz for share, hz in zip(shares, cluster_hz, strict=True)], axis=0)
+    leakage = _leakage(chip.idle.cpu_leakage_w, volts, temperature_c, node.leakage)
+    return np.asarray(leakage + chip.idle.cpu_w + chip.idle.cpu_cycle_j * volts**2 * toggling)
+
+
+def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool) -> dict[str, Array]:
+    """Energy above idle of a pass that keeps the GPU for ``busy_s``, in the domains that it loads."""
+    costs = chip.energies
+    gpu = gpu_volts(chip, clocks.gpu_hz, node) ** 2
+    soc = soc_volts(chip, clocks.emc_hz, node) ** 2
+    moved = work.moved(cold=cold)
+    operations = costs.operation_j * work.operations * work.toggling
+    active = costs.active_gpu_j * clocks.gpu_hz * busy_s
+    return {
+        "gpu": node.switching * gpu * (operations + costs.l2_byte_j * work.l2_bytes + costs.fabric_byte_j * moved + active),
+        "soc": soc * (costs.soc_byte_j * moved / 0.5 + costs.soc_active_w * busy_s),
+        "dram": node.dram_energy * costs.dram_byte_j * moved + node.dram_energy * costs.dram_active_w * busy_s,
+    }
+
+
+def issue_power_w(chip: Chip, clocks: Clocks, node: Variation) -> Array:
+    """Power above idle of the CPU domain while one thread issues work."""
+    return np.asarray(chip.energies.active_core_j * cpu_volts(chip, clocks.cpu_hz, node) ** 2 * clocks.cpu_hz)
+
+
+def traffic_w(chip: Chip, clocks: Clocks, node: Variation, bytes_s: float) -> dict[str, Array]:
+    """Power above idle of memory traffic that bypasses the GPU."""
+    soc = soc_volts(chip, clocks.emc_hz, node) ** 2
+    costs = chip.energies
+    dram = np.full(clocks.emc_hz.shape, node.dram_energy * costs.dram_byte_j * bytes_s)
+    return {"soc": soc * costs.soc_byte_j * bytes_s / 0.5, "dram": dram}

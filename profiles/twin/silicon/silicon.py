@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated board's silicon: time and power of kernel invocations and of the host, as a function of the clocks.
+
+Written from how such chips work and from published measurements, not from any predictor: it counts its own work from shapes,
+takes nothing from the cost models, and knows things that no model is told (algorithm choice, tile and block quantisation, cache
+reuse, voltage steps, leakage). What one chip is, is data (``chips/*.yaml``). It is frozen: whoever trains on it relies on
+:attr:`Silicon.version` meaning one behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.network import Call, KernelInvocation
+from ...board import BoardDescription, load_board
+from ...errors import TwinError
+from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
+from .conv import convolution
+from .host import clock_factor, issue_us
+from .kernels import passes
+from .passes import Pass, gap_seconds, launches, seconds
+from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
+from .voltage import Variation
+
+_SHUNT_STEP_UV = 40.0
+_BUS_MV = 19000.0  # where a description does not know
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What kernels do at some clocks: GPU time in seconds, energy above idle by rail in J, launches, bytes to and from DRAM;
+    arrays of one shape."""
+
+    seconds: Array
+    energy_j: dict[str, Array]
+    launches: Array
+    dram_bytes: Array
+
+
+class Silicon:
+    """One simulated chip on its board.
+
+    Args:
+        node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
+            Figure 2. None is the nominal chip, which calibrations are of.
+        board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
+
+    Attributes:
+        rails: the rails that the board's monitors measure; some lie within others, as on the board.
+        busy_rails: those that show a kernel's work.
+        sensor_step_mw: what one step of each rail's sensor is worth, from its shunt and the bus it sits on.
+
+    Raises:
+        BoardDescriptionError: there is no board of that name.
+        TwinError: there is no silicon for the board, its monitors measure something the chip does not have, or the node is
+            negative.
+    """
+
+    def __init__(self, node: int | None = 0, board: str | BoardDescription = "agx-xavier", *, chip: Chip | None = None) -> None:
+        description = load_board(board) if isinstance(board, str) else board
+        if node is not None and node < 0:
+            raise TwinError(f"node {node}: expected a non-negative number")
+        self.board = description.name
+        self.chip = chip or load_chip(str(description.raw.get("twin", {}).get("silicon", description.name)))
+        self.node = 0 if node is None else node
+        self.variation = Variation.none(self.chip) if node is None else Variation.of(node, self.chip)
+        self.rails = _measured(description, self.chip)
+        self.sensor_step_mw = _sensor_steps(description)
+        self.busy_rails = tuple(rail for rail in self.rails if set(self.chip.rails[rail]) & set(BUSY_DOMAINS))
+
+    @property
+    def version(self) -> str:
+        """Of the chip's behaviour; manifests record it."""
+        return self.chip.version
+
+    def kernels(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
+        """Every invocation at every configuration: arrays of shape ``(len(invocations), len(clocks))``.
+
+        ``cold`` says that parameters have left the caches since the kernel last ran, as they have inside a network.
+        """
+        rows, columns = np.indices((len(invocations), len(clocks)))
+        activity = self._run(invocations, rows.ravel(), clocks.take(columns.ravel()), cold)
+        shape = rows.shape
+        return Activity(
+            activity.seconds.reshape(shape),
+            {rail: energy.reshape(shape) for rail, energy in activity.energy_j.items()},
+            activity.launches.reshape(shape),
+            activity.dram_bytes.reshape(shape),
+        )
+
+    def pairs(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
+        """Each invocation at the configuration of the same position: arrays of shape ``(len(invocations),)``."""
+        return self._run(invocations, np.arange(len(invocations)), clocks, cold)
+
+    def _run(self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool) -> Activity:
+        gap = gap_seconds(clocks, self.chip, self.variation)
+        energy = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
+        total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
+        kinds = np.array([invocation.kind for invocation in invocations])
+        for kind in dict.fromkeys(kinds.tolist()):
+            members = np.flatnonzero(kinds == kind)
+            local = np.full(len(invocations), -1)
+            local[members] = np.arange(len(members))
+            samples = np.flatnonzero(local[rows] >= 0)
+            for work in self._passes(kind, [invocations[int(index)] for index in members]):
+                running = samples[work.runs[local[rows[samples]]]]
+                if not len(running):
+                    continue
+                part, at = work.rows(local[rows[running]]), clocks.take(running)
+                busy = seconds(part, at, self.chip, self.variation, cold=cold)
+                for domain, joules in pass_energy_j(part, busy, at, self.chip, self.variation, cold=cold).items():
+                    energy[domain][running] += joules
+                total.seconds[running] += busy + np.where(total.launches[running] > 0, gap[running], 0.0)
+                total.launches[running] += 1.0
+                total.dram_bytes[running] += part.moved(cold=cold)
+        return replace(total, energy_j=self._on_rails(energy, self.busy_rails))
+
+    def run(self, work: Pass, clocks: Clocks) -> Activity:
+        """One launch of given work, without the framework that would issue it: arrays of shape ``(n, len(clocks))``."""
+        column = Pass(*(getattr(work, name)[:, None] for name in Pass.__dataclass_fields__))
+        busy = seconds(column, clocks, self.chip, self.variation, cold=False)
+        energy = pass_energy_j(column, busy, clocks, self.chip, self.variation, cold=False)
+        whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}
+        moved = np.broadcast_to(column.moved(cold=False), busy.shape)
+        return Activity(busy, self._on_rails(whole, self.busy_rails), np.ones(busy.shape), moved)
+
+    def _passes(self, kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
+        return convolution(self.chip, invocations) if kind == "conv2d" else passes(self.chip, kind, invocations)
+
+    def _on_rails(self, domains: Mapping[str, Array], rails: Sequence[str]) -> dict[str, Array]:
+        """What each rail carries of the domains' power or energy; a rail may measure several, with their losses."""
+        result = {}
+        for rail in rails:
+            parts = [share * domains[domain] for domain, share in self.chip.rails[rail].items() if domain in domains]
+            result[rail] = parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
+        return result
+
+    def gap_s(self, clocks: Clocks) -> Array:
+        """The pause between two queued launches."""
+        return gap_seconds(clocks, self.chip, self.variation)
+
+    def issue_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
+        """Host time of issuing each call at each configuration, shape ``(len(calls), len(clocks))``."""
+        factor = clock_factor(clocks, self.chip, self.variation)
+        return issue_us(calls, self._launches(calls))[:, None] * (1e-6 * factor)[None, :]
+
+    def issue_pairs_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
+        """Host time of issuing each call at the configuration of the same position, shape ``(len(calls),)``."""
+        factor = clock_factor(clocks, self.chip, self.variation)
+        return np.asarray(issue_us(calls, self._launches(calls)) * 1e-6 * factor)
+
+    def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]:
+        """Power above idle while the host issues work, on the rails that show it."""
+        rails = [rail for rail in self.rails if "cpu" in self.chip.rails[rail]]
+        return self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
+
+    def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
+        """Power above idle of so many busy CPU cores and of so much memory traffic that is not the GPU's."""
+        domains = {"cpu": cores * issue_power_w(self.chip, clocks, self.variation)}
+        domains |= traffic_w(self.chip, clocks, self.variation, dram_bytes_s)
+        return self._on_rails(domains, [rail for rail in self.rails if set(self.chip.rails[rail]) & set(domains)])
+
+    def idle_rails_w(
+        self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
+    ) -> dict[str, Array]:
+        """Power of every rail while nothing runs.
+
+        Args:
+            cluster_hz: a clock for each cpufreq policy of the board where they differ; ``clocks.cpu_hz`` for all otherwise.
+
+        Raises:
+            TwinError: another number of clocks than the chip has clusters.
+        """
+        domains = idle_w(self.chip, clocks, self.variation, temperature_c)
+        if cluster_hz is not None:
+            if len(cluster_hz) != len(self.chip.clusters):
+                raise TwinError(f"{len(cluster_hz)} CPU clocks for {len(self.chip.clusters)} clusters")
+            domains["cpu"] = cpu_idle_w(self.chip, cluster_hz, self.variation, temperature_c)
+        return self._on_rails(domains, self.rails)
+
+    def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
+        """What this board's shunts make of true rail figures (power or energy)."""
+        gain = dict(zip(self.chip.rails, self.variation.gain, strict=True))
+        return {rail: value * gain[rail] for rail, value in rails.items()}
+
+    def _launches(self, calls: Sequence[Call]) -> list[float]:
+        """Device launches of each call."""
+        counts = [0.0] * len(calls)
+        positions: dict[str, list[int]] = {}
+        for position, call in enumerate(calls):
+            if isinstance(call, KernelInvocation):
+                positions.setdefault(call.kind, []).append(position)
+        for kind, where in positions.items():
+            launched = launches(
+                self._passes(kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)])
+            )
+            for position, count in zip(where, launched, strict=True):
+                counts[position] = float(count)
+        return counts
+
+
+def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:
+    channels = {rail for monitor in description.monitors for rail in monitor.channels if rail != "NC"}
+    unknown = sorted(channels - set(chip.rails))
+    if unknown:
+        raise TwinError(f"simulated silicon {chip.name!r} has no rail {', '.join(unknown)}; valid: {', '.join(chip.rails)}")
+    return tuple(rail for rail in chip.rails if rail in channels)
+
+
+def _sensor_steps(description: BoardDescription) -> dict[str, float]:
+    """A power monitor resolves 40 microvolts over its shunt."""
+    bus_mv = float(description.raw["rails"].get("bus_mv", _BUS_MV))
+    return {rail: _SHUNT_STEP_UV / monitor.shunt_uohm * bus_mv for monitor in description.monitors for rail in monitor.channels}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file tree of a simulated board: attributes that behave as the kernel's do, whoever serves them.
+
+An attribute is a pair of functions. The tree gives them the kernel's outer manners: a newline after every value read, one
+value per write call with or without a newline, errors at once, EACCES for what has no such method even when root asks
+(``KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK``), and nodes that come and go.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Container, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...timing import Clock
+from ..faults import Faults
+
+_MOST_LINKS = 40
+
+
+def refusal(number: int, path: str = "") -> OSError:
+    """The error a kernel function would return as ``-number``."""
+    return OSError(number, os.strerror(number), path or None)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One file.
+
+    Attributes:
+        read: its value; text gets a newline, bytes (device-tree properties) are served as they are. None: not readable.
+        write: takes the text written, returns for how many seconds the writer is held up, raises OSError to refuse.
+        mode: permission bits; by default what the kernel gives files that can be read, written or both.
+        present: whether the node exists now.
+        delay_s: how long a read takes (a firmware round trip).
+        turn: held during a write, so that writers of one device wait for each other.
+        fixed: whether it always says the same.
+    """
+
+    read: Callable[[], str | bytes] | None
+    write: Callable[[str], float] | None = None
+    mode: int = 0
+    present: Callable[[], bool] = lambda: True
+    delay_s: float = 0.0
+    turn: AbstractContextManager[object] | None = None
+    fixed: bool = False
+
+    @property
+    def permissions(self) -> int:
+        if self.mode:
+            return self.mode
+        return (0o444 if self.read else 0) | (0o200 if self.write else 0)
+
+
+def constant(value: object, *, present: Callable[[], bool] = lambda: True) -> Attribute:
+    """A file that always says the same."""
+    text = str(value)
+    return Attribute(lambda: text, present=present, fixed=True)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A symbolic link to a path of the same tree."""
+
+    target: str
+    present: Callable[[], bool] = lambda: True
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode() + b"\n"
+
+
+class Provider(Protocol):
+    """A part of the board that has files."""
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]: ...
+
+
+class Tree:
+    """Files by absolute path.
+
+    Args:
+        present: a context in which the board stands at the present moment and does not move.
+        clock: where readers and writers are made to wait.
+        faults: scripted misbehaviour.
+    """
+
+    def __init__(self, present: Callable[[], AbstractContextManager[object]], clock: Clock, faults: Faults) -> None:
+        self._present = present
+        self._clock = clock
+        self._faults = faults
+        self._nodes: dict[str, Attribute | Link] = {}
+        self._children: dict[str, dict[str, None]] = {"/": {}}
+        self._private: dict[str, int] = {}
+        self._structure = threading.Lock()
+
+    def add(self, provider: Provider) -> None:
+        for path, node in provider.nodes():
+            self.put(path, node)
+
+    def put(self, path: str, node: Attribute | Link) -> None:
+        with self._structure:
+            self._nodes[path] = node
+            while path != "/":
+                parent, name = posixpath.split(path)
+                self._children.setdefault(parent, {})[name] = None
+                path = parent
+
+    def restrict(self, directory: str, mode: int) -> None:
+        """Give a directory other permission bits than 0755."""
+        self._private[directory] = mode
+
+    def exists(self, path: str) -> bool:
+        if self._faults.vanished(path):
+            return False
+        node = self._nodes.get(path)
+        if node is not None:
+            return node.present()
+        children = self._children.get(path)
+        return children is not None and (path == "/" or any(self.exists(posixpath.join(path, name)) for name in children))
+
+    def node(self, path: str) -> Attribute | Link | None:
+        """The attribute or link at a path; None for a directory.
+
+        Raises:
+            OSError: ENOENT, nothing is there now.
+        """
+        if not self.exists(path):
+            raise refusal(errno.ENOENT, path)
+        return self._nodes.get(path)
+
+    def permissions(self, path: str) -> int:
+        """The permission bits of a file, whether it exists now or not."""
+        node = self._nodes.get(path)
+        return node.permissions if isinstance(node, Attribute) else 0
+
+    def directory_mode(self, path: str) -> int:
+        return self._private.get(path, 0o755)
+
+    def names(self, path: str) -> list[str]:
+        """What is in a directory now."""
+        return [name for name in self._children.get(path, ()) if self.exists(posixpath.join(path, name))]
+
+    def link_text(self, path: str, link: Link) -> str:
+        """The link as a relative one, so that it holds wherever the tree is mounted."""
+        return posixpath.relpath(link.target, posixpath.dirname(path))
+
+    def resolve(self, path: str) -> str:
+        """The path with every link followed, as the kernel would before it asks for a file.
+
+        Raises:
+            OSError: ENOENT for a link to nothing, ELOOP for links that lead back to themselves.
+        """
+        todo, done, links = [part for part in path.split("/") if part][::-1], "/", 0
+        while todo:
+            done = posixpath.join(done, todo.pop())
+            node = self._nodes.get(done)
+            if isinstance(node, Link):
+                links += 1
+                if links > _MOST_LINKS:
+                    raise refusal(errno.ELOOP, path)
+                if not self.exists(done):
+                    raise refusal(errno.ENOENT, path)
+                todo += [part for part in node.target.split("/") if part][::-1]
+                done = "/"
+        return done
+
+    def files(self) -> Iterator[tuple[str, Attribute]]:
+        """Every attribute that exists now."""
+        return ((path, node) for path, node in list(self._nodes.items()) if isinstance(node, Attribute) and self.exists(path))
+
+    def links(self) -> Iterator[tuple[str, Link]]:
+        return ((path, node) for path, node in list(self._nodes.items()) if isinstance(node, Link) and self.exists(path))
+
+    def read(self, path: str) -> bytes:
+        """A file's bytes now, after the time that reading it takes on the board.
+
+        Raises:
+            OSError: as the kernel would refuse.
+        """
+        attribute = self._attribute(path)
+        if attribute.read is None:
+            raise refusal(errno.EACCES, path)
+        seconds = self._faults.hold_up(path) + attribute.delay_s
+        if seconds:
+            self._clock.sleep(seconds)
+        self._faults.check(path, "read")
+        with self._present():
+            return _bytes(attribute.read())
+
+    def contents(self, known: Container[str]) -> dict[str, bytes | None]:
+        """Every readable file that exists, all at one moment; None for what cannot be read now, or is ``known`` and fixed."""
+        found: dict[str, bytes | None] = {}
+        with self._present():
+            for path, attribute in self.files():
+                if attribute.read is not None:
+                    found[path] = None if attribute.fixed and path in known else self._content(path, attribute.read)
+        return found
+
+    def write(self, path: str, data: bytes) -> None:
+        """Hand the bytes of one write call to a file; returns when the kernel would.
+
+        Raises:
+            OSError: as the kernel would refuse.
+        """
+        attribute = self._attribute(path)
+        if attribute.write is None:
+            raise refusal(errno.EACCES, path)
+        try:
+            text = data.decode("ascii").rstrip("\n\0")
+        except UnicodeDecodeError:
+            raise refusal(errno.EINVAL, path) from None
+        with attribute.turn or nullcontext():
+            self._faults.check(path, "write")
+            with self._present():
+                seconds = attribute.write(text)
+            if seconds:
+                self._clock.sleep(seconds)
+
+    def _content(self, path: str, read: Callable[[], str | bytes]) -> bytes | None:
+        try:
+            self._faults.check(path, "read")
+            return _bytes(read())
+        except OSError:
+            return None
+
+    def _attribute(self, path: str) -> Attribute:
+        node = self.node(path)
+        if isinstance(node, Attribute):
+            return node
+        raise refusal(errno.EISDIR if node is None else errno.EINVAL, path)

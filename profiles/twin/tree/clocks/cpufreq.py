@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cpufreq and CPU hotplug files, as Linux 5.10 behaves (drivers/cpufreq/cpufreq.c, freq_table.c, cpufreq_userspace.c).
+
+Limits go through frequency QoS: any unsigned number is taken, in any order, clamped when it is used, and where the lower
+limit is above the upper one the upper one wins. They take effect after the write has returned.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from ..attributes import Attribute, Link, constant, refusal
+from ..parsing import scan_unsigned, scan_word, truth
+from .domain import ClockDomain
+from .governors import CPU_GOVERNORS, Demand
+
+CPU_ROOT = "/sys/devices/system/cpu"
+_NAME_LENGTH = 15
+_LATENCY_NS = 300_000
+# The kernel reports what it set where its 500 us measurement comes this close.
+_SNAP_KHZ = 115_200
+
+
+def _ranges(cpus: Sequence[int]) -> str:
+    """A list of CPUs as the kernel prints it: ``0-3,6``."""
+    parts: list[list[int]] = []
+    for cpu in cpus:
+        if parts and cpu == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], cpu]
+        else:
+            parts.append([cpu])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+class Cores:
+    """Which cores are online, and their idle states.
+
+    Args:
+        count: how many there are.
+        idle_states: names of the idle states of each core.
+    """
+
+    def __init__(self, count: int, idle_states: Sequence[str]) -> None:
+        self.online = [True] * count
+        self._idle_states = tuple(idle_states)
+        self._disabled = [[False] * len(self._idle_states) for _ in range(count)]
+
+    def is_online(self, cpu: int) -> bool:
+        return self.online[cpu]
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        everything = range(len(self.online))
+        yield f"{CPU_ROOT}/possible", constant(_ranges(everything))
+        yield f"{CPU_ROOT}/present", constant(_ranges(everything))
+        yield f"{CPU_ROOT}/online", Attribute(lambda: _ranges([cpu for cpu in everything if self.online[cpu]]))
+        yield f"{CPU_ROOT}/offline", Attribute(lambda: _ranges([cpu for cpu in everything if not self.online[cpu]]))
+        for cpu in everything:
+            yield (
+                f"{CPU_ROOT}/cpu{cpu}/online",
+                Attribute(partial(self._show_online, cpu), partial(self._set_online, cpu)),
+            )
+            for state, name in enumerate(self._idle_states):
+                folder = f"{CPU_ROOT}/cpu{cpu}/cpuidle/state{state}"
+                yield f"{folder}/name", constant(name)
+                yield (
+                    f"{folder}/disable",
+                    Attribute(partial(self._show_disabled, cpu, state), partial(self._set_disabled, cpu, state)),
+                )
+
+    def _show_online(self, cpu: int) -> str:
+        return str(int(self.online[cpu]))
+
+    def _set_online(self, cpu: int, text: str) -> float:
+        online = truth(text)
+        if cpu == 0 and not online:
+            raise refusal(errno.EPERM)
+        self.online[cpu] = online
+        return 0.0
+
+    def _show_disabled(self, cpu: int, state: int) -> str:
+        return str(int(self._disabled[cpu][state]))
+
+    def _set_disabled(self, cpu: int, state: int, text: str) -> float:
+        self._disabled[cpu][state] = truth(text)
+        return 0.0
+
+
+class CpuPolicy:
+    """One cpufreq policy. Rates are in kHz.
+
+    Args:
+        name: its directory, ``policy0``.
+        cpus: the cores that share its clock.
+        governors: the names the kernel was built with, in its order.
+        limits: the lower and upper limit that the power mode set at boot.
+        driver: the name of the chip's cpufreq driver.
+
+    Attributes:
+        cooled_khz: the upper limit that heat sets, or None; it shows in ``scaling_max_freq``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        cpus: Sequence[int],
+        clock: ClockDomain,
+        cores: Cores,
+        governors: Sequence[str],
+        governor: str,
+        limits: tuple[int, int],
+        driver: str = "tegra194",
+    ) -> None:
+        self.name = name
+        self.cpus = tuple(cpus)
+        self.clock = clock
+        self.governor = governor
+        self.cooled_khz: int | None = None
+        self._driver = driver
+        self._cores = cores
+        self._governors = tuple(governors)
+        self._asked_low, self._asked_high = limits
+        self._setspeed = clock.requested
+        self._turn = threading.Lock()
+
+    @property
+    def online(self) -> list[int]:
+        return [cpu for cpu in self.cpus if self._cores.online[cpu]]
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """What the asked limits amount to."""
+        bottom, top = self.clock.rates[0], self.cooled_khz or self.clock.rates[-1]
+        low = min(max(self._asked_low, bottom), top)
+        high = min(max(self._asked_high, bottom), top)
+        low = min(low, high)
+        if not any(low <= rate <= high for rate in self.clock.rates):
+            high = self.clock.at_least(low)
+        return low, high
+
+    @property
+    def measured_khz(self) -> int:
+        """What counting cycles gives: the request where it comes close, else the truth."""
+        actual = self.clock.actual
+        return self.clock.requested if abs(actual - self.clock.requested) <= _SNAP_KHZ else actual
+
+    def cool(self, limit_khz: int | None) -> None:
+        """Let heat limit the clock, or not any more."""
+        self.cooled_khz = limit_khz
+        self._apply_limits()
+
+    def tick(self, load: float) -> bool:
+        """Let a governor that follows the load choose; returns whether it moved the clock."""
+        follow = CPU_GOVERNORS.get(self.governor)
+        if follow is None:
+            return False
+        low, high = self.limits
+        return self._target(follow(Demand(load, self.clock.requested, low, high))) > 0
+
+    def _target(self, rate: float, *, downwards: bool = False) -> float:
+        """Set the lowest rate not below the wanted one (or the highest not above), within the limits."""
+        low, high = self.limits
+        rates = [entry for entry in self.clock.rates if low <= entry <= high]
+        wanted = min(max(rate, low), high)
+        if downwards:
+            return self.clock.request(max((entry for entry in rates if entry <= wanted), default=rates[0]))
+        return self.clock.request(min((entry for entry in rates if entry >= wanted), default=rates[-1]))
+
+    def _apply_limits(self) -> float:
+        """What the governor does when a limit has moved or it has just started."""
+        low, high = self.limits
+        if self.governor == "performance":
+            return self._target(high, downwards=True)
+        if self.governor == "powersave":
+            return self._target(low)
+        if self.governor == "userspace":
+            return self._target(self._setspeed, downwards=self._setspeed > high)
+        if not low <= self.clock.requested <= high:
+            return self._target(self.clock.requested, downwards=self.clock.requested > high)
+        return 0.0
+
+    def _set_governor(self, text: str) -> float:
+        name = scan_word(text, _NAME_LENGTH)
+        if name not in self._governors:
+            raise refusal(errno.EINVAL)
+        if name == self.governor:
+            return 0.0
+        self.governor = name
+        self._setspeed = self.clock.requested
+        return self._apply_limits()
+
+    def _set_low(self, text: str) -> float:
+        self._asked_low = scan_unsigned(text)
+        self._apply_limits()
+        return 0.0
+
+    def _set_high(self, text: str) -> float:
+        self._asked_high = scan_unsigned(text)
+        self._apply_limits()
+        return 0.0
+
+    def _set_speed(self, text: str) -> float:
+        if self.governor != "userspace":
+            raise refusal(errno.EINVAL)
+        self._setspeed = scan_unsigned(text, bits=32)
+        return self._target(self._setspeed)
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        folder = f"{CPU_ROOT}/cpufreq/{self.name}"
+        table = "".join(f"{rate} " for rate in self.clock.rates)
+        governors = "".join(f"{name} " for name in self._governors)
+
+        def here() -> bool:
+            return bool(self.online)
+
+        yield f"{folder}/affected_cpus", Attribute(lambda: " ".join(map(str, self.online)), present=here)
+        yield f"{folder}/related_cpus", constant(" ".join(map(str, self.cpus)), present=here)
+        yield f"{folder}/cpuinfo_min_freq", constant(self.clock.rates[0], present=here)
+        yield f"{folder}/cpuinfo_max_freq", constant(self.clock.rates[-1], present=here)
+        yield f"{folder}/cpuinfo_transition_latency", constant(_LATENCY_NS, present=here)
+        yield f"{folder}/cpuinfo_cur_freq", Attribute(lambda: str(self.measured_khz), mode=0o400, present=here)
+        yield f"{folder}/scaling_driver", constant(self._driver, present=here)
+        yield f"{folder}/scaling_available_frequencies", constant(table, present=here)
+        yield f"{folder}/scaling_available_governors", constant(governors, present=here)
+        yield f"{folder}/scaling_cur_freq", Attribute(lambda: str(self.clock.requested), present=here)
+        yield f"{folder}/stats/total_trans", Attribute(lambda: str(self.clock.transitions), present=here)
+        for name, read, write in (
+            ("scaling_governor", lambda: self.governor, self._set_governor),
+            ("scaling_min_freq", lambda: str(self.limits[0]), self._set_low),
+            ("scaling_max_freq", lambda: str(self.limits[1]), self._set_high),
+            (
+                "scaling_setspeed",
+                lambda: str(self.clock.requested) if self.governor == "userspace" else "<unsupported>",
+                self._set_speed,
+            ),
+        ):
+            yield f"{folder}/{name}", Attribute(read, write, present=here, turn=self._turn)
+        for cpu in self.cpus:
+            yield f"{CPU_ROOT}/cpu{cpu}/cpufreq", Link(folder, present=partial(self._cores.is_online, cpu))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU's device and devfreq files, as Linux 5.10 and nvgpu behave (drivers/devfreq/devfreq.c, governor_userspace.c).
+
+Limits go through PM QoS in kHz: the lower one is rounded down, the upper one up, zero means no limit, any order is taken and
+the upper one wins. The result is the lowest rate of the table that is not below what governor and limits want.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..attributes import Attribute, Link, constant, refusal
+from ..parsing import scan_unsigned, scan_word, whole_number
+from .domain import ClockDomain
+from .governors import GPU_GOVERNORS, Demand
+from .power_switch import PowerGate
+
+_NAME_LENGTH = 16
+_KHZ = 1000
+
+
+class GpuDevfreq:
+    """The GPU. Rates are in Hz.
+
+    Args:
+        section: the board's ``gpu`` section: ``devfreq`` (paths, the real one first), ``device``, ``governors``,
+            ``governor``, ``attributes`` (further files of the device, with their values); ``of_node`` (its name in the
+            device tree) and ``idle_zero`` (whether a gated GPU's clock reads zero) where the system has them;
+            ``missing`` (``load``, where it has not).
+        masks: the units that the power mode has turned off at boot, where the device has a file for them.
+        gate: what switches its power.
+
+    Attributes:
+        cooled_hz: the upper limit that heat sets, or None; it shows in ``max_freq``.
+    """
+
+    def __init__(self, clock: ClockDomain, section: Mapping[str, Any], masks: Mapping[str, int], gate: PowerGate) -> None:
+        self.clock = clock
+        self.gate = gate
+        self.cooled_hz: int | None = None
+        self.load = 0.0
+        self.governor = str(section["governor"])
+        self._governors: Sequence[str] = section["governors"]
+        self._paths: Sequence[str] = section["devfreq"]
+        self._attributes = {name: int(masks.get(name, value)) for name, value in section["attributes"].items()}
+        self._of_node = section.get("of_node")
+        self._missing: Sequence[str] = section.get("missing", ())
+        self._idle_zero = bool(section.get("idle_zero"))
+        self._low_khz = 0
+        self._high_khz: int | None = None
+        self._wish = float(clock.requested)
+        self._user_hz: int | None = None
+        self._turn = threading.Lock()
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """The limits as their files show them."""
+        return self.limits
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        low = max(self.clock.rates[0], self._low_khz * _KHZ)
+        top = self.cooled_hz or self.clock.rates[-1]
+        high = top if self._high_khz is None else min(top, self._high_khz * _KHZ)
+        return min(low, high), high
+
+    def cool(self, limit_hz: int | None) -> None:
+        """Let heat limit the clock, or not any more."""
+        self.cooled_hz = limit_hz
+        self._update()
+
+    def limit(self, high_hz: int) -> None:
+        """Set the upper limit, as the power mode does at boot."""
+        self._set_high(str(high_hz))
+
+    def tick(self, load: float) -> bool:
+        """Let a governor that follows the load choose; returns whether it moved the clock."""
+        self.load = load
+        follow = GPU_GOVERNORS.get(self.governor)
+        if follow is None:
+            return False
+        low, high = self.limits
+        self._wish = follow(Demand(load, self.clock.requested, low, high))
+        return self._update() > 0
+
+    def _update(self) -> float:
+        if self.governor == "performance":
+            wanted: float = self.limits[1]
+        elif self.governor == "userspace":
+            wanted = self.clock.requested if self._user_hz is None else self._user_hz
+        else:
+            wanted = self._wish
+        return self.clock.request(self._round(wanted))
+
+    def _round(self, wanted: float) -> int:
+        """The rate of the table that the limits make of a wish."""
+        low, high = self.limits
+        return self.clock.at_least(min(max(wanted, low), high))
+
+    def _set_governor(self, text: str) -> float:
+        name = scan_word(text, _NAME_LENGTH)
+        if name not in self._governors:
+            raise refusal(errno.EINVAL)
+        if name == self.governor:
+            return 0.0
+        self.governor = name
+        self._user_hz = None
+        self._wish = float(self.clock.requested)
+        return self._update()
+
+    def _set_low(self, text: str) -> float:
+        self._low_khz = scan_unsigned(text) // _KHZ
+        return self._update()
+
+    def _set_high(self, text: str) -> float:
+        value = scan_unsigned(text)
+        self._high_khz = -(-value // _KHZ) if value else None
+        return self._update()
+
+    def _set_user(self, text: str) -> float:
+        # The kernel ignores a failed scan and takes whatever was on its stack; a refusal is the one sane reading of that.
+        self._user_hz = scan_unsigned(text)
+        return self._update()
+
+    def _show_rate(self) -> str:
+        return "0" if self._idle_zero and self.gate.gated else str(self.clock.settled)
+
+    def _set_power_control(self, text: str) -> float:
+        if text not in ("auto", "on"):
+            raise refusal(errno.EINVAL)
+        self.gate.control = text
+        return 0.0
+
+    def _show_attribute(self, name: str) -> str:
+        return str(self._attributes[name])
+
+    def _set_attribute(self, name: str, text: str) -> float:
+        value = whole_number(text)
+        # Masks of powered-down units are fixed once the GPU has made its golden context, which a desktop does at boot.
+        if name.endswith("_pg_mask") and value != self._attributes[name] and self.gate.used:
+            raise refusal(errno.EBUSY)
+        self._attributes[name] = value
+        if name == "railgate_enable":
+            self.gate.allow(value != 0)
+        elif name == "railgate_delay":
+            self.gate.delay_s = value / 1e3
+        return 0.0
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        real = self._paths[0]
+        device = posixpath.dirname(posixpath.dirname(real))
+        yield from self._clock_nodes(real)
+        yield f"{real}/device", Link(device, present=self._here)
+        yield f"{device}/devfreq_dev", Link(real, present=self._here)
+        if "load" not in self._missing:
+            yield f"{device}/load", Attribute(lambda: str(round(1000 * self.load)))
+        if self._of_node:
+            yield f"{device}/of_node/name", Attribute(lambda: f"{self._of_node}\0".encode())
+        yield f"{device}/power/control", Attribute(lambda: self.gate.control, self._set_power_control)
+        yield f"{device}/power/runtime_status", Attribute(lambda: "suspended" if self.gate.gated else "active")
+        if self.gate.works:
+            yield f"{device}/is_railgated", Attribute(lambda: "yes" if self.gate.gated else "no")
+            yield f"{device}/gpu_powered_on", Attribute(lambda: str(int(not self.gate.gated)))
+        for name in self._attributes:
+            yield (
+                f"{device}/{name}",
+                Attribute(partial(self._show_attribute, name), partial(self._set_attribute, name)),
+            )
+        yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)
+        for path in self._paths[1:]:
+            parent = posixpath.dirname(posixpath.dirname(path))
+            if parent != "/sys/class":
+                yield parent, Link(device)
+
+    def _here(self) -> bool:
+        """Whether the device has its clock's files: its driver makes them when the GPU is first powered."""
+        return self.gate.appeared
+
+    def _clock_nodes(self, real: str) -> Iterator[tuple[str, Attribute | Link]]:
+        here, turn = self._here, self._turn
+        yield f"{real}/name", constant(posixpath.basename(real), present=here)
+        yield f"{real}/available_frequencies", constant(" ".join(map(str, self.clock.rates)), present=here)
+        yield f"{real}/available_governors", constant(" ".join(self._governors), present=here)
+        yield f"{real}/cur_freq", Attribute(self._show_rate, present=here)
+        yield f"{real}/target_freq", Attribute(lambda: str(self.clock.requested), present=here)
+        yield f"{real}/polling_interval", constant(25, present=here)
+        yield f"{real}/governor", Attribute(lambda: self.governor, self._set_governor, present=here, turn=turn)
+        yield f"{real}/min_freq", Attribute(lambda: str(self.shown[0]), self._set_low, present=here, turn=turn)
+        yield f"{real}/max_freq", Attribute(lambda: str(self.shown[1]), self._set_high, present=here, turn=turn)
+        yield (
+            f"{real}/userspace/set_freq",
+            Attribute(
+                lambda: "undefined" if self._user_hz is None else str(self._user_hz),
+                self._set_user,
+                present=lambda: here() and self.governor == "userspace",
+                turn=turn,
+            ),
+        )
+
+
+class FurtherDevfreq(GpuDevfreq):
+    """Another devfreq device of the same GPU: its clock's files alone."""
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        real = self._paths[0]
+        yield from self._clock_nodes(real)
+        yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)

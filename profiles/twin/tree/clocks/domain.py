@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One clock of a simulated board: what was requested, and what the hardware runs at, which follows later."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...faults import Faults
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What a change of a clock costs, in seconds: the writer waits ``blocks_s``, work feels it after ``effective_s``."""
+
+    blocks_s: float
+    effective_s: float
+    spread: float
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Transition:
+        return cls(float(section["blocks_ms"]) / 1e3, float(section["effective_ms"]) / 1e3, float(section["spread"]))
+
+
+class ClockDomain:
+    """A clock with a table of rates, in the unit of the files that show it.
+
+    Args:
+        name: ``cpu``, ``gpu`` or ``emc``.
+        rates: the table, rising.
+        rate: where it starts.
+        transition: what a change costs.
+        now: the board's present time.
+
+    Attributes:
+        requested: the rate last asked for.
+        slowdown: the share of its pulses that the hardware gets, for over-current and heat.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rates: Sequence[int],
+        rate: int,
+        transition: Transition,
+        now: Callable[[], float],
+        random: np.random.Generator,
+        faults: Faults,
+    ) -> None:
+        self.name = name
+        self.rates = tuple(rates)
+        self.requested = rate
+        self.transitions = 0
+        self.slowdown = 1.0
+        self._actual = rate
+        self._due = math.inf
+        self._transition = transition
+        self._now = now
+        self._random = random
+        self._faults = faults
+
+    @property
+    def settled(self) -> int:
+        """The rate the clock's source runs at, which drivers can see."""
+        stuck_at = self._faults.stuck.get(self.name)
+        return self._actual if stuck_at is None else stuck_at
+
+    @property
+    def actual(self) -> int:
+        """The rate the hardware runs at: lower while it is slowed down behind the drivers' backs."""
+        return self.settled if self.slowdown == 1.0 else round(self.settled * self.slowdown)
+
+    @property
+    def due(self) -> float:
+        """When the hardware reaches what was requested; infinity where it has."""
+        return self._due
+
+    def request(self, rate: int) -> float:
+        """Ask for a rate of the table; returns for how long the one who asks is held up."""
+        if rate == self.requested:
+            return 0.0
+        self.requested = rate
+        self.transitions += 1
+        factor = math.exp(self._transition.spread * float(self._random.standard_normal()))
+        self._due = self._now() + self._transition.effective_s * factor
+        return self._transition.blocks_s * factor
+
+    def settle(self) -> None:
+        """Let a transition that is due happen."""
+        if self._due <= self._now() and self.name not in self._faults.stuck:
+            self._due = math.inf
+            self._actual = self.requested
+
+    def at_least(self, rate: float) -> int:
+        """The lowest rate of the table that is not below ``rate``, or the highest there is."""
+        return self.rates[min(bisect_left(self.rates, rate), len(self.rates) - 1)]
+
+    def at_most(self, rate: float) -> int:
+        """The highest rate of the table that is not above ``rate``, or the lowest there is."""
+        return self.rates[max(bisect_right(self.rates, rate) - 1, 0)]

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated board's files through FUSE: every read asks the board, and a refused write fails in the writer's hands."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import stat
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ...errors import TwinError
+from .attributes import Attribute, Link, Tree, refusal
+from .folder import claim
+
+FILESYSTEM = "jetdvfs-twin"
+_PAGE = 4096
+_READY_S = 10.0
+
+
+def missing() -> str:
+    """Why a tree cannot be served through FUSE here, or an empty string."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse cannot be opened"
+    try:
+        import mfusepy  # noqa: F401
+    except ImportError as error:
+        return f"the Python package mfusepy is not installed ({error})"
+    except OSError as error:
+        return f"libfuse is not installed ({error})"
+    return ""
+
+
+def _file_operations(tree: Tree) -> Any:
+    """The tree as the callbacks that mfusepy wants."""
+    import mfusepy
+
+    # Whoever serves the board is its root.
+    owner = {"st_uid": os.geteuid(), "st_gid": os.getegid()}
+
+    class Files(mfusepy.Operations):  # type: ignore[misc]
+        """Content is made when a file is read from its start, as sysfs does; a handle keeps it for reads further on."""
+
+        use_ns = True
+
+        def __init__(self) -> None:
+            self._open: dict[int, bytes] = {}
+            self._next = 0
+            self._lock = threading.Lock()
+
+        def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
+            node = tree.node(path)
+            if node is None:
+                return {**owner, "st_mode": stat.S_IFDIR | tree.directory_mode(path), "st_nlink": 2}
+            if isinstance(node, Link):
+                return {**owner, "st_mode": stat.S_IFLNK | 0o777, "st_nlink": 1, "st_size": len(tree.link_text(path, node))}
+            return {**owner, "st_mode": stat.S_IFREG | node.permissions, "st_nlink": 1, "st_size": _PAGE}
+
+        def readlink(self, path: str) -> str:
+            node = tree.node(path)
+            if not isinstance(node, Link):
+                raise refusal(errno.EINVAL)
+            return tree.link_text(path, node)
+
+        def readdir(self, path: str, fh: int) -> list[str]:
+            return [".", "..", *tree.names(path)]
+
+        def open(self, path: str, flags: int) -> int:
+            node = tree.node(path)
+            assert isinstance(node, Attribute)
+            access = flags & os.O_ACCMODE
+            if (access != os.O_RDONLY and node.write is None) or (access != os.O_WRONLY and node.read is None):
+                raise refusal(errno.EACCES)
+            with self._lock:
+                self._next += 1
+                self._open[self._next] = b""
+                return self._next
+
+        def release(self, path: str, fh: int) -> int:
+            with self._lock:
+                self._open.pop(fh, None)
+            return 0
+
+        def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+            if offset == 0:
+                self._open[fh] = tree.read(path)
+            return self._open[fh][offset : offset + size]
+
+        def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+            tree.write(path, data)
+            return len(data)
+
+        def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+            # Shells open with O_TRUNC; sysfs takes no notice.
+            return 0
+
+        def create(self, path: str, mode: int, fi: Any = None) -> int:
+            raise refusal(errno.EACCES)
+
+        def mkdir(self, path: str, mode: int) -> int:
+            raise refusal(errno.EPERM)
+
+        def unlink(self, path: str) -> int:
+            raise refusal(errno.EPERM)
+
+    return Files()
+
+
+class FuseMount:
+    """A mounted tree, served by threads of this process until :meth:`close`.
+
+    Raises:
+        TwinError: the directory is in use, or mounting failed.
+    """
+
+    def __init__(self, tree: Tree, mount: Path) -> None:
+        self.mount = mount
+        self._failure: BaseException | None = None
+        release_stale(mount)
+        if os.path.ismount(mount):
+            raise TwinError(f"{mount} is a mount point already; give another directory, or unmount it first")
+        claim(mount)
+        self._thread = threading.Thread(target=self._serve, args=(tree,), name="twin-fuse", daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + _READY_S
+        while not _mounted(mount):
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise TwinError(f"{mount}: mounting by FUSE failed ({self._failure or 'no answer'})")
+            time.sleep(0.005)
+
+    def _serve(self, tree: Tree) -> None:
+        import mfusepy
+
+        try:
+            mfusepy.FUSE(
+                _file_operations(tree),
+                str(self.mount),
+                foreground=True,
+                allow_other=os.geteuid() == 0,
+                default_permissions=True,
+                direct_io=True,
+                attr_timeout=0,
+                # Names may be remembered: what has gone still fails when it is opened.
+                entry_timeout=5,
+                negative_timeout=0,
+                fsname=FILESYSTEM,
+            )
+        except BaseException as error:
+            self._failure = error
+        finally:
+            # libfuse leaves SIGPIPE at its default, deadly action; Python relies on its being ignored. Python itself may
+            # set signals in its main thread only.
+            ctypes.CDLL(None).signal(signal.SIGPIPE, ctypes.c_void_p(int(signal.SIG_IGN)))
+
+    def close(self) -> None:
+        """Unmount; files that are still open somewhere keep failing with ENOTCONN."""
+        _unmount(self.mount)
+        self._thread.join(timeout=5.0)
+
+
+def release_stale(mount: Path) -> None:
+    """Unmount what a twin that was killed has left behind."""
+    try:
+        mount.stat()
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            _unmount(mount)
+
+
+def _mounted(mount: Path) -> bool:
+    """Whether a tree answers there."""
+    with contextlib.suppress(OSError):
+        return os.path.ismount(mount) and (mount / "sys").is_dir()
+    return False
+
+
+def _unmount(mount: Path) -> None:
+    # Lazily, so that a reader who holds a file open cannot keep the mount alive.
+    for command in (["umount", "-l"], ["fusermount3", "-u", "-z"], ["fusermount", "-u", "-z"]):
+        with contextlib.suppress(OSError):
+            if subprocess.run([*command, str(mount)], capture_output=True, check=False).returncode == 0:
+                return

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How busy the cores are, as ``/proc/stat`` and ``/proc/pressure`` tell it (Linux, Documentation/accounting/psi.rst)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from .attributes import Attribute, Link, constant
+from .clocks.cpufreq import Cores, CpuPolicy
+
+_TICKS_PER_S = 100
+_WINDOWS_S = (10, 60, 300)
+_NOTHING = " ".join((*(f"avg{window}=0.00" for window in _WINDOWS_S), "total=0"))
+
+
+class ProcessorTime:
+    """The time that each core has been busy.
+
+    Args:
+        pressure: whether the kernel was built with pressure-stall information (from 4.20 on).
+    """
+
+    def __init__(self, cores: Cores, policies: Sequence[CpuPolicy], *, pressure: bool) -> None:
+        self._cores = cores
+        self._policies = tuple(policies)
+        self._pressure = pressure
+        self._busy_s = [0.0] * len(cores.online)
+        self._idle_s = [0.0] * len(cores.online)
+        self._waited_s = 0.0
+        self._averages = [0.0] * len(_WINDOWS_S)
+
+    def add(self, seconds: float, busy_cores: Mapping[str, float]) -> None:
+        """Let time pass with that many cores of each policy busy; more than it has online wait for each other."""
+        waiting = False
+        for policy in self._policies:
+            left = busy_cores.get(policy.name, 0.0)
+            for cpu in policy.online:
+                share = min(left, 1.0)
+                left -= share
+                self._busy_s[cpu] += seconds * share
+                self._idle_s[cpu] += seconds * (1.0 - share)
+            waiting = waiting or left > 1e-9
+        if not self._pressure:
+            return
+        self._waited_s += seconds if waiting else 0.0
+        for index, window in enumerate(_WINDOWS_S):
+            near = 1.0 - math.exp(-seconds / window)
+            self._averages[index] += near * (100.0 * waiting - self._averages[index])
+
+    def _stat(self) -> str:
+        lines = [self._line("cpu ", sum(self._busy_s), sum(self._idle_s))]
+        for cpu, online in enumerate(self._cores.online):
+            if online:
+                lines.append(self._line(f"cpu{cpu}", self._busy_s[cpu], self._idle_s[cpu]))
+        return "\n".join(lines)
+
+    @staticmethod
+    def _line(name: str, busy_s: float, idle_s: float) -> str:
+        return f"{name} {int(busy_s * _TICKS_PER_S)} 0 0 {int(idle_s * _TICKS_PER_S)} 0 0 0 0 0 0"
+
+    def _some(self) -> str:
+        averages = " ".join(f"avg{window}={value:.2f}" for window, value in zip(_WINDOWS_S, self._averages, strict=True))
+        return f"some {averages} total={round(1e6 * self._waited_s)}\nfull {_NOTHING}"
+
+    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+        yield "/proc/stat", Attribute(self._stat)
+        if self._pressure:
+            yield "/proc/pressure/cpu", Attribute(self._some)
+            # Nothing here ever waits for pages.
+            for name in ("memory", "io"):
+                yield f"/proc/pressure/{name}", constant(f"some {_NOTHING}\nfull {_NOTHING}")

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The co-runners of one board: what they take together, and when something next happens to one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from ....kernels.grid import FrequencyConfiguration
+from ..tree.clocks.cpufreq import CpuPolicy
+from .frames import Costs
+from .load import BoardClocks, CoRunner, Load
+
+
+class Company:
+    """Co-runners, and their loads since the board last stood still.
+
+    Args:
+        clocks: the clocks that they feel now.
+    """
+
+    def __init__(self, clocks: Callable[[], BoardClocks]) -> None:
+        self._clocks = clocks
+        self._runners: list[CoRunner] = []
+        self._loads: list[Load] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._runners)
+
+    def join(self, runner: CoRunner) -> None:
+        self._runners.append(runner)
+
+    def leave(self, runner: CoRunner) -> None:
+        self._runners = [other for other in self._runners if other is not runner]
+
+    def look(self, now: float) -> None:
+        """Ask everybody for their load."""
+        if self._runners or self._loads:
+            clocks = self._clocks()
+            self._loads = [runner.load(now, clocks) for runner in self._runners]
+
+    def due(self, now: float) -> float:
+        """When something next happens to one of them."""
+        if not self._runners:
+            return math.inf
+        clocks = self._clocks()
+        return min(runner.due(now, clocks) for runner in self._runners)
+
+    def run(self, start: float, seconds: float) -> None:
+        """Let time pass in which nothing changes."""
+        if self._runners:
+            clocks = self._clocks()
+            for runner in self._runners:
+                runner.run(start, seconds, clocks)
+
+    @property
+    def busy_cores(self) -> Mapping[str, float]:
+        """Cores that they keep busy together, by cpufreq policy."""
+        busy: dict[str, float] = {}
+        for load in self._loads:
+            for policy, cores in load.cpu.items():
+                busy[policy] = busy.get(policy, 0.0) + cores
+        return busy
+
+    @property
+    def memory_bytes_s(self) -> float:
+        return sum(load.memory_bytes_s for load in self._loads)
+
+    @property
+    def emc_hz(self) -> float:
+        """The highest memory clock that one of them asks for."""
+        return max((load.emc_hz for load in self._loads), default=0.0)
+
+    def draw(
+        self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[CpuPolicy], costs: Costs
+    ) -> tuple[float, ...]:
+        """The rails' powers with what they draw added, at the board's present clocks."""
+        busy = self.busy_cores
+        parts = [(self.memory_bytes_s / 1e9, costs.traffic_w(now))] if self.memory_bytes_s else []
+        for policy in policies:
+            if cores := min(busy.get(policy.name, 0.0), len(policy.online)):
+                parts.append((cores, costs.core_w(now._replace(cpu_khz=policy.clock.actual))))
+        for factor, each in parts:
+            watts = tuple(w + factor * more for w, more in zip(watts, each, strict=True))
+        return watts

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applications' frames on a simulated board: what each costs at the present clocks, and whose turn it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import Network
+from ..silicon.chip import Array, Clocks
+
+_BUCKET_C = 4.0
+_JITTER, _WAITING_JITTER = 0.006, 0.030  # of a frame's logarithm: always, and where the GPU waits for the host
+_OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and by how much at most
+
+
+class BoardSilicon(Protocol):
+    """The part of the silicon that a running board needs."""
+
+    @property
+    def node(self) -> int: ...
+
+    @property
+    def rails(self) -> tuple[str, ...]: ...
+
+    def idle_rails_w(
+        self, clocks: Clocks, temperature_c: float = ..., cluster_hz: Sequence[Array] | None = ...
+    ) -> dict[str, Array]: ...
+
+    def other_rails_w(self, clocks: Clocks, *, cores: float = ..., dram_bytes_s: float = ...) -> dict[str, Array]: ...
+
+    def sensed(self, rails: dict[str, Array]) -> dict[str, Array]: ...
+
+
+class Executed(Protocol):
+    """What one inference took (see :class:`~jetdvfs.profiles.twin.silicon.execution.Execution`)."""
+
+    @property
+    def latency_s(self) -> Array: ...
+
+    @property
+    def rail_energy_j(self) -> dict[str, Array]: ...
+
+    @property
+    def host_busy_s(self) -> Array: ...
+
+    @property
+    def gpu_busy_s(self) -> Array: ...
+
+    @property
+    def dram_bytes(self) -> Array: ...
+
+
+Execute = Callable[[Network, Any, Clocks, float], Executed]
+
+
+class FrameCost(NamedTuple):
+    """One frame at one configuration: its time, the mean power of every rail over it, how busy it keeps the units, and its
+    traffic to and from memory."""
+
+    latency_s: float
+    watts: tuple[float, ...]
+    host_share: float
+    gpu_share: float
+    dram_bytes_s: float
+
+
+class Costs:
+    """What frames, other work and idling cost, as the board's own sensors see power; asked of the silicon once per
+    configuration and temperature range."""
+
+    def __init__(self, silicon: BoardSilicon, execute: Execute) -> None:
+        self._silicon = silicon
+        self._execute = execute
+        self._idle: dict[tuple[FrequencyConfiguration, tuple[int, ...], float], tuple[float, ...]] = {}
+        self._others: dict[tuple[FrequencyConfiguration, str], tuple[float, ...]] = {}
+        self._frames: dict[tuple[str, FrequencyConfiguration, float], FrameCost] = {}
+
+    def idle_w(
+        self, configuration: FrequencyConfiguration, temperature_c: float, cluster_khz: tuple[int, ...] = ()
+    ) -> tuple[float, ...]:
+        """Power of every rail while nothing runs.
+
+        Args:
+            cluster_khz: the clock of each CPU cluster, where they are not all that of the configuration.
+        """
+        key = (configuration, cluster_khz, _bucket(temperature_c))
+        if key not in self._idle:
+            clocks = Clocks.of([configuration])
+            if cluster_khz:
+                clusters = [np.array([1e3 * khz]) for khz in cluster_khz]
+                rails = self._silicon.idle_rails_w(clocks, key[2], clusters)
+            else:
+                rails = self._silicon.idle_rails_w(clocks, key[2])
+            self._idle[key] = self._sensed(rails)
+        return self._idle[key]
+
+    def core_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
+        """Power of every rail above idle for each busy core."""
+        return self._other(configuration, cores=1.0)
+
+    def traffic_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
+        """Power of every rail above idle for each GB/s that goes to and from memory, other than for the GPU."""
+        return self._other(configuration, dram_bytes_s=1e9)
+
+    def _other(self, configuration: FrequencyConfiguration, **work: float) -> tuple[float, ...]:
+        key = (configuration, next(iter(work)))
+        if key not in self._others:
+            self._others[key] = self._sensed(self._silicon.other_rails_w(Clocks.of([configuration]), **work))
+        return self._others[key]
+
+    def _sensed(self, rails: dict[str, Array]) -> tuple[float, ...]:
+        sensed = self._silicon.sensed(rails)
+        return tuple(float(sensed[rail][0]) if rail in sensed else 0.0 for rail in self._silicon.rails)
+
+    def frame(self, stream: Stream, configuration: FrequencyConfiguration, temperature_c: float) -> FrameCost:
+        key = (stream.digest, configuration, _bucket(temperature_c))
+        if key not in self._frames:
+            run = self._execute(stream.network, self._silicon, Clocks.of([configuration]), key[2])
+            seconds = float(run.latency_s[0])
+            rails = self._silicon.sensed(run.rail_energy_j)
+            self._frames[key] = FrameCost(
+                seconds,
+                tuple(float(rails[rail][0]) / seconds for rail in self._silicon.rails),
+                min(float(run.host_busy_s[0]) / seconds, 1.0),
+                min(float(run.gpu_busy_s[0]) / seconds, 1.0),
+                float(run.dram_bytes[0]) / seconds,
+            )
+        return self._frames[key]
+
+
+def _bucket(temperature_c: float) -> float:
+    return _BUCKET_C * round(temperature_c / _BUCKET_C)
+
+
+@dataclass
+class Stream:
+    """An application that hands in one frame after the other, never two at once.
+
+    Attributes:
+        network: what each frame runs.
+        ready_at: when the next frame is handed in.
+        period_s: time between frames; a late one is handed in as soon as the one before is done. None: back to back.
+        frames: how many, or None for as many as are handed in before ``ends_at``.
+        ends_at: when it stops, at the earliest.
+        pid: the process that hands them in; 0 is none.
+        latencies_s: from handing in to completion, of every frame done.
+        waited_s: how much of that each frame waited for others.
+        started_s: when each was handed in.
+        done: whether it is over; ``closed_at`` and ``closing_j`` say when, and the rails' energy then.
+    """
+
+    network: Network
+    ready_at: float
+    period_s: float | None = None
+    frames: int | None = 1
+    ends_at: float = -math.inf
+    pid: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
+    started_s: list[float] = field(default_factory=list)
+    opening_j: tuple[float, ...] = ()
+    closing_j: tuple[float, ...] = ()
+    closed_at: float = math.inf
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self.digest = self.network.digest
+        self.opened_at = self.ready_at
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it has no further frame."""
+        if self.frames is not None:
+            return len(self.latencies_s) >= self.frames
+        return self.ready_at >= self.ends_at
+
+    def complete(self, handed_in: float, began: float, now: float) -> None:
+        """A frame is done."""
+        self.started_s.append(handed_in)
+        self.latencies_s.append(now - handed_in)
+        self.waited_s.append(began - handed_in)
+        planned = now if self.period_s is None else self.opened_at + len(self.latencies_s) * self.period_s
+        self.ready_at = max(now, planned)
+        if self.exhausted:
+            self.closed_at = max(now, self.ready_at if self.period_s is not None else now, self.ends_at)
+
+
+@dataclass
+class RunningFrame:
+    """The frame that has the GPU; ``slowness`` is its jitter, ``progress`` how much of it is done."""
+
+    stream: Stream
+    began: float
+    slowness: float
+    progress: float = 0.0
+
+    def due(self, now: float, cost: FrameCost) -> float:
+        return now + (1.0 - self.progress) * cost.latency_s * self.slowness
+
+    def run(self, seconds: float, cost: FrameCost) -> None:
+        self.progress += seconds / (cost.latency_s * self.slowness)
+
+
+class WorkQueue:
+    """The GPU runs one frame at a time, in the order in which they were handed in."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.running: RunningFrame | None = None
+        self._streams: list[Stream] = []
+        self._random = random
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._streams)
+
+    def add(self, stream: Stream) -> None:
+        self._streams.append(stream)
+
+    def cancel(self, stream: Stream) -> None:
+        """Forget an application that has gone; a frame of it that is running is given up."""
+        self._streams = [other for other in self._streams if other is not stream]
+        if self.running is not None and self.running.stream is stream:
+            self.running = None
+
+    def next_event(self, now: float) -> float:
+        """When, after now, the next frame is handed in or an application is over."""
+        waiting = (s.closed_at if s.exhausted else s.ready_at for s in self._streams if self._is_waiting(s))
+        return min((moment for moment in waiting if moment > now), default=math.inf)
+
+    def start(self, now: float, waiting_share: Callable[[Stream], float]) -> None:
+        """Give the GPU to whoever has waited longest, if it is free.
+
+        Args:
+            waiting_share: the share of a frame's time in which the GPU waits for the host, from which its jitter follows.
+        """
+        if self.running is not None:
+            return
+        ready = [stream for stream in self._streams if not stream.exhausted and stream.ready_at <= now]
+        if ready:
+            stream = min(ready, key=lambda one: one.ready_at)
+            spread = _JITTER + _WAITING_JITTER * waiting_share(stream)
+            late = _OUTLIER * self._random.random() if self._random.random() < _OUTLIERS else 0.0
+            slowness = math.exp(spread * float(self._random.standard_normal()) + late)
+            self.running = RunningFrame(stream, now, slowness)
+
+    def finish(self, now: float) -> None:
+        """The running frame is done."""
+        assert self.running is not None
+        running, self.running = self.running, None
+        running.stream.complete(running.stream.ready_at, running.began, now)
+
+    def close(self, now: float, joules: tuple[float, ...]) -> None:
+        """Let applications that are over by now leave."""
+        for stream in [one for one in self._streams if one.exhausted and one.closed_at <= now]:
+            stream.closing_j, stream.done = joules, True
+            self._streams.remove(stream)
+
+    def _is_waiting(self, stream: Stream) -> bool:
+        return self.running is None or self.running.stream is not stream

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may hand over by mistake, or an enemy on purpose: one clear line, its exit code, nothing run, nothing changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jetdvfs.profiles.twin.tree import fuse
+from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.board_daemon import GPU, Board, Daemon, served_board
+from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.shrinking_file import shrinking
+from jetdvfs.tests.support.small_bundle import make_bundle
+
+MODEL = REFERENCE / "squeezenet1_0.pt"
+IMAGE = ("--input", "1x3x224x224")
+CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
+# An installation without the C core says so in a warning, whatever it is asked.
+QUIET = {"PYTHONWARNINGS": "ignore::RuntimeWarning"}
+needs_fuse = pytest.mark.skipif(bool(fuse.missing()), reason=f"needs FUSE: {fuse.missing()}")
+
+
+class Folder:
+    """A user's folder, and the command line run in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def jetdvfs(self, *arguments: object, command: list[str] = CLI, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *map(str, arguments)],
+            cwd=self.path, env={**os.environ, **QUIET, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False, timeout=60,
+        )  # fmt: skip
+
+    def refused(self, code: int, *arguments: object, command: list[str] = CLI, **environment: str) -> str:
+        """The one line with which a command ends that prints and changes nothing."""
+        before = self.listing()
+        done = self.jetdvfs(*arguments, command=command, **environment)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert done.stderr.startswith(f"jetdvfs {arguments[0]}: ") and done.stderr.count("\n") == 1, done.stderr
+        assert self.listing() == before
+        return done.stderr
+
+    def listing(self) -> dict[str, tuple[int, int]]:
+        found = {path: path.lstat() for path in self.path.rglob("*")}
+        return {str(path): (status.st_mode, status.st_mtime_ns) for path, status in found.items() if not path.is_dir()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    path = tmp_path / "user"
+    path.mkdir()
+    return Folder(path)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "stumps"
+    make_bundle(folder)
+    return folder
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(MODEL.read_bytes()[:-1000])
+
+
+def _other_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("holiday.txt", "sun")
+
+
+def _calls_the_system(path: Path) -> None:
+    class Caller:
+        def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+            return os.system, (f"touch {path.parent}/called",)
+
+    path.write_bytes(handmade.archive(handmade.forward("return x"), data=pickle.dumps(Caller(), protocol=2)))
+
+
+def _runs_python(path: Path) -> None:
+    program = f"__import__('os').system('touch {path.parent}/called')"
+    path.write_bytes(handmade.archive(handmade.forward(f"y = {program}", "return x")))
+
+
+def _unknown_operator(path: Path) -> None:
+    path.write_bytes(handmade.archive(handmade.forward("return torch.quantum_sort(x)")))
+
+
+# What is not a model: how it is made, and what the line must name.
+NO_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (_truncated, "truncated"),
+    "a zip of something else": (_other_zip, "not a TorchScript file"),
+    "a pickle that calls os.system": (_calls_the_system, "system"),
+    "code that is not TorchScript": (_runs_python, "code/__torch__.py"),
+    "an unknown operator": (_unknown_operator, "aten::quantum_sort"),
+    "empty": (Path.touch, "not a TorchScript file"),
+    "a text": (lambda path: path.write_text("no model"), "not a TorchScript file"),
+    "a directory": (Path.mkdir, "directory"),
+    "a named pipe": (os.mkfifo, "regular file"),
+    "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "No such file"),
+}
+
+
+@pytest.mark.parametrize("what", NO_MODELS)
+def test_a_file_that_is_no_model_is_refused(what: str, folder: Folder) -> None:
+    make, named = NO_MODELS[what]
+    make(folder.path / "model.pt")
+    line = folder.refused(3, "decompose", "model.pt", *IMAGE)
+    assert named in line and "model.pt" in line
+    assert not (folder.path / "called").exists()
+
+
+def test_a_list_of_launches_is_refused_by_its_name(folder: Folder) -> None:
+    (folder.path / "mine.json").write_text('{"launches": 3}')
+    assert "mine.json" in folder.refused(3, "decompose", "mine.json")
+
+
+def test_a_method_is_asked_of_a_file_that_has_methods(folder: Folder) -> None:
+    (folder.path / "mine.json").write_text('{"launches": []}')
+    assert "method 'encode'" in folder.refused(3, "decompose", "mine.json", "--method", "encode")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "named"),
+    [
+        (["1x4x224x224"], "3 channels"),
+        (["1x3x2x2"], "2x2"),
+        (["3"], "3"),
+        (["1x3x224x224", "1x3x224x224"], "2 were given"),
+        (["99999999x3x9999x9999"], "elements"),
+        (["1x3x224x224:int64"], "int64"),
+        (["wide"], "like 1x3x224x224"),
+        (["1x3x224x224:float99"], "like 1x3x224x224:float32"),
+    ],
+)
+def test_an_input_that_the_model_cannot_take_is_refused(inputs: list[str], named: str, folder: Folder) -> None:
+    assert named in folder.refused(3, "decompose", MODEL, *(word for text in inputs for word in ("--input", text)))
+
+
+def _changed(bundle: Path, folder: Folder, **members: object) -> Path:
+    other = folder.path / "other"
+    shutil.copytree(bundle, other)
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps({**manifest, **members}))
+    return other
+
+
+def test_a_profile_for_another_board_is_refused(bundle: Path, folder: Folder) -> None:
+    for board, named in (("tx2", "tx2"), ("toaster", "valid: ")):
+        other = _changed(bundle, folder, board=board)
+        line = folder.refused(3, "plan", MODEL, *IMAGE, "--profile", other, "--target", "min-energy")
+        assert named in line and str(other) in line
+        shutil.rmtree(other)
+
+
+def test_a_damaged_profile_is_refused(bundle: Path, folder: Folder) -> None:
+    other = _changed(bundle, folder)
+    arrays = other / "board.npz"
+    arrays.write_bytes(arrays.read_bytes()[:-1] + b"x")
+    assert "board.npz" in folder.refused(3, "predict", MODEL, *IMAGE, "--profile", other)
+    assert "no-such-profile" in folder.refused(3, "predict", MODEL, *IMAGE, "--profile", "no-such-profile")
+
+
+@pytest.mark.parametrize("target", ["latency_ms=0.001", "energy_mj=0.001", "power_mw=1"])
+def test_a_target_nobody_can_meet_says_what_could_be_met(target: str, bundle: Path, folder: Folder) -> None:
+    line = folder.refused(4, "plan", MODEL, *IMAGE, "--profile", bundle, "--target", target)
+    assert target in line and "the lowest " in line
+
+
+def test_what_cannot_be_written_is_one_line(bundle: Path, folder: Folder) -> None:
+    predict = ("predict", MODEL, *IMAGE, "--profile", bundle)
+    assert "/proc/no/such.npz" in folder.refused(3, *predict, "--save", "/proc/no/such.npz")
+    full = folder.jetdvfs(
+        "-c", f"{sys.executable} -m jetdvfs.daemon.cli decompose {MODEL} {' '.join(IMAGE)} > /dev/full", command=["sh"]
+    )
+    assert (full.returncode, full.stderr) == (3, "jetdvfs decompose: No space left on device\n")
+    gone = folder.jetdvfs(
+        "-c", f"{sys.executable} -m jetdvfs.daemon.cli decompose {MODEL} {' '.join(IMAGE)} --json | head -c 1", command=["sh"]
+    )
+    assert (gone.returncode, gone.stdout, gone.stderr) == (0, "{", "")
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(bundle: Path, folder: Folder) -> None:
+    program = "import sys; sys.modules['matplotlib'] = None; from jetdvfs.daemon.cli import main; sys.exit(main())"
+    plan = ("plan", MODEL, *IMAGE, "--profile", bundle, "--target", "min-energy", "--plot", "plan.png")
+    assert "jetdvfs[plot]" in folder.refused(3, *plan, command=[sys.executable, "-c", program])
+
+
+@needs_fuse
+def test_a_file_that_shrinks_while_it_is_read_is_refused(folder: Folder, tmp_path: Path) -> None:
+    with shrinking(MODEL, tmp_path / "mount") as path:
+        assert path.stat().st_size == MODEL.stat().st_size
+        assert path.name in folder.refused(3, "decompose", path, *IMAGE)
+
+
+@pytest.fixture(scope="module")
+def board() -> Iterator[Board]:
+    home = Path(tempfile.mkdtemp(prefix="board-"))
+    with served_board(home / "root", "auto") as board:
+        yield board
+    shutil.rmtree(home)
+
+
+@pytest.fixture(scope="module")
+def daemon(board: Board, bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    daemon = Daemon(board, tmp_path_factory.mktemp("daemon"), "--profile", str(bundle))
+    daemon.client().close()
+    yield daemon
+    assert daemon.stop() == 0, daemon.log.read_text()
+
+
+@pytest.fixture
+def hold(board: Board, daemon: Daemon, folder: Folder) -> Iterator[Callable[..., str]]:
+    """Ask the running daemon for something that it must refuse: nothing is held, written or left afterwards."""
+    found = board.settings()
+
+    def refused(code: int, *arguments: object) -> str:
+        return folder.refused(
+            code, "hold", *arguments, "--", "touch", folder.path / "called", JETDVFS_SOCKET=str(daemon.socket)
+        )
+
+    yield refused
+    assert not (folder.path / "called").exists()
+    with daemon.client() as client:
+        status = client.status()
+    assert (status["leases"], status["baseline"]) == ([], "none")
+    assert board.settings() == found
+
+
+@pytest.mark.parametrize("what", NO_MODELS)
+def test_the_daemon_refuses_a_file_that_is_no_model(what: str, hold: Callable[..., str], folder: Folder) -> None:
+    make, _ = NO_MODELS[what]
+    make(folder.path / "model.pt")
+    hold(3, "model.pt", *IMAGE, "--target", "min-energy")
+
+
+def test_the_daemon_refuses_an_input_of_the_wrong_shape(hold: Callable[..., str]) -> None:
+    assert "3 channels" in hold(3, MODEL, "--input", "1x4x224x224", "--target", "min-energy")
+
+
+def test_the_daemon_refuses_a_target_nobody_can_meet(hold: Callable[..., str]) -> None:
+    assert "latency_ms=0.001" in hold(4, MODEL, *IMAGE, "--target", "latency_ms=0.001")
+
+
+def test_the_daemon_refuses_clocks_that_the_board_does_not_have(hold: Callable[..., str]) -> None:
+    assert "cpu_khz=1" in hold(2, "--config", "1,2,3")
+
+
+@needs_fuse
+def test_the_daemon_refuses_a_model_that_shrinks_while_it_is_read(hold: Callable[..., str], tmp_path: Path) -> None:
+    with shrinking(MODEL, tmp_path / "mount") as path:
+        assert "shrank" in hold(3, path, *IMAGE, "--target", "min-energy")
+
+
+@needs_fuse
+def test_a_frequency_file_that_refuses_is_named_and_what_was_written_before_it_goes_back(
+    hold: Callable[..., str], board: Board
+) -> None:
+    board.twin.faults.refuse(f"/{GPU}/userspace/set_freq")
+    try:
+        assert "userspace/set_freq" in hold(5, "--config", "1190400,675750000,1600000000")
+    finally:
+        board.twin.faults.clear()

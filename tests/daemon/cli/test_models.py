@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""decompose, predict and plan as a person or a script runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.network import Network
+from jetdvfs.profiles.bundle import bundle
+from jetdvfs.profiles.errors import BundleError
+from jetdvfs.profiles.reference import reference_model
+from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu, view
+
+NETWORK = network(conv2d(), view(), relu(1 << 18), matmul(300), relu(1 << 16, kind="softmax"))
+COST = board(sigma=0.1, common=0.05)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "handmade.json"
+    path.write_text(json.dumps(NETWORK.to_json(host_calls=True)))
+    return str(path)
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A profile whose manifest can be changed; the only one there is."""
+    manifest = SimpleNamespace(name="small-sim", board="small", simulated=True)
+
+    def load(name: str) -> SimpleNamespace:
+        if name != manifest.name:
+            raise BundleError(f"profile {name!r}: no such bundle; valid: {manifest.name}")
+        return SimpleNamespace(manifest=manifest, cost=COST)
+
+    monkeypatch.setattr(bundle, "load_bundle", load)
+    return manifest
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_decompose_prints_each_kind_with_its_work(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "decompose", model)
+    assert code == 0
+    assert "handmade (1x3x224x224:float32): 4 launches of 4 distinct kernels, 1 host-only calls" in out
+    assert re.search(r"^conv2d +1 +1 +231 MFLOP +\d+\.\d% +1\.75 MB", out, re.MULTILINE)
+    assert "view" not in out
+    assert re.search(r"^view +1$", run(capsys, "decompose", model, "--host-calls")[1], re.MULTILINE)
+
+
+def test_decompose_lists_launches_in_order_with_shapes_and_parameters(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "decompose", model, "--launches", "--host-calls")[1].splitlines()[3:]
+    assert [line.split()[:2] for line in lines] == [
+        ["0", "conv2d"], ["-", "view"], ["1", "relu"], ["2", "matmul"], ["3", "softmax"],
+    ]  # fmt: skip
+    assert "1x64x56x56 -> 1x64x56x56" in lines[0] and "weight=64x64x3x3" in lines[0] and "groups=1" in lines[0]
+
+
+def test_decompose_sums_up_by_module(capsys: pytest.CaptureFixture[str]) -> None:
+    resnet = str(reference_model("resnet18"))
+    lines = run(capsys, "decompose", resnet, "--input", "1x3x224x224", "--tree")[1].splitlines()
+    assert re.search(r"^resnet18 +68 +3\.64 GFLOP +100\.0% ", lines[3])
+    assert re.search(r"^      conv1 +1 +231 MFLOP .* conv2d -> 1x64x56x56$", lines[10])
+    shallow = run(capsys, "decompose", resnet, "--input", "1x3x224x224", "--tree", "--depth", "1")[1]
+    assert re.search(r"^  layer1 +14 .* 4 conv2d, 4 batch_norm, 4 relu, 2 add$", shallow, re.MULTILINE)
+    tree = run_json(capsys, "decompose", resnet, "--input", "1x3x224x224", "--tree")["tree"]
+    assert [module["module"] for module in tree][:7] == ["", "conv1", "bn1", "relu", "maxpool", "layer1", "layer1.0"]
+    parts = [module for module in tree if module["depth"] == 1]
+    assert sum(module["bytes"] for module in parts) == tree[0]["bytes"]
+    assert sum(module["own_launches"] for module in tree) == tree[0]["launches"] == 68
+
+
+def test_decompose_says_what_has_no_model_and_against_what(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(capsys, "decompose", model)[1]
+    assert "unmodelled (what no profile can have a model for)" in out
+    assert re.search(r"^  softmax +1 +0\.\d\d% of FLOPs +\d\.\d\d% of bytes$", out, re.MULTILINE)
+    out = run(capsys, "decompose", model, "--profile", "small-sim")[1]
+    assert "unmodelled by profile small-sim" in out
+    assert re.search(r"^softmax .* none$", out, re.MULTILINE) and re.search(r"^conv2d .* own$", out, re.MULTILINE)
+    data = run_json(capsys, "decompose", model, "--profile", "small-sim")
+    assert data["unmodelled_by"] == "profile small-sim"
+    assert [kind["kind"] for kind in data["unmodelled"]] == ["softmax"]
+
+
+def test_the_fused_view_is_one_option_of_every_verb(
+    simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    resnet = (str(reference_model("resnet18")), "--input", "1x3x224x224")
+    data = run_json(capsys, "decompose", *resnet, "--fused")
+    assert (data["kinds"]["fused_pointwise"], data["kinds"]["conv2d"], data["fused"]) == (17, 20, True)
+    assert ", fused: 40 launches of" in run(capsys, "decompose", *resnet, "--fused")[1]
+    profile = ("--profile", "small-sim")
+    plain, fused = (run_json(capsys, "predict", *resnet, *profile, *option) for option in ((), ("--fused",)))
+    assert fused["points"][0]["latency_ms"] < plain["points"][0]["latency_ms"]
+    frozen = tmp_path / "frozen.json"
+    frozen.write_text(json.dumps({**NETWORK.to_json(), "launches": [{**conv2d().to_json(), "kind": "conv2d_relu"}]}))
+    assert run_json(capsys, "decompose", str(frozen))["fused"]
+    note = "no model for conv2d_relu: the model of conv2d stands in, less certainly"
+    assert note in run(capsys, "predict", str(frozen), *profile)[1]
+    plan = run_json(capsys, "plan", *resnet, *profile, "--fused", "--target", "min-energy")
+    assert plan["choice"]["latency_ms"] in np.array(fused["latency_ms"])
+    explained = run_json(capsys, "explain", *resnet, *profile, "--fused")
+    assert "fused_pointwise" in {part["kernel"]["kind"] for part in explained["kernels"]}
+
+
+def test_a_network_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are matplotlib's; it is not installed")
+    for name in ("googlenet", "vgg16"):
+        path = tmp_path / f"{name}.png"
+        assert run(capsys, "decompose", str(reference_model(name)), "--input", "1x3x224x224", "--plot", str(path))[0] == 0
+        assert path.stat().st_size > 20_000
+
+
+def test_decompose_json_is_the_networks(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = run_json(capsys, "decompose", model)
+    assert set(data) >= {"inputs", "launches", "kinds"} and "host_calls" not in data
+    assert set(data["launches"][0]) == {"kind", "scope", "inputs", "output", "dtype", "params", "flops", "bytes"}
+    assert Network.from_json(run_json(capsys, "decompose", model, "--host-calls")) == NETWORK
+
+
+def test_decompose_reads_torchscript(capsys: pytest.CaptureFixture[str]) -> None:
+    reference = reference_model("resnet18")
+    data = run_json(capsys, "decompose", str(reference), "--input", "1x3x224x224")
+    assert data["kinds"] == {"conv2d": 20, "batch_norm": 20, "relu": 17, "add": 8, "max_pool2d": 1, "mean": 1, "matmul": 1}
+    code, _, err = run(capsys, "decompose", str(reference))
+    assert (code, "say the shape of its inputs" in err) == (2, True)
+    assert run(capsys, "decompose", str(reference), "--input", "1x5x224x224")[0] == 3
+
+
+def test_predict_shows_what_stands_out_and_says_that_it_is_simulated(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "predict", model, "--profile", "small-sim")
+    fastest = surface(NETWORK, COST).latency_ms.min()
+    assert code == 0 and "simulated" in out
+    assert re.search(rf"^lowest latency .* {fastest:.2f} ", out, re.MULTILINE)
+    assert "no model for softmax (1 launches" in out and "stands in" not in out
+    simulated.simulated = False
+    simulated.name = "small"
+    assert "simulated" not in run(capsys, "predict", model, "--profile", "small")[1]
+
+
+@pytest.mark.parametrize("method", ["timeline", "sum"])
+def test_predict_saves_the_surface_of_the_method(
+    method: str, model: str, simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "surface.npz"
+    assert run(capsys, "predict", model, "--profile", "small-sim", "--method", method, "--save", str(saved))[0] == 0
+    with np.load(saved) as arrays:
+        np.testing.assert_array_equal(arrays["energy_mj"], surface(NETWORK, COST, method).energy_mj)  # type: ignore[arg-type]
+
+
+def test_predict_answers_at_a_configuration_in_mhz_or_the_kernels_units(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [
+        run_json(capsys, "predict", model, "--profile", "small-sim", "--at", text)["points"][-1]
+        for text in ("1000,800,1600", "1000000,800000000,1600000000")
+    ]
+    assert points[0] == points[1]
+    assert points[0]["configuration"] == {"cpu_khz": 1_000_000, "gpu_hz": 800_000_000, "emc_hz": 1_600_000_000}
+    assert points[0]["latency_ms"] == surface(NETWORK, COST).latency_ms[1, 2, 1]
+
+
+def test_predict_json_holds_the_whole_surface(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = run_json(capsys, "predict", model, "--profile", "small-sim")
+    assert data["simulated"] is True and data["unmodelled"][0]["kind"] == "softmax"
+    assert np.shape(data["latency_ms"]) == GRID.shape and data["grid"]["cpu_khz"] == list(GRID.cpu_khz)
+
+
+def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(
+        capsys, "plan", model, "--profile", "small-sim", "--target", "latency_ms=3", "--fps", "20", "--confidence", "0.9"
+    )
+    assert code == 0 and "simulated" in out
+    chosen = run_json(
+        capsys, "plan", model, "--profile", "small-sim", "--target", "latency_ms=3", "--fps", "20", "--confidence", "0.9"
+    )
+    assert chosen["choice"]["latency_high_ms"] <= 3 and chosen["simulated"] is True
+    assert f"set CPU {chosen['choice']['configuration']['cpu_khz'] / 1e3:.1f} MHz" in out
+    assert chosen["why"].split(". ")[0] in out and "down on" in out and "per frame mJ" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["predict", "absent.pt", "--input", "1x3x224x224", "--profile", "small-sim"], 3, "absent.pt"),
+        (["predict", "absent.json", "--profile", "small-sim"], 3, "absent.json: No such file"),
+        (["predict", "MODEL", "--profile", "other"], 3, "valid: small-sim"),
+        (["predict", "MODEL", "--profile", "small-sim", "--at", "1,2"], 2, "expected CPU,GPU,EMC"),
+        (["predict", "MODEL", "--profile", "small-sim", "--at", "1000,801,1600"], 3, "gpu_hz=801000000 is not a frequency"),
+        (["predict", "MODEL", "--profile", "small-sim", "--save", "/no/folder/x.npz"], 3, "/no/folder/x.npz: cannot write"),
+        (["predict", "MODEL", "--profile", "small-sim", "--method", "magic"], 2, "invalid choice"),
+        (["plan", "MODEL", "--profile", "small-sim", "--target", "speed"], 2, "valid: latency_ms=NUMBER"),
+        (["plan", "MODEL", "--profile", "small-sim", "--target", "latency_ms=0.001"], 4, "the lowest latency is"),
+        (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--fps", "1e6"], 4, "1e+06 frames per second"),
+        (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--confidence", "95"], 2, "confidence=95"),
+        (["plan", "MODEL", "--profile", "small-sim"], 2, "--target"),
+        (["predict", "MODEL", "--profile", "small-sim", "--fused"], 3, "decompose the model's file again"),
+        (["decompose", "MODEL", "--depth", "2"], 2, "together with --tree"),
+        (["decompose", "MODEL", "--tree", "--depth", "-1"], 2, "from 0 on"),
+        (["decompose", "MODEL", "--tree", "--launches"], 2, "ask for one of them"),
+        (["decompose", "MODEL", "--profile", "other"], 3, "valid: small-sim"),
+        (["decompose", "MODEL", "--plot", "/no/folder/x.png"], 3, "cannot write the picture (No such file or directory)"),
+        (["predict", "any.pt", "--input", "0x3x224x224", "--profile", "small-sim"], 3, "0 leaves nothing to run"),
+        (["decompose", "MODEL", "--plot", "/"], 3, "ends in none of .png"),
+    ],
+)
+def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(
+    arguments: list[str], code: int, says: str, model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, out, err = run(capsys, *(model if word == "MODEL" else word for word in arguments))
+    assert (ended, out) == (code, "")
+    assert says in err
+    assert "usage:" in err or err.count("\n") == 1
+
+
+def test_names_out_of_a_file_are_shown_as_they_stand(
+    simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are matplotlib's; it is not installed")
+    odd = "\x1b[2J$\\frac$"
+    named = network(conv2d(scope=odd), relu(1 << 18, kind=odd), name=odd)
+    (tmp_path / "odd.json").write_text(json.dumps(named.to_json()))
+    plot = ["--plot", str(tmp_path / "odd.png")]
+    verbs = (["decompose", "--tree", *plot], ["decompose", "--launches"], ["plan", "--target", "min-energy", *plot])
+    for verb in (*verbs, ["characterize", *plot], ["explain"]):
+        code, out, err = run(capsys, *verb, "--profile", "small-sim", "--", str(tmp_path / "odd.json"))
+        assert (code, err) == (0, "") and "?[2J$" in out and "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["decompose"], ["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]],
+    ids=lambda verb: verb[0],
+)
+def test_every_verb_says_where_decomposition_ended_early(
+    verb: list[str], simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "detector.json"
+    path.write_text(json.dumps({**NETWORK.to_json(), "boundary": "decomposed up to line 7: boxes"}))
+    code, out, err = run(capsys, *verb, str(path), "--profile", "small-sim", "--json")
+    assert (code, err) == (0, "note: handmade: decomposed up to line 7: boxes; what follows is in no figure\n")
+    assert verb == ["characterize"] or json.loads(out)["boundary"] == "decomposed up to line 7: boxes"
+
+
+def test_json_that_is_no_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("text.json", "not json"), ("list.json", "[]"), ("deep.json", "[" * 100_000)):
+        (tmp_path / name).write_text(text)
+        code, _, err = run(capsys, "decompose", str(tmp_path / name))
+        assert (code, err.count("\n")) == (3, 1)
+
+
+def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--config", "1000,400,1600")
+    assert code == 0
+    assert "handmade on small, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
+    assert "simulated" in out
+    assert re.search(r"^conv2d +conv +1x64x56x56 +compute +1 +1\.156 ", out, re.MULTILINE)
+    assert re.search(r"^softmax .* no model$", out, re.MULTILINE)
+    assert re.search(r"^bound by compute \d\d\.\d%, ", out, re.MULTILINE)
+    assert re.search(r"^  GPU up to 800 MHz +[\d.]+ +-\d", out, re.MULTILINE)
+    assert "EMC up" not in out  # it is at its top
+
+
+def test_explain_json_holds_the_whole_and_its_parts(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = run_json(capsys, "explain", model, "--profile", "small-sim")
+    assert data["prediction"]["configuration"] == GRID.top._asdict() and data["simulated"] is True
+    parts = data["idle_mj"] + data["host_mj"] + data["kernels_mj"]
+    assert parts == pytest.approx(data["prediction"]["energy_mj"], rel=1e-5)
+    assert {part["kernel"]["kind"] for part in data["kernels"]} == {"conv2d", "relu", "matmul", "softmax"}
+    assert [(step["axis"], step["direction"]) for step in data["steps"]] == [
+        ("cpu_khz", "down"), ("gpu_hz", "down"), ("emc_hz", "down"),
+    ]  # fmt: skip
+
+
+def test_a_warning_takes_one_line(model: str) -> None:
+    words = ["decompose", model, "--profile", "agx-xavier-sim"]
+    code = f"import sys; sys.modules['jetdvfs.kernels._sweep'] = None; from jetdvfs.daemon.cli import main; main({words})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "warning: jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly\n"
+
+
+@pytest.mark.parametrize("verb", ["decompose", "predict", "plan", "explain", "characterize"])
+def test_help_has_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, verb, "--help")
+    assert code == 0
+    assert f"  jetdvfs {verb} resnet18" in out and "4  target not attainable" in out

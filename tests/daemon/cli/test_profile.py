@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs profile``: listing, showing, installing; refusing in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.tests.support.small_bundle import make_bundle
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "data/jetdvfs/bundles"
+
+
+def test_an_installed_profile_is_listed_and_shown(tmp_path: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_bundle(tmp_path / "mine")
+    assert main(["profile", "install", str(tmp_path / "mine"), "--into", str(folders)]) == 0
+    capsys.readouterr()
+    assert main(["profile", "list", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["mine"]["board"] == "agx-xavier" and rows["mine"]["simulated"] is True
+    assert main(["profile", "show", "mine"]) == 0
+    shown = capsys.readouterr().out
+    assert "simulated" in shown and "3654" in shown and "relu" in shown
+    assert main(["profile", "show", "mine", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["silicon_version"] == "test-1"
+
+
+def test_a_dry_run_installs_nothing(tmp_path: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_bundle(tmp_path / "mine")
+    assert main(["profile", "install", str(tmp_path / "mine"), "--into", str(folders), "--dry-run"]) == 0
+    assert "sound" in capsys.readouterr().out and not folders.exists()
+
+
+def test_a_damaged_profile_is_listed_as_such(tmp_path: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_bundle(folders / "broken")
+    (folders / "broken/manifest.json").write_text("{}")
+    assert main(["profile", "list"]) == 0
+    assert "broken" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["show", "nothing"], ["install", "nowhere"], ["evaluate", "--profile", "nothing"]])
+def test_a_profile_that_is_not_there_ends_with_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", *arguments]) == 3
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and arguments[-1] in said
+
+
+def test_real_boards_are_not_trained_on_from_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "train", "--board", "agx-xavier", "--out", str(tmp_path / "out")]) == 2
+    assert "--simulated" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_training_says_what_would_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    out = tmp_path / "out"
+    command = ["profile", "train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(out), "--dry-run", "--json"]
+    assert main(command) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["networks"] == 10 and said["kernels"] > 500 and not out.exists()
+
+
+def test_training_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    (tmp_path / "precious").write_text("keep")
+    assert main(["profile", "train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(tmp_path)]) == 3
+    assert "not empty" in capsys.readouterr().err and (tmp_path / "precious").read_text() == "keep"

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's configuration, and the policy by which leases are put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetdvfs.daemon.config import Bounds, Config, load_config
+from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
+from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, observed, raised_by
+from jetdvfs.kernels.grid import FrequencyConfiguration
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "jetdvfsd.yaml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def test_without_a_file_everything_has_a_default(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == Config()
+
+
+def test_every_member_is_read(tmp_path: Path) -> None:
+    text = """
+board: agx-xavier
+profile: mine
+socket_group: video
+axes: [gpu, cpu]
+cpu_clusters: apart
+cpu_leader: policy4
+limits: {cpu_khz: {min: 499200, max: 2265600}, emc_hz: {min: 800000000}}
+clients: {connections: 9, leases: 8, networks: 7}
+worker: {user: daemon, parallel: 1, threads: 3, timeout_s: 5}
+"""
+    config = load(tmp_path, text)
+    assert (config.board, config.profile, config.socket_group, config.axes) == ("agx-xavier", "mine", "video", ("cpu", "gpu"))
+    assert config.limits == {"cpu_khz": Bounds(499200, 2265600), "emc_hz": Bounds(800000000, None)}
+    assert (config.connections, config.leases, config.networks) == (9, 8, 7)
+    assert (config.worker_user, config.worker_parallel, config.worker_threads, config.worker_timeout_s) == ("daemon", 1, 3, 5.0)
+    assert config.clusters == Clusters(apart=True, leader="policy4")
+    assert config.warnings == ()
+
+
+def test_unknown_members_are_warned_about_by_their_full_name(tmp_path: Path) -> None:
+    config = load(tmp_path, "limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {usr: x}\nbord: x\n")
+    assert [warning.split(": ")[1].split(" is")[0] for warning in config.warnings] == [
+        "limits.gpu_hz.maximum",
+        "bord",
+        "worker.usr",
+        "limits.npu_hz",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "board: 5",
+        "axes: gpu",
+        "axes: [npu]",
+        "cpu_clusters: alone",
+        "cpu_leader: 4",
+        "limits: 5",
+        "limits: {gpu_hz: 5}",
+        "limits: {gpu_hz: {max: fast}}",
+        "limits: {gpu_hz: {max: 0}}",
+        "limits: {gpu_hz: {min: 9, max: 8}}",
+        "clients: {leases: 0}",
+        "clients: {leases: true}",
+        "worker: {timeout_s: 1.5}",
+        "a: [",
+        "\x00",
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line_naming_the_file(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, text)
+    assert str(tmp_path / "jetdvfsd.yaml") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def need(*clocks: int) -> Need:
+    return Need(FrequencyConfiguration(*clocks))
+
+
+def holder(connection: str = "a", uid: int = 1000) -> Holder:
+    return Holder(connection, 1, uid, "app")
+
+
+configurations = st.builds(FrequencyConfiguration, *[st.integers(1, 9)] * 3)
+
+
+@given(st.lists(configurations, min_size=1, max_size=6))
+def test_no_lease_gets_less_than_it_needs_and_the_order_does_not_matter(wanted: list[FrequencyConfiguration]) -> None:
+    together = combine([Need(one) for one in wanted])
+    assert all(have >= want for one in wanted for have, want in zip(together, one, strict=True))
+    assert all(any(one[axis] == together[axis] for one in wanted) for axis in range(3))
+    assert together == combine([Need(one) for one in reversed(wanted)])
+
+
+def test_a_lease_says_which_others_raise_it() -> None:
+    leases = Leases()
+    low, high, other = (leases.new(holder(), need(*clocks), "", 0.0) for clocks in ((1, 1, 1), (2, 1, 1), (1, 1, 1)))
+    for lease in (low, high, other):
+        leases.add(lease)
+    assert raised_by(low, leases) == [high.id]
+    assert raised_by(high, leases) == []
+
+
+def test_leases_are_bounded_in_total_and_per_connection() -> None:
+    leases = Leases(LeaseLimits(total=3, per_connection=2))
+    for connection in ("a", "a", "b"):
+        leases.add(leases.new(holder(connection), need(1, 1, 1), "", 0.0))
+    with pytest.raises(LimitReached):
+        leases.new(holder("c"), need(1, 1, 1), "", 0.0)
+    leases.remove(leases.of("b")[0])
+    with pytest.raises(LimitReached):
+        leases.new(holder("a"), need(1, 1, 1), "", 0.0)
+
+
+def test_a_lease_is_its_user_s_or_root_s_to_end() -> None:
+    leases = Leases()
+    lease = leases.new(holder(uid=1000), need(1, 1, 1), "", 0.0)
+    leases.add(lease)
+    assert leases.find(lease.id, uid=1000) is leases.find(lease.id, uid=0) is lease
+    with pytest.raises(NotPermitted):
+        leases.find(lease.id, uid=1001)
+    with pytest.raises(UsageError, match=f"held: {lease.id}"):
+        leases.find("nothing", uid=0)
+
+
+def test_reports_are_summed_up_by_rank() -> None:
+    assert observed([]) is None
+    assert observed([float(value) for value in range(100, 0, -1)]) == {
+        "frames": 100,
+        "mean_ms": 50.5,
+        "p50_ms": 51.0,
+        "p95_ms": 96.0,
+    }

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client and its hooks: what applications see, above all when there is no daemon or none any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetdvfs import Client, qos
+from jetdvfs.daemon.errors import HardwareRefused, InputError, NoDaemon, UsageError
+from jetdvfs.daemon.wire import protocol
+from jetdvfs.daemon.wire.interface import Interface
+from jetdvfs.daemon.wire.server import Session
+from jetdvfs.tests.support.served import Served
+
+CLOCKS = {"cpu_khz": 1190400, "gpu_hz": 675750000, "emc_hz": 1600000000}
+
+
+class Scripted:
+    """A daemon that notes what it was asked and grants every lease."""
+
+    def __init__(self) -> None:
+        self.interface = Interface.load(protocol.DEFINITIONS[protocol.INTERFACE])
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.connections = 0
+
+    async def call(
+        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+    ) -> dict[str, Any]:
+        self.calls.append((method, parameters))
+        if method == "Hold":
+            if parameters.get("reason") == "refuse":
+                raise HardwareRefused("set_freq: refused")
+            return {"lease": "7", "plan": None, "applied": {"requested": parameters.get("configuration")}}
+        if method == "LoadModel":
+            return {"network": {"network": "n1", "name": parameters["name"], "launches": len(descriptors)}}
+        return {}
+
+    def closed(self, session: Session) -> None:
+        self.connections -= 1
+
+    def asked(self, method: str) -> list[dict[str, Any]]:
+        return [parameters for name, parameters in self.calls if name == method]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served[Scripted]]:
+    served = Served(tmp_path / "socket", Scripted())
+    monkeypatch.setenv("JETDVFS_SOCKET", str(served.path))
+    yield served
+    served.stop()
+
+
+def soon(condition: Any) -> bool:
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def test_without_a_daemon_it_says_so_with_its_exit_code(tmp_path: Path) -> None:
+    with pytest.raises(NoDaemon, match="no daemon answers on") as caught:
+        Client(tmp_path / "nothing")
+    assert caught.value.exit_code == 6
+
+
+def test_a_lease_is_released_at_the_end_of_its_block(daemon: Served[Scripted]) -> None:
+    with Client() as client:
+        with pytest.raises(KeyError), client.hold(configuration=CLOCKS, reason="test"):
+            raise KeyError
+        assert daemon.service.asked("Release") == [{"lease": "7"}]
+
+
+def test_a_lease_whose_daemon_went_away_ends_quietly(daemon: Served[Scripted]) -> None:
+    with Client() as client, client.hold(configuration=CLOCKS) as lease:
+        daemon.stop()
+        for _ in range(100):
+            with qos.frame(lease):
+                pass
+    with pytest.raises(NoDaemon):
+        client.status()
+
+
+def test_frames_are_timed_and_reported_a_few_dozen_at_a_time(daemon: Served[Scripted]) -> None:
+    with qos.hold(configuration=CLOCKS) as lease:
+        for _ in range(40):
+            with qos.frame(lease) as frame:
+                time.sleep(0.001)
+            assert 1.0 <= frame.latency_ms < 100
+        assert soon(lambda: daemon.service.asked("Report"))
+        assert [len(report["latency_ms"]) for report in daemon.service.asked("Report")] == [32]
+    sent = [len(report["latency_ms"]) for report in daemon.service.asked("Report")]
+    assert sent == [32, 8]
+    assert all(latency >= 1.0 for report in daemon.service.asked("Report") for latency in report["latency_ms"])
+
+
+def test_a_frame_that_fails_is_not_reported(daemon: Served[Scripted]) -> None:
+    with qos.hold(configuration=CLOCKS) as lease, pytest.raises(ZeroDivisionError), qos.frame(lease):
+        raise ZeroDivisionError
+    assert daemon.service.asked("Report") == []
+
+
+def test_a_frame_costs_little() -> None:
+    with qos.hold(configuration=CLOCKS, required=False, socket_path="/nonexistent") as lease:
+        started = time.perf_counter()
+        for _ in range(10_000):
+            with qos.frame(lease):
+                pass
+        assert (time.perf_counter() - started) / 10_000 < 50e-6
+
+
+def test_an_application_that_can_do_without_runs_without(tmp_path: Path) -> None:
+    with qos.hold("model.pt", ["1x3x8x8"], "latency_ms=20", required=False, socket_path=tmp_path / "nothing") as lease:
+        assert lease.id == "" and lease.plan is None and lease.applied is None
+        with qos.frame(lease):
+            pass
+    with pytest.raises(NoDaemon), qos.hold(configuration=CLOCKS, socket_path=tmp_path / "nothing"):
+        raise AssertionError
+
+
+def test_a_refusal_reaches_even_an_application_that_can_do_without(daemon: Served[Scripted]) -> None:
+    with pytest.raises(HardwareRefused, match="set_freq"), qos.hold(configuration=CLOCKS, reason="refuse", required=False):
+        raise AssertionError
+
+
+def test_a_model_travels_as_a_descriptor_and_its_name_is_the_file_s(daemon: Served[Scripted], tmp_path: Path) -> None:
+    path = tmp_path / "resnet.pt"
+    path.write_bytes(b"x")
+    with Client() as client:
+        network = client.load(path, ["1x3x224x224", "1x128:int64", (2, 3), {"shape": [1], "dtype": "bool"}])
+        assert network.info == {"network": "n1", "name": "resnet", "launches": 1}
+        (asked,) = daemon.service.asked("LoadModel")
+        assert asked["inputs"] == [
+            {"shape": [1, 3, 224, 224], "dtype": "float32"},
+            {"shape": [1, 128], "dtype": "int64"},
+            {"shape": [2, 3], "dtype": "float32"},
+            {"shape": [1], "dtype": "bool"},
+        ]
+        with pytest.raises(InputError, match="No such file"):
+            client.load(tmp_path / "missing.pt", ["1"])
+        for wrong in ("1xtwo", "", None, 5):
+            with pytest.raises(UsageError, match="expected a shape"):
+                client.load(path, [wrong])
+
+
+def test_an_input_may_be_given_as_a_tensor(daemon: Served[Scripted], tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"x")
+    with Client() as client:
+        client.load(path, [numpy.zeros((1, 2), numpy.float16)])
+    assert daemon.service.asked("LoadModel")[0]["inputs"] == [{"shape": [1, 2], "dtype": "float16"}]
+
+
+def test_a_call_too_long_for_the_daemon_is_refused_before_it_is_sent(daemon: Served[Scripted]) -> None:
+    with Client() as client:
+        with pytest.raises(UsageError, match="at most"):
+            client.load_network({"launches": ["x" * protocol.MESSAGE_BYTES]})
+        client.call("Status", {})
+
+
+def test_texts_are_cut_to_what_the_daemon_takes(daemon: Served[Scripted]) -> None:
+    with Client() as client:
+        client.hold(configuration=(1, 2, 3), reason="r" * 1000, app="a" * 1000)
+    (asked,) = daemon.service.asked("Hold")
+    assert len(asked["reason"]) == len(asked["app"]) == protocol.TEXT_CHARACTERS
+    assert asked["configuration"] == {"cpu_khz": 1, "gpu_hz": 2, "emc_hz": 3}

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The varlink server, spoken to over real sockets: framing, descriptors, limits, and clients that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetdvfs.daemon.errors import TargetNotAttainable
+from jetdvfs.daemon.wire import protocol
+from jetdvfs.daemon.wire.interface import Interface, InterfaceError, Mismatch, parse
+from jetdvfs.daemon.wire.server import Limits, Session
+from jetdvfs.tests.support.served import Served
+
+DEFINITION = """interface test.echo
+# Comments are no part of it.
+type Pair (left: int, right: ?float)
+method Echo(text: string, wait_s: ?float) -> (text: string, descriptors: int)
+method Sum(pairs: []Pair, names: [string]bool, sort: ?(up, down)) -> (sum: float)
+method Fail(how: string) -> ()
+error Failed (message: string)
+"""
+
+
+class Echo:
+    """A service that says what it was told."""
+
+    def __init__(self) -> None:
+        self.interface = parse(DEFINITION)
+        self.ended = 0
+
+    async def call(
+        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+    ) -> dict[str, Any]:
+        if method == "Fail":
+            if parameters["how"] == "unspeakable":
+                return {"sum": float("nan")}
+            raise TargetNotAttainable("two\nlines") if parameters["how"] == "named" else ZeroDivisionError("oops")
+        if method == "Sum":
+            return {"sum": sum(pair["left"] for pair in parameters["pairs"])}
+        await asyncio.sleep(parameters.get("wait_s") or 0)
+        return {"text": parameters["text"], "descriptors": len(descriptors)}
+
+    def closed(self, session: Session) -> None:
+        self.ended += 1
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served[Echo]]:
+    server = Served(tmp_path / "s", Echo(), Limits(connections=12, connections_per_user=10, message_s=0.4, reply_s=0.4))
+    yield server
+    server.stop()
+
+
+def message(method: str, **parameters: Any) -> bytes:
+    return protocol.encode({"method": f"test.echo.{method}", "parameters": parameters})
+
+
+def answer(sock: socket.socket) -> dict[str, Any]:
+    data = bytearray()
+    while not data.endswith(b"\0"):
+        chunk = sock.recv(1)
+        if not chunk:
+            raise EOFError
+        data += chunk
+    found: dict[str, Any] = json.loads(data[:-1])
+    return found
+
+
+def ask(sock: socket.socket, method: str, **parameters: Any) -> dict[str, Any]:
+    sock.sendall(message(method, **parameters))
+    return answer(sock)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def hangs_up(sock: socket.socket) -> bool:
+    while True:
+        try:
+            if not sock.recv(1 << 16):
+                return True
+        except ConnectionResetError:
+            return True
+
+
+def test_calls_on_one_connection_are_answered_in_order(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="slow", wait_s=0.1) + message("Echo", text="quick"))
+        assert [answer(sock)["parameters"]["text"] for _ in range(2)] == ["slow", "quick"]
+
+
+def test_a_waiting_client_does_not_hold_up_another(served: Served[Echo]) -> None:
+    with served.connect() as slow, served.connect() as quick:
+        slow.sendall(message("Echo", text="slow", wait_s=1))
+        started = time.monotonic()
+        assert ask(quick, "Echo", text="quick")["parameters"]["text"] == "quick"
+        assert time.monotonic() - started < 0.5
+
+
+def test_a_message_sent_byte_by_byte_is_understood(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        for byte in message("Echo", text="drop by drop"):
+            sock.sendall(bytes([byte]))
+        assert answer(sock)["parameters"]["text"] == "drop by drop"
+
+
+def test_half_a_message_is_hung_up_on_in_time_and_blocks_nobody(served: Served[Echo]) -> None:
+    with served.connect() as half, served.connect() as other:
+        half.sendall(message("Echo", text="x")[:-5])
+        assert ask(other, "Echo", text="y")["parameters"]["text"] == "y"
+        assert "not complete after" in answer(half)["parameters"]["message"]
+        assert hangs_up(half)
+
+
+def test_a_message_over_the_limit_is_refused(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                sock.sendall(b" " * (1 << 16))
+        assert hangs_up(sock)
+    with served.connect() as sock:
+        assert ask(sock, "Echo", text="still here")["parameters"]["text"] == "still here"
+
+
+def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Served[Echo]) -> None:
+    with served.connect() as deaf, served.connect() as other:
+        deaf.settimeout(0.2)
+        long = message("Echo", text="x" * 200_000)
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                try:
+                    deaf.sendall(long)
+                except TimeoutError:
+                    assert ask(other, "Echo", text="y")["parameters"]["text"] == "y"
+        assert ask(other, "Echo", text="z")["parameters"]["text"] == "z"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b'"x"', b"[" * 500_000, b'{"a":' * 100_000, b'{"method": NaN}', b"\xff\xfe", b"1e999999"],
+)
+def test_what_is_no_json_object_is_answered_with_an_error(served: Served[Echo], data: bytes) -> None:
+    with served.connect() as sock:
+        sock.sendall(data + b"\0")
+        assert answer(sock)["error"] == "test.echo.InvalidRequest"
+        assert ask(sock, "Echo", text="next")["parameters"]["text"] == "next"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=300))
+def test_no_bytes_stop_the_server(lasting: Served[Echo], data: bytes) -> None:
+    with lasting.connect() as sock:
+        sock.sendall(data)
+    with lasting.connect() as sock:
+        assert ask(sock, "Echo", text="alive")["parameters"]["text"] == "alive"
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served[Echo]]:
+    server = Served(tmp_path_factory.mktemp("lasting") / "s", Echo(), Limits())
+    yield server
+    server.stop()
+
+
+def test_methods_and_parameters_are_checked_against_the_definition(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        assert ask(sock, "Nothing")["error"] == "org.varlink.service.MethodNotFound"
+        wrong = ask(sock, "Echo", text=1)
+        assert wrong["error"] == "org.varlink.service.InvalidParameter"
+        assert wrong["parameters"]["parameter"] == "text"
+        assert ask(sock, "Echo")["parameters"]["parameter"] == "text"
+        assert ask(sock, "Echo", text="x", extra=1)["parameters"]["parameter"] == "extra"
+        assert ask(sock, "Sum", pairs=[{"left": 1}, {"left": True}], names={})["parameters"]["parameter"] == "pairs[1].left"
+        assert ask(sock, "Sum", pairs=[], names={"a": 1})["parameters"]["parameter"] == "names.a"
+        assert ask(sock, "Sum", pairs=[], names={}, sort="sideways")["parameters"]["message"].endswith("up or down")
+        assert ask(sock, "Sum", pairs=[{"left": 2, "right": None}], names={}, sort="up")["parameters"] == {"sum": 2}
+        sock.sendall(protocol.encode({"method": "other.interface.Echo"}))
+        assert answer(sock)["error"] == "org.varlink.service.InterfaceNotFound"
+
+
+def test_the_service_describes_itself(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(protocol.encode({"method": "org.varlink.service.GetInfo"}))
+        info = answer(sock)["parameters"]
+        assert info["version"] == "1.2.3"
+        assert info["interfaces"] == ["org.varlink.service", "test.echo"]
+        for name in info["interfaces"]:
+            call = {"method": "org.varlink.service.GetInterfaceDescription", "parameters": {"interface": name}}
+            sock.sendall(protocol.encode(call))
+            assert parse(answer(sock)["parameters"]["description"]).name == name
+
+
+def test_errors_carry_one_line_and_an_exit_code(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        failed = ask(sock, "Fail", how="named")
+        assert failed == {"error": "test.echo.TargetNotAttainable", "parameters": {"message": "two lines", "exit_code": 4}}
+        assert ask(sock, "Fail", how="unforeseen")["error"] == "test.echo.Internal"
+        assert ask(sock, "Fail", how="unspeakable")["error"] == "test.echo.Internal"
+        assert ask(sock, "Echo", text="alive")["parameters"]["text"] == "alive"
+
+
+def test_a_oneway_call_is_not_answered(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(protocol.encode({"method": "test.echo.Echo", "parameters": {"text": "a"}, "oneway": True}))
+        assert ask(sock, "Echo", text="b")["parameters"]["text"] == "b"
+
+
+def test_one_descriptor_comes_with_its_message_and_is_closed_afterwards(served: Served[Echo]) -> None:
+    with served.connect() as sock, open(os.devnull, "rb") as file:
+        ask(sock, "Echo", text="connected")
+        before = open_descriptors()
+        for _ in range(5):
+            socket.send_fds(sock, [message("Echo", text="with")], [file.fileno()])
+            assert answer(sock)["parameters"]["descriptors"] == 1
+        assert ask(sock, "Echo", text="without")["parameters"]["descriptors"] == 0
+        assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("around", ["before", "after", "busy", "many"])
+def test_nothing_may_be_pipelined_around_a_descriptor(served: Served[Echo], around: str) -> None:
+    with served.connect() as sock, open(os.devnull, "rb") as file:
+        ask(sock, "Echo", text="connected")
+        before = open_descriptors()
+        one = message("Echo", text="x")
+        if around == "busy":
+            sock.sendall(message("Echo", text="slow", wait_s=0.2))
+            time.sleep(0.05)
+        data = {"before": [one + one], "after": [one + one[:3]]}.get(around, [one])
+        socket.send_fds(sock, data, [file.fileno()] * (9 if around == "many" else 1))
+        refusal = answer(sock)
+        assert refusal["error"] == "test.echo.InvalidRequest"
+        assert "descriptor" in refusal["parameters"]["message"]
+        assert hangs_up(sock)
+        assert open_descriptors() == before - 1  # the server's end of this connection
+
+
+def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(served: Served[Echo]) -> None:
+    socks = [served.connect() for _ in range(10)]
+    for sock in socks:
+        ask(sock, "Echo", text="here")
+    with served.connect() as extra:
+        assert answer(extra)["error"] == "test.echo.LimitReached"
+        assert hangs_up(extra)
+    for sock in socks:
+        sock.close()
+    time.sleep(0.1)
+    with served.connect() as again:
+        assert ask(again, "Echo", text="x")["parameters"]["text"] == "x"
+
+
+def test_the_service_is_told_of_every_connection_that_ends(served: Served[Echo]) -> None:
+    with served.connect() as gone, served.connect() as busy:
+        ask(gone, "Echo", text="x")
+        busy.sendall(message("Echo", text="never answered", wait_s=60))
+    deadline = time.monotonic() + 5
+    while served.service.ended < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert served.service.ended == 2
+
+
+@pytest.mark.parametrize("name", sorted(protocol.DEFINITIONS))
+def test_the_product_s_own_definitions_are_valid(name: str) -> None:
+    definition = Interface.load(protocol.DEFINITIONS[name])
+    assert definition.name == name
+    assert definition.methods
+    for members in definition.errors.values():
+        assert set(members.members) == {"message", "exit_code"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "interface", "interface a.b\nmethod X(a: int)", "interface a.b\ntype T (a: Unknown)", "interface a.b\n%"]
+)
+def test_a_definition_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InterfaceError):
+        parse(text)
+
+
+def test_a_reply_that_the_definition_does_not_promise_is_found() -> None:
+    definition = parse(DEFINITION)
+    definition.check_reply("Sum", {"sum": 1.5})
+    with pytest.raises(Mismatch, match="sum"):
+        definition.check_reply("Sum", {"sum": "1.5"})

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost models: what a network costs over the grid, against hand arithmetic and a plain simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetdvfs.kernels.cost import timeline
+from jetdvfs.kernels.cost.model import UNMODELLED_SIGMA, BoardCost, HostModel, KernelModel, kernel_costs, surface
+from jetdvfs.kernels.cost.roofline import bound_at_ms, bound_ms
+from jetdvfs.kernels.cost.totals import Shares
+from jetdvfs.kernels.errors import CostModelError
+from jetdvfs.kernels.network import Call, Network
+from jetdvfs.tests.support.analytic import GRID, Analytic, Chip, board, conv2d, matmul, network, relu, view
+
+TOP = (-1, -1, -1)
+
+
+def test_the_bound_is_the_larger_of_compute_and_memory_time() -> None:
+    bound = bound_ms([matmul(1000), relu(1 << 20)], GRID.levels_mhz(), Chip())
+    assert bound.shape == (2, *GRID.shape)
+    np.testing.assert_allclose(bound[0, 0, :, 0], [10, 5, 2.5, 2])  # 2 GFLOP at 1000 FLOP per cycle
+    np.testing.assert_allclose(bound[1, 0, 0, :], 8 * 2**20 / 10 / np.array([800e3, 1600e3]))
+    assert (bound == bound[:, :1]).all()  # the CPU clock plays no part
+
+
+def test_the_bound_at_single_clocks_is_the_bound_over_the_grid() -> None:
+    calls = [matmul(100), relu(), conv2d()]
+    whole = bound_ms(calls, GRID.levels_mhz(), Chip())
+    np.testing.assert_allclose(bound_at_ms(calls, [400.0] * 3, [1600.0] * 3, Chip()), whole[:, 0, 1, 1], rtol=1e-6)
+
+
+def test_element_types_without_a_rate_count_as_float32_and_empty_kernels_have_a_bound() -> None:
+    assert bound_at_ms([replace(matmul(), dtype="float64")], 1000, 800, Chip()) == bound_at_ms([matmul()], 1000, 800, Chip())
+    assert bound_at_ms([replace(matmul(), dtype="float16")], 1000, 1600, Chip()) == pytest.approx(1.0)
+    assert bound_at_ms([replace(relu(), flops=0, bytes=0)], 1000, 800, Chip())[0] > 0
+
+
+def test_where_the_gpu_is_the_bottleneck_latency_is_the_sum_of_kernel_times_after_the_first_launch() -> None:
+    result = surface(network(matmul(1000), relu(), matmul(1000)), board(slowdown=2))
+    kernels = 2 * (2 * 2.0 + 8 * 2**20 / 10 / 1600e3)
+    assert result.latency_ms[TOP] == pytest.approx(kernels + 0.005, rel=1e-5)  # 10,000 / 2000 MHz = 5 us a call
+
+
+def test_where_the_host_is_the_bottleneck_latency_is_its_time_and_the_last_kernel() -> None:
+    calls = [relu(64)] * 50
+    result = surface(network(*calls, view(), relu(64)), board(host_us=(0, 100_000, 0)))
+    last = 2 * 8 * 64 / 10 / 800e3
+    np.testing.assert_allclose(result.latency_ms[:, 0, 0], 52 * 100 / np.array([500, 1000, 2000]) + last, rtol=1e-6)
+
+
+def test_host_only_calls_after_the_last_launch_run_beside_it() -> None:
+    cost = board()
+    with_views = surface(network(matmul(1000), view(), view()), cost)
+    np.testing.assert_allclose(with_views.latency_ms, surface(network(matmul(1000)), cost).latency_ms)
+    assert surface(network(relu(1), *[view()] * 100), cost).latency_ms[TOP] == pytest.approx(101 * 0.005)
+
+
+def test_the_host_has_a_time_per_call_name_and_one_paid_once() -> None:
+    cost = replace(board(), host=HostModel({"view": (3, 0, 0), "inference": (100, 0, 0)}, (0, 0, 8000)))
+    latency = surface(network(view(), view(), relu(1)), cost).latency_ms
+    np.testing.assert_allclose(latency[0, 0], (2 * 3 + 8000 / np.array([800, 1600]) + 100) / 1e3, rtol=1e-3)
+
+
+def test_the_sum_leaves_the_host_out() -> None:
+    cost = board(host_us=(1000, 0, 0), once_us=500)
+    result = surface(network(matmul(1000), view(), matmul(1000)), cost, "sum")
+    np.testing.assert_allclose(result.latency_ms[0, :, 0], 2 * 2 * np.array([10, 5, 2.5, 2]), rtol=1e-5)
+    assert result.method == "sum"
+
+
+def test_energy_is_idle_over_the_time_elapsed_plus_the_host_plus_each_kernel() -> None:
+    cost = board(once_us=100)
+    result = surface(network(matmul(1000), view(), relu(1 << 20)), cost)
+    gpu_ms = 2 * np.array([2.0, 8 * 2**20 / 10 / 1600e3])
+    idle_mw = 1000 + 200 + 500 + 400
+    expected = idle_mw * (gpu_ms.sum() + 0.005 + 0.1) + 2000 * (3 * 0.005 + 0.1) + 12_000 * gpu_ms.sum()
+    assert result.energy_mj[TOP] == pytest.approx(expected / 1e3, rel=1e-5)
+    np.testing.assert_allclose(result.power_mw, result.energy_mj / result.latency_ms * 1e3)
+    np.testing.assert_allclose(result.idle_mw[TOP], idle_mw)
+
+
+def test_the_sums_energy_is_power_times_time_of_each_kernel() -> None:
+    result = surface(network(matmul(1000), relu(1 << 20)), board(host_us=(1000, 0, 0)), "sum")
+    assert result.energy_mj[TOP] == pytest.approx((2100 + 12_000) * 2 * (2.0 + 8 * 2**20 / 10 / 1600e3) / 1e3, rel=1e-5)
+
+
+def simulate(host_ms: list[float], total_ms: float, durations: list[float]) -> float:
+    """One inference, call by call."""
+    done = 0.0
+    for issued, duration in zip(host_ms, durations, strict=True):
+        done = max(issued, done) + duration
+    return max(done, total_ms)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_timeline_is_the_recurrence_at_every_configuration(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    kernels, launches, shape = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12)), (2, 3, 2)
+    host_ms = np.cumsum(rng.uniform(0, 1, (launches + 1, 2, 2)), axis=0)
+    gpu_ms = rng.uniform(0, 2, (kernels, *shape))
+    order = rng.integers(0, kernels, launches)
+    played = timeline.run(host_ms, gpu_ms, order)
+    for cpu, gpu, emc in np.ndindex(shape):
+        issued, durations = list(host_ms[:, cpu, emc]), [gpu_ms[kernel, cpu, gpu, emc] for kernel in order]
+        latency = simulate(issued[:-1], issued[-1], durations)
+        assert played.latency_ms[cpu, gpu, emc] == pytest.approx(latency)
+        # From the critical launch on the GPU never waits: host time up to it and the kernel times from it make the latency.
+        critical = played.critical[cpu, gpu, emc]
+        assert issued[critical] + sum(durations[critical:]) == pytest.approx(latency)
+
+
+def test_each_distinct_kernel_is_swept_once_however_often_it_is_launched() -> None:
+    time = Analytic(lambda cpu, gpu, emc: np.zeros(gpu.shape))
+    cost = replace(board(), kernels={"relu": KernelModel("relu", time, time, 0, 0)})
+    costs = kernel_costs(network(relu(10, scope="a"), relu(20), relu(10, scope="b"), relu(10)), cost)
+    assert time.rows == 2 * 2  # two kernels, by the model of time and by that of power
+    assert costs.order.tolist() == [0, 1, 0, 0]
+    assert [kernel.output for kernel in costs.kernels] == [(1, 10), (1, 20)]
+
+
+def test_kernels_without_a_model_cost_more_than_their_bound_are_listed_and_are_uncertain() -> None:
+    both = network(matmul(1000), relu(1 << 22))
+    cost = board(kinds=("matmul",), slowdown=1)
+    partly, whole = surface(both, cost), surface(both, board(slowdown=1))
+    (listed,) = partly.unmodelled
+    assert (listed.kind, listed.launches) == ("relu", 1)
+    assert listed.flops_share == pytest.approx((1 << 22) / (2e9 + (1 << 22)))
+    assert listed.bytes_share == pytest.approx((8 << 22) / (12e6 + (8 << 22)))
+    assert (partly.latency_ms > whole.latency_ms).all()
+    assert (partly.latency_sigma > 0).all() and not whole.unmodelled and (whole.latency_sigma == 0).all()
+    only = surface(network(relu(1 << 22)), cost)
+    assert only.latency_sigma[TOP] == pytest.approx(UNMODELLED_SIGMA, rel=0.01)
+    assert (only.energy_mj > only.idle_mw * only.latency_ms / 1e3).all()
+
+
+def test_tiny_kernels_without_a_model_still_hold_the_gpu() -> None:
+    assert surface(network(relu(1)), board(kinds=("matmul",)), "sum").latency_ms[TOP] >= 1e-3
+
+
+def test_an_elementwise_model_serves_pointwise_kinds_without_their_own() -> None:
+    family = KernelModel("elementwise", *(Analytic(lambda cpu, gpu, emc: np.zeros(gpu.shape)) for _ in range(2)), 0, 0)
+    cost = replace(board(kinds=("relu",)), kernels={**board(kinds=("relu",)).kernels, "elementwise": family})
+    assert cost.model_for(relu(kind="silu")) is family
+    assert cost.model_for(relu(kind="relu")) is cost.kernels["relu"]
+    assert cost.model_for(relu(kind="softmax")) is None
+    assert not surface(network(relu(kind="silu")), cost).unmodelled
+
+
+def test_element_types_a_model_was_not_trained_on_count_as_unmodelled() -> None:
+    (listed,) = surface(network(relu(dtype="float16")), board()).unmodelled
+    assert listed.kind == "relu"
+
+
+def test_launches_of_one_kernel_err_together_and_distinct_kernels_apart() -> None:
+    cost = board(sigma=0.2, host_us=(0, 0, 0))
+    same = surface(network(*[relu(1 << 20)] * 4), cost).latency_sigma[TOP]
+    apart = surface(network(*[relu((1 << 20) + index) for index in range(4)]), cost).latency_sigma[TOP]
+    assert same == pytest.approx(0.2, rel=1e-4)
+    assert apart == pytest.approx(0.1, rel=1e-4)
+
+
+def test_the_common_part_adds_to_every_networks_uncertainty() -> None:
+    result = surface(network(*[relu((1 << 20) + index) for index in range(4)]), board(sigma=0.2, common=0.1, host_us=(0, 0, 0)))
+    np.testing.assert_allclose(result.latency_sigma, np.hypot(0.1, 0.1), rtol=1e-4)
+
+
+def test_where_the_host_is_the_bottleneck_kernel_errors_do_not_delay_it() -> None:
+    sigma = surface(network(*[relu(1 << 18)] * 30), board(sigma=0.3, host_us=(0, 2_000_000, 0))).latency_sigma
+    assert sigma[0, -1, -1] < 0.01
+
+
+def test_errors_common_to_host_computation_and_memory_count_for_what_each_takes() -> None:
+    shares = Shares(host=0.3, compute=0.2, memory=0.1)
+    cost = replace(board(host_us=(0, 10, 0)), latency_shares=shares, energy_shares=shares)
+
+    def sigma(*calls: Call) -> tuple[float, float]:
+        predicted = surface(network(*calls), cost)
+        return float(predicted.latency_sigma[TOP]), float(predicted.energy_sigma[TOP])
+
+    computing, moving = replace(matmul(1000), bytes=1), replace(relu(1 << 22), flops=0)
+    assert sigma(computing) == pytest.approx((0.2, 0.2), rel=1e-3)
+    assert sigma(moving) == pytest.approx((0.1, 0.1), rel=1e-3)
+    assert sigma(*[view()] * 1_000_000, relu(1)) == pytest.approx((0.3, 0.3), rel=1e-3)
+    half = replace(computing, bytes=20 * 16 * 10**5)  # 2 ms of each: what it takes is divided evenly
+    assert sigma(half)[0] == pytest.approx(np.hypot(0.1, 0.05), rel=1e-3)
+    assert surface(network(computing), cost, "sum").latency_sigma[TOP] == pytest.approx(0.2, rel=1e-6)
+
+
+def test_quantile_surfaces_cover_what_they_promise_when_kernels_err_as_they_say() -> None:
+    """Each distinct kernel and the whole network are off by log-normal factors of the sizes the models state."""
+    calls = [relu(1 << size, scope=str(size)) for size in range(14, 22) for _ in range(3)]
+    launched, cost = network(*calls), board(sigma=0.25, common=0.05, host_us=(0, 30_000, 0))
+    high = surface(launched, cost).quantile(0.9)
+    rng = np.random.default_rng(1)
+    covered_latency, covered_energy = [], []
+    for _ in range(150):
+        worse = measured_otherwise(launched, cost, rng)
+        common = np.exp(rng.normal(0, 0.05))
+        covered_latency.append(worse.latency_ms * common <= high.latency_ms)
+        covered_energy.append(worse.energy_mj * common <= high.energy_mj)
+    assert 0.85 < np.mean(covered_latency) < 0.95
+    assert 0.85 < np.mean(covered_energy) < 0.95
+
+
+def measured_otherwise(launched: Network, cost: BoardCost, rng: np.random.Generator) -> object:
+    """The surface on a board whose kernels are off by independent factors."""
+
+    class Off(Analytic):
+        def sweep(self, features, levels):  # type: ignore[no-untyped-def]
+            exact = super().sweep(features, levels)
+            return exact + np.float32(rng.normal(0, 0.25, (len(features), 1, 1, 1)))
+
+    kernels = {
+        kind: replace(model, time=Off(model.time.formula), power=Off(model.power.formula))
+        for kind, model in cost.kernels.items()
+    }
+    return surface(launched, replace(cost, kernels=kernels))
+
+
+def test_what_cannot_be_costed_is_refused_in_one_line() -> None:
+    nothing = Analytic(lambda cpu, gpu, emc: np.full(gpu.shape, np.nan))
+    with pytest.raises(CostModelError, match="launches no kernel"):
+        surface(network(view()), board())
+    with pytest.raises(CostModelError, match="'average'; valid: timeline, sum"):
+        surface(network(relu()), board(), "average")  # type: ignore[arg-type]
+    with pytest.raises(CostModelError, match="relu model predicts"):
+        surface(network(relu()), replace(board(), kernels={"relu": KernelModel("relu", nothing, nothing, 0, 0)}))
+    with pytest.raises(CostModelError, match="host_active_mw has shape"):
+        replace(board(), host_active_mw=np.zeros(2, np.float32))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent, attention and image layers, control flow and containers, held against PyTorch's dispatcher."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+
+import pytest
+
+from jetdvfs.kernels.decompose import decompose, parse_input
+from jetdvfs.kernels.errors import ShapeError
+
+torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
+
+from jetdvfs.tests.support import layers, oracle  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
+
+CASES = {
+    "lstm": (lambda: layers.Recurrent("LSTM"), ["3x7x64"]),
+    "gru": (lambda: layers.Recurrent("GRU"), ["3x7x64"]),
+    "rnn": (lambda: layers.Recurrent("RNN"), ["3x7x64"]),
+    "language": (layers.Language, ["9x2:int64"]),
+    "encoder": (layers.Encoder, ["2x10:int64"]),
+    "encoder, norm first": (lambda: layers.Encoder(True, True, "gelu"), ["2x10:int64"]),
+    "encoder, time first": (lambda: layers.Encoder(batch_first=False), ["10x2:int64"]),
+    "transformer": (layers.Translator, ["2x10x64", "2x6x64"]),
+    "cells": (layers.Cells, ["2x5x16"]),
+    "copied weights": (layers.Copied, ["2x5x8"]),
+    "images": (layers.Images, ["2x8x10x10"]),
+}
+
+
+def build(make, *, trainable=False):
+    module = make().eval()
+    for parameter in module.parameters():
+        parameter.requires_grad_(trainable)
+    return module
+
+
+# Tracing recurrent cells on a CPU writes down the steps that the CPU takes for one, which a GPU does not.
+WAYS = [(name, how) for name in CASES for how in ("script", "trace") if (name, how) != ("cells", "trace")]
+
+
+# Whether weights were saved as trainable decides how ATen folds products; tracing takes another way through them then.
+@pytest.mark.parametrize(
+    ("name", "how", "trainable"), [*((*way, False) for way in WAYS), *((name, "script", True) for name in CASES)]
+)
+def test_layers_are_what_pytorch_dispatches(name, how, trainable):
+    make, inputs = CASES[name]
+    module, specs = build(make, trainable=trainable), [parse_input(text) for text in inputs]
+    example = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in specs]
+    network = decompose(oracle.archive_of(module, how, example), specs)
+    expected = oracle.network_of(copy.deepcopy(module), specs)
+    drop = (lambda launch: launch) if how == "script" else (lambda launch: dataclasses.replace(launch, scope=""))
+    for ours, theirs in zip(network.launches, expected.launches, strict=True):
+        assert drop(ours) == drop(theirs)
+
+
+@pytest.fixture(scope="module")
+def containers() -> io.BytesIO:
+    return oracle.archive_of(build(layers.Containers), "script")
+
+
+def test_a_list_parameter_takes_the_inputs_that_are_left(containers):
+    for extra in range(3):
+        network = decompose(containers, [parse_input("2x8x8")] * (1 + extra))
+        assert network.kinds == {"matmul": 2, "mul_scalar": 2, "add": 1 + extra}
+
+
+def test_a_while_loop_ends_with_its_early_return(containers):
+    network = decompose(containers, [parse_input("2x8x8")])
+    assert [launch.kind for launch in network.launches[-2:]] == ["mul_scalar", "mul_scalar"]
+    assert {launch.scope for launch in network.launches if launch.kind == "matmul"} == {"named.a", "named.b"}
+
+
+def test_another_method_is_followed_when_asked_for(containers):
+    assert decompose(containers, [parse_input("4")], method="encode").kinds == {"relu": 1}
+
+
+def test_inputs_that_do_not_go_round_are_refused_with_the_signature(containers):
+    with pytest.raises(ShapeError, match=r"x: Tensor, more: List\[Tensor\]"):
+        decompose(containers, [])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_element_types_halve_or_double_the_bytes(dtype):
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval().to(getattr(torch, dtype))
+    network = decompose(oracle.archive_of(module, "script"), [parse_input(f"1x3x16x16:{dtype}")])
+    assert list(network.launches) == list(oracle.network_of(module, network.inputs).launches)
+    with pytest.raises(ShapeError, match=dtype):
+        decompose(oracle.archive_of(module, "script"), [parse_input("1x3x16x16:float32")])

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Surfaces: points, quantiles, frames, and the file other programs read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.errors import CostModelError, GridError
+from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.kernels.surface import Surface
+from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu
+
+
+@pytest.fixture
+def predicted() -> Surface:
+    return surface(network(matmul(1000), relu(kind="softmax")), board(sigma=0.1, common=0.05))
+
+
+def test_a_point_holds_the_figures_at_that_configuration(predicted: Surface) -> None:
+    at = predicted.at(FrequencyConfiguration(1_000_000, 800_000_000, 1_600_000_000))
+    assert at.latency_ms == predicted.latency_ms[1, 2, 1]
+    assert at.energy_mj == pytest.approx(at.power_mw * at.latency_ms / 1e3)
+    with pytest.raises(GridError, match="gpu_hz=7 is not a frequency of this board; valid: 200000000, 400000000"):
+        predicted.at(FrequencyConfiguration(1_000_000, 7, 1_600_000_000))
+
+
+def test_the_arrays_cannot_be_written_to(predicted: Surface) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        predicted.latency_ms[0, 0, 0] = 1
+
+
+def test_the_median_is_the_prediction_and_quantiles_rise(predicted: Surface) -> None:
+    np.testing.assert_allclose(predicted.quantile(0.5).latency_ms, predicted.latency_ms)
+    low, high = predicted.quantile(0.05), predicted.quantile(0.95)
+    for name in ("latency_ms", "energy_mj", "power_mw"):
+        assert (getattr(low, name) < getattr(predicted, name)).all() and (getattr(predicted, name) < getattr(high, name)).all()
+    np.testing.assert_allclose(high.latency_ms, predicted.latency_ms * np.exp(1.6448536 * predicted.latency_sigma))
+    assert (high.latency_sigma == 0).all()
+
+
+@pytest.mark.parametrize("probability", [0, 1, -0.5, 95, float("nan")])
+def test_a_quantile_is_a_probability(predicted: Surface, probability: float) -> None:
+    with pytest.raises(CostModelError, match="expected a probability"):
+        predicted.quantile(probability)
+
+
+def test_energy_per_frame_adds_idle_until_the_next_frame(predicted: Surface) -> None:
+    slow = predicted.energy_per_frame_mj(1)
+    np.testing.assert_allclose(slow, predicted.energy_mj + predicted.idle_mw * (1000 - predicted.latency_ms) / 1e3)
+    np.testing.assert_array_equal(predicted.energy_per_frame_mj(1e6), predicted.energy_mj)  # late frames do not wait
+    with pytest.raises(CostModelError, match="positive frame rate"):
+        predicted.energy_per_frame_mj(0)
+
+
+def test_the_saved_file_has_the_documented_arrays(predicted: Surface, tmp_path: Path) -> None:
+    predicted.save(tmp_path / "surface.npz")
+    with np.load(tmp_path / "surface.npz", allow_pickle=False) as arrays:
+        assert [arrays[name].tolist() for name in ("cpu_khz", "gpu_hz", "emc_hz")] == [
+            list(GRID.cpu_khz), list(GRID.gpu_hz), list(GRID.emc_hz),
+        ]  # fmt: skip
+        for name in ("latency_ms", "power_mw", "energy_mj", "idle_mw"):
+            np.testing.assert_array_equal(arrays[name], getattr(predicted, name))
+
+
+def test_a_saved_surface_is_read_back_whole(predicted: Surface, tmp_path: Path) -> None:
+    predicted.save(tmp_path / "no-ending")
+    loaded = Surface.load(tmp_path / "no-ending")
+    assert (loaded.grid, loaded.method, loaded.unmodelled) == (predicted.grid, "timeline", predicted.unmodelled)
+    assert loaded.unmodelled[0].kind == "softmax"
+    np.testing.assert_array_equal(loaded.energy_sigma, predicted.energy_sigma)
+
+
+def test_what_is_no_surface_file_is_refused(predicted: Surface, tmp_path: Path) -> None:
+    predicted.save(tmp_path / "good")
+    good = (tmp_path / "good").read_bytes()
+    (tmp_path / "cut").write_bytes(good[: len(good) // 2])
+    (tmp_path / "text").write_text("surface")
+    np.savez(tmp_path / "other.npz", cpu_khz=np.arange(3))
+    for name in ("cut", "text", "other.npz", "absent"):
+        with pytest.raises(CostModelError, match=f"{name}: not a saved surface"):
+            Surface.load(tmp_path / name)
+    with pytest.raises(CostModelError, match="cannot write the surface"):
+        predicted.save(tmp_path / "no" / "folder.npz")
+
+
+def test_arrays_that_are_no_figures_are_refused(predicted: Surface) -> None:
+    with pytest.raises(CostModelError, match="latency_ms holds values that are not finite or not above 0"):
+        replace(predicted, latency_ms=predicted.latency_ms * 0)
+    with pytest.raises(CostModelError, match="idle_mw has shape"):
+        replace(predicted, idle_mw=predicted.idle_mw[0])

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``docs/archives.md`` says of the format, row by row, and files that each PyTorch since 1.6 wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import zipfile
+
+import pytest
+
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.errors import KernelsError, ModelError, ShapeError, UnsupportedOperator
+from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.kernels.torchscript.versions import NEWEST, OLDEST, UPGRADES
+from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.paths import DOCS, FIXTURES
+
+ARCHIVES = FIXTURES / "archives"
+DOCUMENT = (DOCS / "archives.md").read_text()
+SMALL = [TensorSpec((2, 3))]
+ARITHMETIC = {"floor_divide_scalar": 1, "div_scalar": 1, "div": 1, "full": 1, "linspace": 1, "logspace": 1, "arange": 1}
+ARITHMETIC |= {"gelu": 1, "var": 1, "std": 1, "norm": 1, "abs": 1, "sum": 1, "add": 4}
+
+
+def read(data: bytes, inputs=SMALL):
+    return decompose(io.BytesIO(data), inputs)
+
+
+def with_version(version: int | str, *lines: str, entry: str = "version", inputs=SMALL):
+    """A network whose forward has these lines, in a file of this version."""
+    entries = {"m/data.pkl": handmade.PLAIN_MODULE, "m/code/__torch__.py": handmade.forward(*lines).encode()}
+    return read(handmade.zipped({**entries, f"m/{entry}": f"{version}\n".encode()}), inputs)
+
+
+# Files that PyTorch wrote
+
+
+@pytest.mark.parametrize("path", sorted(ARCHIVES.glob("arith-trace-*.pt")), ids=lambda path: path.stem)
+def test_every_pytorch_wrote_the_same_network(path):
+    network = decompose(path, [TensorSpec((2, 3)), TensorSpec((2, 3), "int64")])
+    assert network.kinds == ARITHMETIC
+    assert next(launch for launch in network.launches if launch.kind == "full").dtype == "float32"
+
+
+QUANTISED = ("quantized-script-1.7.pt", "qtensor-script-1.12.pt")
+OTHERS: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {
+    "attention-freeze-1.6.pt": ((5, 1, 8), {"matmul": 4, "clone": 3, "add": 2, "mul_scalar": 1, "softmax": 1}),
+    "flow-freeze-1.8.pt": ((2, 4), {"matmul": 3, "relu": 3, "sigmoid": 2, "mul_scalar": 4, "stack": 1, "sum": 1, "add": 1}),
+    "lite-script-1.9.pt": ((2, 4), {"matmul": 4, "relu": 1, "leaky_relu": 1, "elu": 1, "softmax": 1}),
+    "mangled-script-1.6.pt": ((2, 4), {"matmul": 2, "tanh": 2, "relu": 1}),
+    "typed-script-1.6.pt": ((2, 4), {"add": 10, "to": 4, "sum": 3}),
+    "enum-script-2.2.pt": ((2, 4), {"relu": 1}),
+    "interface-2.1.pt2": ((2, 4), {"matmul": 4, "relu": 1, "leaky_relu": 1, "softmax": 1}),
+    "conv-2.2.pt2": ((1, 3, 8, 8), {"conv2d": 2, "conv_transpose2d": 1, "batch_norm": 1, "relu": 1, "matmul": 1}),
+    "transformer-2.4.pt2": ((5, 1, 8), {"matmul": 4, "attention": 1, "layer_norm": 3, "add": 2, "clone": 2, "relu": 1}),
+    "shapes-2.7.pt2": ((1, 3, 8, 8), {"div_scalar": 1, "arange": 1, "to": 1, "mul_scalar": 1, "add": 1, "cat": 1, "clone": 1}),
+    "attention-2.8.pt2": ((5, 1, 8), {"matmul": 4, "clone": 2, "mul_scalar": 1, "softmax": 1, "mean": 1}),
+}
+
+
+def test_every_file_written_by_pytorch_has_its_test():
+    names = {path.name for path in ARCHIVES.iterdir() if not path.name.startswith("arith-trace-")}
+    assert names == {*OTHERS, *QUANTISED}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_archives_of_older_pytorch_are_read(name):
+    shape, kinds = OTHERS[name]
+    found = decompose(ARCHIVES / name, [TensorSpec(shape)]).kinds
+    assert {kind: found.get(kind) for kind in kinds} == kinds
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_an_8_bit_quantised_archive_is_called_that(name):
+    inputs = [TensorSpec((1, 3, 8, 8) if name.startswith("quantized") else (2, 3))]
+    with pytest.raises(UnsupportedOperator, match=r"8-bit quantised model.*before quantisation"):
+        decompose(ARCHIVES / name, inputs)
+
+
+# Versions
+
+
+def test_the_document_lists_the_versions_that_are_read_and_the_operators_they_change():
+    assert f"versions {OLDEST} to {NEWEST}" in DOCUMENT
+    rows = re.findall(r"^\| `(\w+)` \| before (\d+) \|", DOCUMENT, re.MULTILINE)
+    assert {(name, int(before)) for name, before in rows} == {
+        (name, upgrade.before) for upgrade in UPGRADES for name in upgrade.operators
+    }
+
+
+@pytest.mark.parametrize("version", [0, 11, 99, "", "x", "3.5", "-1", "9" * 40])
+def test_a_version_that_is_not_defined_is_refused(version):
+    with pytest.raises(ModelError, match="versions 1 to 10"):
+        with_version(version, "return torch.relu(x)")
+
+
+@pytest.mark.parametrize("version", range(OLDEST, NEWEST + 1))
+def test_every_defined_version_is_read(version):
+    assert with_version(version, "return torch.relu(x)").kinds == {"relu": 1}
+
+
+def test_the_version_under_data_is_the_one_that_counts():
+    entries = {
+        "m/data.pkl": handmade.PLAIN_MODULE,
+        "m/code/__torch__.py": handmade.forward("return torch.full([2], 1)").encode(),
+    }
+    for inner, dtype in ((b"4", "float32"), (b"5", "int64")):
+        data = handmade.zipped({**entries, "m/version": b"7", "m/.data/version": inner})
+        assert read(data).launches[0].dtype == dtype
+
+
+INTEGERS = [TensorSpec((2, 3), "int64")]
+
+
+@pytest.mark.parametrize("call", ["torch.div(x, 2)", "torch.div(x, x)", "torch.div_(x, x)", "x / x"])
+def test_before_version_4_integer_division_stays_integer(call):
+    assert with_version(3, f"return {call}", inputs=INTEGERS).launches[0].dtype == "int64"
+    assert with_version(4, f"return {call}", inputs=INTEGERS).launches[0].dtype == "float32"
+
+
+@pytest.mark.parametrize("call", ["torch.div(x, 2.)", 'torch.div(x, 2, rounding_mode="floor")', "torch.div(x, torch.mean(y))"])
+def test_before_version_4_other_divisions_are_as_ever(call):
+    lines = ("y = torch.to(x, 6)", f"return {call}")
+    old, new = (with_version(version, *lines, inputs=INTEGERS) for version in (3, 4))
+    assert old.launches == new.launches
+
+
+def test_before_version_4_sizes_divide_without_remainder():
+    lines = ("n = torch.div(ops.prim.NumToTensor(torch.size(x, 1)), CONSTANTS.c0)", "m = int(torch.mul(n, CONSTANTS.c0))")
+    code = handmade.forward(*lines, "return torch.zeros([m], dtype=6)")
+    constants = b"\x80\x02" + handmade.tensor("0", storage="LongStorage") + b"\x85."
+    shapes = []
+    for version in (b"3", b"4"):
+        entries = {"data.pkl": handmade.PLAIN_MODULE, "code/__torch__.py": code.encode(), "version": version}
+        entries |= {"constants.pkl": constants, "constants/0": struct.pack("<q", 2)}
+        data = handmade.zipped({f"m/{name}": content for name, content in entries.items()})
+        shapes.append(read(data, [TensorSpec((2, 7))]).launches[-1].output)
+    assert shapes == [(6,), (7,)]
+
+
+@pytest.mark.parametrize(
+    ("call", "old", "new"),
+    [
+        ("torch.full([2], 1)", "float32", "int64"),
+        ("torch.full([2], True)", "float32", "bool"),
+        ("torch.full([2], 1, dtype=4)", "int64", "int64"),
+        ("torch.full([2], 1, dtype=None)", "float32", "int64"),
+        ("torch.full([2], 1.)", "float32", "float32"),
+    ],
+)
+def test_before_version_5_full_is_floating_unless_told(call, old, new):
+    assert [with_version(version, f"return {call}").launches[0].dtype for version in (4, 5)] == [old, new]
+
+
+@pytest.mark.parametrize(("name", "before"), [("linspace", 8), ("logspace", 9)])
+def test_steps_could_be_left_out_for_a_hundred(name, before):
+    for call in (f"torch.{name}(0, 1, None)", f"torch.{name}(0, 1, steps=None)"):
+        assert with_version(before - 1, f"return {call}").launches[0].output == (100,)
+        with pytest.raises(ShapeError):
+            with_version(before, f"return {call}")
+    assert with_version(before - 1, f"return torch.{name}(0, 1, 5)").launches[0].output == (5,)
+
+
+# Entries
+
+
+IGNORED = (".data/serialization_id", ".format_version", ".storage_alignment", "traced_inputs.pkl", "bytecode.pkl")
+IGNORED += ("mobile_debug.pkl", "mobile_debug_handles.pkl", "callstack_debug_map.pkl")
+
+
+def test_entries_that_say_nothing_of_the_network_are_not_looked_at():
+    more = dict.fromkeys((*IGNORED, "extra/labels.txt", "code/__torch__.py.debug_pkl"), b"\xffnot a pickle")
+    assert read(handmade.archive(handmade.forward("return torch.relu(x)"), more=more)).kinds == {"relu": 1}
+    assert all(f"`{name}`" in DOCUMENT for name in (*IGNORED, "extra/*", "code/**.py.debug_pkl"))
+
+
+@pytest.mark.parametrize(("order", "packed"), [(None, "<q"), (b"little", "<q"), (b"big", ">q")])
+def test_numbers_are_read_in_the_byte_order_of_the_archive(order, packed):
+    code = handmade.forward("if bool(CONSTANTS.c0 == 3):", "  y = torch.relu(x)", "else:", "  y = torch.tanh(x)", "return y")
+    more = {"constants/0": struct.pack(packed, 3)}
+    if order:
+        more["byteorder"] = order
+    constants = b"\x80\x02" + handmade.tensor("0", storage="LongStorage") + b"\x85."
+    assert read(handmade.archive(code, constants=constants, more=more)).kinds == {"relu": 1}
+
+
+def test_the_top_folder_may_have_any_name():
+    for folder in ("archive", "my model.v2", "ü"):
+        entries = {f"{folder}/data.pkl": handmade.PLAIN_MODULE}
+        entries[f"{folder}/code/__torch__.py"] = handmade.forward("return torch.relu(x)").encode()
+        assert read(handmade.zipped(entries)).kinds == {"relu": 1}
+
+
+def test_padding_between_header_and_data_is_skipped():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        code = handmade.forward("return torch.relu(x)").encode()
+        for name, content in (("m/data.pkl", handmade.PLAIN_MODULE), ("m/code/__torch__.py", code)):
+            entry = zipfile.ZipInfo(name)
+            entry.extra = struct.pack("<2sH", b"FB", 40) + b"Z" * 40
+            file.writestr(entry, content)
+    assert read(stream.getvalue()).kinds == {"relu": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x18\x00\x00\x00PTMF" + bytes(64), "not a TorchScript file"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "not a TorchScript file"),
+        (handmade.zipped({"a/model.json": b"{}", "a/tensors/0": b""}), r"no data\.pkl"),
+        (handmade.zipped({"a/.data/extern_modules": b"", "a/model/model.pkl": b""}), r"no data\.pkl"),
+        (handmade.zipped({"a/data.pkl": b"\x80\x02}.", "a/version": b"3\n"}), "data without code"),
+    ],
+    ids=["flatbuffer", "pickled state", "PyTorch before 1.4", "torch.package", "torch.save"],
+)
+def test_other_files_of_pytorch_are_called_what_they_are_not(data, text):
+    with pytest.raises(ModelError, match=text):
+        read(data)
+
+
+# Pickles
+
+
+def attribute_of(pickled: bytes, *lines: str, more=None):
+    """A network with this pickled attribute ``a``, and lines of forward that use it."""
+    data = handmade.module({"a": pickled})
+    return read(handmade.archive(handmade.forward(*lines), data=data, more=more))
+
+
+LISTS = {
+    "intlist": (b"K\x02K\x03", "torch.relu(torch.view(x, self.a))"),
+    "doublelist": (b"G" + struct.pack(">d", 2.0), "torch.mul(x, self.a[0])"),
+    "boollist": (b"\x88\x89", "torch.sum(x, [0], self.a[1])"),
+    "tensorlist": (handmade.tensor("0", 2, 3), "torch.add(x, self.a[0])"),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_typed_lists_are_lists(kind):
+    items, use = LISTS[kind]
+    pickled = f"ctorch.jit._pickle\nbuild_{kind}\n](".encode() + items + b"e\x85R"
+    assert len(attribute_of(pickled, f"return {use}").launches) == 1
+
+
+def test_a_type_tag_is_taken_off():
+    pickled = (
+        b"ctorch.jit._pickle\nrestore_type_tag\n}("
+        + handmade.text("k")
+        + b"K\x02u"
+        + handmade.text("Dict[str, int]")
+        + b"\x86R"
+    )
+    assert attribute_of(pickled, "return torch.mul(x, self.a['k'])").kinds == {"mul_scalar": 1}
+
+
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [(b"K\x03", 3), (b"M\x03\x00", 3), (b"J\x03\x00\x00\x00", 3), (b"\x8a\x01\x03", 3), (b"G" + struct.pack(">d", 3.0), 3)],
+)
+def test_numbers_of_every_width(number, value):
+    network = attribute_of(number, "n = int(self.a)", "return torch.zeros([n], dtype=6)")
+    assert network.launches[0].output == (value,)
+
+
+STORAGES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+STORAGES += ("ComplexFloat", "ComplexDouble", "QInt8", "QUInt8", "QInt32")
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_tensors_of_every_storage(storage):
+    network = attribute_of(handmade.tensor("0", 2, 3, storage=f"{storage}Storage"), "return torch.relu(self.a)")
+    assert network.launches[0].inputs == ((2, 3),)
+    assert f"`{storage}`" in DOCUMENT
+
+
+def test_a_parameter_is_its_tensor():
+    pickled = b"ctorch._utils\n_rebuild_parameter\n(" + handmade.tensor("0", 3, 3) + b"\x88}tR"
+    assert attribute_of(pickled, "return torch.matmul(x, self.a)").kinds == {"matmul": 1}
+
+
+def test_a_quantised_tensor_has_its_shape():
+    start = handmade.tensor("0", 2, 3, storage="QInt8Storage").replace(b"_rebuild_tensor_v2", b"_rebuild_qtensor")
+    scheme = b"(ctorch\nper_tensor_affine\nG" + struct.pack(">d", 0.1) + b"K\x00t"
+    pickled = start.replace(b"\x89ccollections", scheme + b"\x89ccollections")
+    with pytest.raises(UnsupportedOperator, match="8-bit quantised"):
+        attribute_of(pickled, "return torch.dequantize(self.a)")
+
+
+def test_a_device_is_read():
+    pickled = b"ctorch\ndevice\n" + handmade.text("cpu") + b"\x85R"
+    assert attribute_of(pickled, "return torch.relu(torch.to(x, self.a))").kinds == {"relu": 1}
+
+
+def test_an_object_that_packed_itself_unpacks_itself():
+    code = (
+        handmade.forward("b = self.box", "return torch.mul(x, b.factor)")
+        + "class Box:\n  factor : int\n  def __setstate__(self: __torch__.Box,\n    state: Tuple[int, int]) -> NoneType:\n"
+        "    first, second, = state\n    self.factor = torch.add(first, second)\n    return None\n"
+    )
+    box = b"c__torch__\nBox\n)\x81K\x02K\x03\x86b"
+    assert read(handmade.archive(code, data=handmade.module({"box": box}))).kinds == {"mul_scalar": 1}
+
+
+def test_mangled_classes_of_one_name_are_told_apart():
+    path = "code/__torch__/___torch_mangle_7.py"
+    head = "class M(Module):\n  def forward(self: __torch__.___torch_mangle_7.M,\n    x: Tensor) -> Tensor:\n"
+    inner = head + "    return torch.tanh(x)\n"
+    code = handmade.forward("y = (self.child).forward(x, )", "return torch.relu(y)")
+    data = handmade.module({"child": b"c__torch__.___torch_mangle_7\nM\n)\x81}b"})
+    network = read(handmade.archive(code, data=data, more={path: inner.encode()}))
+    assert [(launch.kind, launch.scope) for launch in network.launches] == [("tanh", "child"), ("relu", "")]
+
+
+# Exported programs
+
+
+def exported(entry: str, argument: dict, **more: object) -> bytes:
+    meta = {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_int": 3}, {"as_int": 1}]}
+    node = {"target": "torch.ops.aten.add.Tensor", "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
+    node["inputs"] = [argument, argument, {"name": "alpha", "arg": {"as_int": 2}, **more}]
+    specs = [{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}]
+    graph = {"nodes": [node], "tensor_values": {"x": meta}}
+    return handmade.zipped(
+        {entry: json.dumps({"graph_module": {"graph": graph, "signature": {"input_specs": specs}}}).encode()}
+    )
+
+
+TENSOR = {"as_tensor": {"name": "x"}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        exported("m/models/model.json", {"name": "self", "arg": TENSOR, "kind": 1}, kind=2),
+        exported("serialized_exported_program.json", {"name": "self", "arg": TENSOR, "kind": 1}, kind=2),
+        exported("serialized_exported_program.json", {"name": "self", "arg": TENSOR}),
+        exported("serialized_exported_program.json", {"name": "self", "arg": {"as_none": None, **TENSOR, "as_int": None}}),
+    ],
+    ids=["2.8", "2.7", "2.3", "2.2"],
+)
+def test_every_layout_of_an_exported_program(data):
+    assert read(data).kinds == {"add": 1}
+
+
+X, NOTHING = {"as_tensor": {"name": "x"}}, {"as_none": True}
+ROW, SIZE, SMALL_NUMBER = {"as_tensor": {"name": "row"}}, {"as_ints": [3]}, {"as_float": 1e-5}
+FOUR = {"as_tensor": {"name": "four"}}
+TAKEN_APART = {
+    "_softmax": ([X, {"as_int": -1}, {"as_bool": False}], {"softmax": 1}),
+    "_log_softmax": ([X, {"as_int": -1}, {"as_bool": False}], {"log_softmax": 1}),
+    "_native_batch_norm_legit_no_training": ([X, ROW, ROW, ROW, ROW, {"as_float": 0.1}, SMALL_NUMBER], {"batch_norm": 1}),
+    "native_layer_norm": ([X, SIZE, ROW, ROW, SMALL_NUMBER], {"layer_norm": 1}),
+    "native_group_norm": ([X, ROW, ROW, *({"as_int": n} for n in (2, 3, 1, 3)), SMALL_NUMBER], {"group_norm": 1}),
+    "_scaled_dot_product_flash_attention": ([FOUR, FOUR, FOUR], {"attention": 1}),
+    "_scaled_dot_product_efficient_attention": ([FOUR, FOUR, FOUR, NOTHING, {"as_bool": False}], {"attention": 1}),
+    "fill": ([X, {"as_float": "-Infinity"}], {"fill": 1}),
+    "eq": ([X, {"as_float": "Infinity"}], {"eq_scalar": 1}),
+    "copy": ([X, X], {"copy": 1}),
+    "select_scatter": ([X, ROW, {"as_int": 0}, {"as_int": 1}], {"clone": 1, "copy": 1}),
+    "slice_scatter": ([X, X, {"as_int": 0}, {"as_int": 0}, {"as_int": 2}], {"clone": 1, "copy": 1}),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_APART)
+def test_graphs_that_were_taken_apart(name):
+    def meta(*sizes: int) -> dict:
+        return {"dtype": 7, "sizes": [{"as_int": size} for size in sizes], "strides": [{"as_int": 1}] * len(sizes)}
+
+    arguments, kinds = TAKEN_APART[name]
+    node = {"target": f"torch.ops.aten.{name}.default", "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
+    node["inputs"] = [{"name": "", "arg": argument, "kind": 1} for argument in arguments]
+    then = {"target": "torch.ops.aten.relu.default", "outputs": [{"as_tensor": {"name": "z"}}], "metadata": {}}
+    then["inputs"] = [{"name": "self", "arg": {"as_tensor": {"name": "y"}}, "kind": 1}]
+    specs = [{"parameter": {"arg": {"name": weight}}} for weight in ("row", "four")] + [{"user_input": {"arg": X}}]
+    graph = {"nodes": [node, then], "tensor_values": {"x": meta(2, 3), "row": meta(3), "four": meta(1, 2, 4, 8)}}
+    program = {"graph_module": {"graph": graph, "signature": {"input_specs": specs}}}
+    assert read(handmade.zipped({"m/models/model.json": json.dumps(program).encode()})).kinds == {**kinds, "relu": 1}
+
+
+def test_errors_of_old_files_are_one_line():
+    for path in sorted(ARCHIVES.iterdir()):
+        try:
+            decompose(path, [TensorSpec((1, 1))])
+        except KernelsError as error:
+            assert "\n" not in str(error)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profile bundles: written, read back, refused when damaged or foreign, converted once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.profiles.bundle.bundle import (
+    find_bundles,
+    install_bundle,
+    load_bundle,
+    resolve_bundle,
+    write_manifest,
+)
+from jetdvfs.profiles.errors import BundleError
+from jetdvfs.tests.support.small_bundle import BOARD, FEATURES, make_bundle, stump
+
+
+def edit_manifest(folder: Path, **changes: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def predictions(folder: Path, cache: Path) -> np.ndarray:
+    cost = load_bundle(folder, cache_dir=cache).cost
+    rows = np.zeros((1, len(FEATURES)), np.float32)
+    return cost.kernels["relu"].time.sweep(rows, cost.grid.levels_mhz())
+
+
+def test_a_written_bundle_reads_back_as_it_was(tmp_path: Path) -> None:
+    manifest = make_bundle(tmp_path / "one")
+    bundle = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+    assert bundle.manifest == manifest
+    assert bundle.cost.host.calls == {"relu": (1.0, 2000.0, 3.0)}
+    assert bundle.cost.kernels["relu"].power_sigma == 0.2
+    assert (bundle.cost.idle_mw == 4000).all()
+    swept = predictions(tmp_path / "one", tmp_path / "cache")
+    below = np.asarray(BOARD.grid.gpu_hz) < 500e6
+    assert np.allclose(swept[0][:, below], 1) and np.allclose(swept[0][:, ~below], 2)
+
+
+def test_treelite_is_imported_only_the_first_time(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    code = (
+        "import sys; from pathlib import Path; from jetdvfs.profiles.bundle.bundle import load_bundle; "
+        f"load_bundle({str(tmp_path / 'one')!r}, cache_dir=Path({str(tmp_path / 'cache')!r})); print('treelite' in sys.modules)"
+    )
+    said = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert [line.strip() for line in said] == ["True", "False"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_cache_is_rebuilt(tmp_path: Path, damage: str) -> None:
+    make_bundle(tmp_path / "one")
+    before = predictions(tmp_path / "one", tmp_path / "cache")
+    for table in (tmp_path / "cache/tables").glob("*.nodes"):
+        data = bytearray(table.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        content = {"cut": bytes(data[: len(data) // 2]), "flip": bytes(data), "empty": b""}
+        table.unlink()
+        table.write_bytes(content[damage])
+    assert np.array_equal(predictions(tmp_path / "one", tmp_path / "cache"), before)
+
+
+def test_a_bundle_loads_where_no_cache_can_be_written(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    (tmp_path / "cache").write_text("a file in the way")
+    assert predictions(tmp_path / "one", tmp_path / "cache").shape == (1, *BOARD.grid.shape)
+
+
+@pytest.mark.parametrize("name", ["relu.time.treelite.xz", "board.npz", "host.json"])
+def test_a_changed_or_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    make_bundle(tmp_path / "one")
+    path = tmp_path / "one" / name
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(BundleError, match=f"{name} is damaged"):
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+    path.unlink()
+    with pytest.raises(BundleError, match=f"{name} is missing"):
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+
+
+def test_a_link_out_of_the_bundle_is_refused(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    (tmp_path / "one/host.json").rename(tmp_path / "elsewhere.json")
+    (tmp_path / "one/host.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(BundleError, match=r"host\.json"):
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"board": "no-such-board"}, "no-such-board"),
+        ({"grid": {"cpu_khz": [1000], "gpu_hz": [1000], "emc_hz": [1000]}}, "grid"),
+        ({"format": 99}, "format 99"),
+        ({"rails": ["GPU", "NO_RAIL"]}, "NO_RAIL"),
+        ({"checksums": {"../../etc/passwd": "0" * 64}}, "passwd"),
+        ({"checksums": {}}, "checksums"),
+        ({"simulated": "yes"}, "simulated"),
+        ({"sigma_latency": -1}, "not negative"),
+        ({"name": "../up"}, "plain name"),
+        (
+            {
+                "kinds": {
+                    "relu": {"features": ["a"], "dtypes": [], "time_sigma": 0, "power_sigma": 0, "samples": 1, "recipes": {}}
+                }
+            },
+            "features",
+        ),
+        (
+            {
+                "kinds": {
+                    "no_kind": {"features": [], "dtypes": [], "time_sigma": 0, "power_sigma": 0, "samples": 1, "recipes": {}}
+                }
+            },
+            "no_kind",
+        ),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused_in_one_line(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    make_bundle(tmp_path / "one")
+    edit_manifest(tmp_path / "one", **changes)
+    with pytest.raises(BundleError, match=said) as caught:
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"format": 1}'])
+def test_a_manifest_that_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    make_bundle(tmp_path / "one")
+    (tmp_path / "one/manifest.json").write_text(text)
+    with pytest.raises(BundleError, match="one"):
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+
+
+def test_trees_of_another_number_of_features_are_refused(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one", time=stump(len(FEATURES) + 1, 0, 1.0, 0.0, 1.0))
+    with pytest.raises(BundleError, match=r"relu\.time.*features"):
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+
+
+def test_idle_power_of_another_shape_is_refused(tmp_path: Path) -> None:
+    manifest = make_bundle(tmp_path / "one")
+    import hashlib
+
+    np.savez(tmp_path / "one/board.npz", idle_mw=np.ones((2, 2, 2), np.float32), host_active_mw=np.ones(29, np.float32))
+    digest = hashlib.sha256((tmp_path / "one/board.npz").read_bytes()).hexdigest()
+    write_manifest(tmp_path / "one", manifest, {**manifest.checksums, "board.npz": digest})
+    with pytest.raises(BundleError, match="idle_mw must be"):
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+
+
+def test_an_installed_bundle_is_found_by_name_and_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = tmp_path / "data/jetdvfs/bundles"
+    manifest = make_bundle(tmp_path / "mine")
+    (tmp_path / "mine/stray.txt").write_text("not part of it")
+    installed = install_bundle(tmp_path / "mine", folder, cache_dir=tmp_path / "cache")
+    assert find_bundles()["mine"] == installed == resolve_bundle("mine")
+    assert not (installed / "stray.txt").exists()
+    write_manifest(tmp_path / "mine", replace(manifest, sigma_latency=0.5), manifest.checksums)
+    install_bundle(tmp_path / "mine", folder, cache_dir=tmp_path / "cache")
+    assert load_bundle("mine", cache_dir=tmp_path / "cache").manifest.sigma_latency == 0.5
+    assert sorted(path.name for path in folder.iterdir()) == ["mine"]
+
+
+def test_a_bundle_that_is_refused_is_not_installed(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "mine")
+    (tmp_path / "mine/host.json").write_text("{}")
+    with pytest.raises(BundleError):
+        install_bundle(tmp_path / "mine", tmp_path / "installed", cache_dir=tmp_path / "cache")
+    assert not (tmp_path / "installed").exists()
+
+
+def test_an_unknown_name_lists_the_names_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    make_bundle(tmp_path / "data/jetdvfs/bundles/mine")
+    with pytest.raises(BundleError, match="mine"):
+        resolve_bundle("yours")

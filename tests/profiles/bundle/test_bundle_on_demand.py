@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bundles whose models are mapped one by one: the same predictions, and no model stays in memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.model import BoardCost
+from jetdvfs.kernels.trees.ensemble import TreeEnsemble
+from jetdvfs.profiles.bundle.bundle import load_bundle, table_stamps
+from jetdvfs.profiles.errors import BundleError
+from jetdvfs.tests.support.small_bundle import FEATURES, make_bundle
+
+ROWS = np.full((1, len(FEATURES)), np.nan, np.float32)
+
+
+def sweeps(cost: BoardCost) -> list[np.ndarray]:
+    return [model.sweep(ROWS, cost.grid.levels_mhz()) for model in (cost.kernels["relu"].time, cost.kernels["relu"].power)]
+
+
+def test_they_predict_what_they_predict_when_all_are_mapped(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    whole = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost
+    one_by_one = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    np.testing.assert_array_equal(sweeps(one_by_one), sweeps(whole))
+
+
+def test_no_model_stays_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_bundle(tmp_path / "one")
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    loaded: weakref.WeakSet[TreeEnsemble] = weakref.WeakSet()
+    load = TreeEnsemble.load
+    monkeypatch.setattr(TreeEnsemble, "load", lambda *arguments: loaded.add(made := load(*arguments)) or made)
+    sweeps(cost)  # converts them
+    sweeps(cost)
+    gc.collect()
+    assert not loaded
+
+
+def test_a_model_whose_table_is_there_is_not_looked_at(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    expected = sweeps(load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost)
+    for path in (tmp_path / "one").glob("*.xz"):
+        path.unlink()
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    np.testing.assert_array_equal(sweeps(cost), expected)
+
+
+def test_tables_that_were_checked_are_used_as_they_are_until_one_is_touched(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    whole = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+    known = table_stamps(whole.manifest, tmp_path / "cache")
+    assert set(known) <= set(whole.manifest.checksums.values()) and len(known) == 2 * len(whole.manifest.kinds)
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True, known=known).cost
+    np.testing.assert_array_equal(sweeps(cost), sweeps(whole.cost))
+    for table in (tmp_path / "cache" / "tables").iterdir():
+        table.write_bytes(b"?" * table.stat().st_size)
+    np.testing.assert_array_equal(sweeps(cost), sweeps(whole.cost))  # made anew from the bundle
+
+
+def test_what_is_wrong_with_a_model_shows_when_it_is_swept(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one")
+    (tmp_path / "one" / "relu.power.treelite.xz").write_bytes(b"damaged")
+    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
+    with pytest.raises(BundleError, match=r"relu\.power.*damaged"):
+        sweeps(cost)

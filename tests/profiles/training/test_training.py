@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaigns and training, on a board whose figures are known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.model import BoardCost, surface
+from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.profiles.bundle.bundle import load_bundle, write_bundle
+from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
+from jetdvfs.profiles.measuring.measurements import Measurements, Rows
+from jetdvfs.profiles.training.assembly import (
+    Uncertainty,
+    board_cost,
+    contents_of,
+    left_out_uncertainty,
+    make_folds,
+    manifest_of,
+    train_all,
+)
+from jetdvfs.profiles.training.host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
+from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
+from jetdvfs.tests.support.synthetic_meter import BOARD, HOST_ACTIVE_MW, OneRailMeter, SyntheticMeter, network, pointwise
+
+NETWORKS: tuple[Network, ...] = (
+    network("small", [20_000, 50_000]),
+    network("middle", [100_000, 300_000]),
+    network("large", [700_000, 1_500_000]),
+)
+KINDS = ("relu", "add")
+SIZE = CampaignSize(
+    nodes=(0, 1, 2, 3),
+    random_kernels={},
+    random_kernels_default=24,
+    configurations=12,
+    network_configurations=16,
+    whole_network_configurations=6,
+    host_configurations=16,
+)
+OPTIONS = TrainingOptions({"": (Recipe(5, 0.2, 1.0),)}, most_rounds=80, patience=10)
+
+
+def quiet(done: int, total: int, text: str) -> None:
+    """No progress bar."""
+
+
+def random_kernels(kind: str, count: int) -> Sequence[KernelInvocation]:
+    rng = np.random.default_rng([len(kind), count])
+    return [pointwise(kind, int(elements)) for elements in np.exp(rng.uniform(np.log(1e4), np.log(2e6), count))]
+
+
+def campaign() -> Campaign:
+    return plan_campaign(BOARD, NETWORKS, random_kernels, SIZE, kinds=KINDS, temperature_c=45.0, silicon_version="synthetic")
+
+
+@pytest.fixture(scope="module")
+def measurements() -> Measurements:
+    return run_campaign(campaign(), SyntheticMeter)
+
+
+@pytest.fixture(scope="module")
+def trained_cost(measurements: Measurements) -> BoardCost:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    return board_cost(measurements, BOARD, train_all(measurements, BOARD, NETWORKS, KINDS, OPTIONS, quiet))
+
+
+def same(left: Rows, right: Rows) -> bool:
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in ("what", "node", "configuration", "value"))
+
+
+def test_an_interrupted_campaign_goes_on_and_finds_the_same(measurements: Measurements, tmp_path: Path) -> None:
+    units = len(campaign().units)
+
+    def interrupt(done: int, total: int, text: str) -> None:
+        if done == units // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign(campaign(), SyntheticMeter, tmp_path, interrupt)
+    kept = sorted(tmp_path.glob("*/unit-*.npz"))
+    assert len(kept) == units // 2
+    kept[3].write_bytes(kept[3].read_bytes()[:50])
+    before = [path.stat().st_mtime_ns for path in kept]
+    resumed = run_campaign(campaign(), SyntheticMeter, tmp_path)
+    assert all(same(resumed.tables[name], measurements.tables[name]) for name in measurements.tables)
+    assert [path.stat().st_mtime_ns == time for path, time in zip(kept, before, strict=True)].count(False) == 1
+
+
+def test_another_campaign_in_the_same_folder_is_measured_anew(tmp_path: Path) -> None:
+    run_campaign(campaign(), SyntheticMeter, tmp_path)
+    other = replace(campaign(), silicon_version="other")
+    seen: list[SyntheticMeter] = []
+    run_campaign(other, lambda node: seen.append(SyntheticMeter(node)) or seen[-1], tmp_path)
+    assert len(seen) == len(SIZE.nodes)
+
+
+def test_measurements_survive_a_file(measurements: Measurements, tmp_path: Path) -> None:
+    measurements.save(tmp_path / "m.npz")
+    loaded = Measurements.load(tmp_path / "m.npz")
+    assert loaded.invocations == measurements.invocations and loaded.calls == measurements.calls
+    assert all(same(loaded.tables[name], measurements.tables[name]) for name in measurements.tables)
+    (tmp_path / "m.npz").write_bytes((tmp_path / "m.npz").read_bytes()[:500])
+    with pytest.raises(MeasurementError, match=r"m\.npz"):
+        Measurements.load(tmp_path / "m.npz")
+
+
+def test_every_network_kernel_is_measured_on_every_board_and_random_ones_on_one(measurements: Measurements) -> None:
+    rows = measurements.tables["kernel_ms"]
+    of_networks = {launch.signature for network in NETWORKS for launch in network.launches}
+    for what, kernel in enumerate(measurements.invocations):
+        boards = set(rows.node[rows.what == what])
+        assert len(boards) == (len(SIZE.nodes) if kernel.signature in of_networks else 1)
+
+
+def test_host_costs_and_idle_power_are_recovered(measurements: Measurements) -> None:
+    host = fit_host_model(measurements, BOARD.grid)
+    mean = np.mean([SyntheticMeter(node).factor for node in SIZE.nodes])
+    assert set(host.calls) == {"relu", "add", "view"}
+    cpu_mhz, _, emc_mhz = BOARD.grid.levels_mhz()
+    fitted = host.issue_us([pointwise("add", 7)], cpu_mhz, emc_mhz)[0]
+    expected = mean * 20 * (0.1 + 0.7 * 2265.6 / cpu_mhz[:, None] + 0.2 * 2133 / emc_mhz)
+    assert np.abs(fitted / expected - 1).max() < 0.01
+    idle = fit_idle_mw(measurements.tables["idle_mw"], BOARD.grid)
+    top = sum(float(rail[0]) for rail in SyntheticMeter(0).idle_rails_mw([BOARD.grid.top]).values())
+    assert idle[-1, -1, -1] == pytest.approx(mean * top, rel=1e-4)
+    active = fit_host_active_mw(measurements.tables["host_active_mw"], BOARD.grid)
+    assert active == pytest.approx(np.full(29, mean * HOST_ACTIVE_MW), rel=1e-3)
+
+
+def test_where_one_rail_feeds_all_the_host_and_the_kernels_are_still_told_apart(measurements: Measurements) -> None:
+    board = replace(BOARD, energy_rails=("IN",))
+    plan = plan_campaign(board, NETWORKS, random_kernels, SIZE, kinds=KINDS, temperature_c=45.0, silicon_version="synthetic")
+    together = run_campaign(plan, OneRailMeter)
+    for table in ("host_active_mw", "kernel_mw"):
+        mean, apart = (found.tables[table].value.mean() for found in (together, measurements))
+        assert mean == pytest.approx(apart, rel=1e-3)
+
+
+def test_idle_power_that_does_not_cover_the_grid_is_refused(measurements: Measurements) -> None:
+    rows = measurements.tables["idle_mw"]
+    with pytest.raises(MeasurementError, match="of 3654"):
+        fit_idle_mw(rows.where(rows.configuration != 7), BOARD.grid)
+
+
+def test_trained_models_predict_networks_of_kernels_they_have_seen(trained_cost: BoardCost) -> None:
+    for tested in NETWORKS:
+        predicted = surface(tested, trained_cost)
+        configurations = list(BOARD.grid)[::37]
+        meter = SyntheticMeter(2)
+        latency = meter.network_latency_ms(tested, configurations)
+        energy = meter.network_rails_mw(tested, configurations)["GPU"] * latency / 1e3
+        assert np.abs(predicted.latency_ms.ravel()[::37] / latency - 1).mean() < 0.06
+        assert np.abs(predicted.energy_mj.ravel()[::37] / energy - 1).mean() < 0.08
+
+
+def test_training_is_reproducible(measurements: Measurements) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    first, second = (train_all(measurements, BOARD, NETWORKS, ("relu",), OPTIONS, quiet) for _ in range(2))
+    assert first["relu"].time.treelite == second["relu"].time.treelite
+
+
+def test_random_kernels_are_spread_over_sizes() -> None:
+    many = [pointwise("relu", 1_000_000 + index) for index in range(200)]
+    few = [pointwise("relu", 1000 + index) for index in range(10)]
+    chosen = spread_over_sizes(many + few, 40)
+    assert len(chosen) == 40 and len({kernel.signature for kernel in chosen}) == 40
+    assert sum(kernel.bytes < 100_000 for kernel in chosen) == 10
+
+
+def test_folds_leave_every_network_and_never_every_board_out() -> None:
+    folds = make_folds(NETWORKS, SIZE.nodes, 3, seed=0)
+    assert sorted(network.name for fold in folds for network in fold.networks) == ["large", "middle", "small"]
+    assert all(0 < len(fold.nodes) < len(SIZE.nodes) for fold in folds)
+
+
+def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measurements: Measurements, tmp_path: Path) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    trained = train_all(measurements, BOARD, NETWORKS, KINDS, OPTIONS, quiet)
+    folds = make_folds(NETWORKS, measurements.nodes, 3, seed=0)
+    uncertainty = left_out_uncertainty(measurements, BOARD, NETWORKS, trained, folds, OPTIONS, quiet)
+    assert isinstance(uncertainty, Uncertainty) and {error.network for error in uncertainty.errors} == {
+        "small",
+        "middle",
+        "large",
+    }
+    assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
+    cost = board_cost(measurements, BOARD, trained, uncertainty)
+    manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, "jetdvfs profile train", {"tool": "1"})
+    assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
+    write_bundle(tmp_path / "test", manifest, contents_of(trained, cost))
+    loaded = load_bundle(tmp_path / "test", cache_dir=tmp_path / "cache").cost
+    left, right = surface(NETWORKS[0], cost), surface(NETWORKS[0], loaded)
+    assert np.allclose(left.latency_ms, right.latency_ms, rtol=1e-4) and np.allclose(left.energy_mj, right.energy_mj, rtol=1e-4)
+    assert np.allclose(left.latency_sigma, right.latency_sigma, rtol=1e-3)
+    assert np.allclose(left.energy_sigma, right.energy_sigma, rtol=1e-3)
