@@ -321,9 +321,9 @@ def _coefficients(value: Sequence[float]) -> tuple[float, float, float]:
     return (a, b, c)
 
 
-def _npz(**arrays: NDArray[np.float32]) -> bytes:
+def _npz(**arrays: Any) -> bytes:
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
 
 
