@@ -3,6 +3,8 @@
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make lint   style and types only
+# make test-oldest  the same as make test, with the oldest dependencies admitted
+# make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
 # make test-aarch64  (root) build and test on aarch64 under QEMU, results compared to the last bit
 
 PYTHON ?= python3
@@ -13,13 +15,20 @@ BUILD  := setup.cfg setup.py pyproject.toml kernels/trees/_sweep.c
 BENCHES := decompose limits memory surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test test-jtop bench lint clean
+.PHONY: demo test test-oldest test-roots test-jtop bench lint clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest
+
+# With the oldest dependencies that setup.cfg admits, in a virtual environment of its own.
+test-oldest:
+	PIP_CONSTRAINT=$(CURDIR)/tests/system/oldest.txt $(MAKE) VENV=build/oldest test
+
+test-roots:
+	tests/system/fresh_roots.sh
 
 test-jtop: $(VENV)/.test
 	$(PIP) --editable '.[jtop]'
