@@ -39,9 +39,9 @@ set_up() {
     local machine=$1 suite=$2 who=$3 asked
     "$here/debian.sh" make "$suite" "$folder/$suite" python3-venv make git ca-certificates
     rm -rf "$machine" && cp -a --reflink=auto "$folder/$suite" "$machine"
+    [ "$who" = root ] || chroot "$machine" useradd --create-home user
     "$here/debian.sh" source "$machine" "$(place "$who")"
     [ "$who" != root ] || return 0
-    chroot "$machine" useradd --create-home user
     chroot "$machine" chown -R user:user /home/user
     [ "$who" = user ] || return 0
     asked=$(use "$machine" user make .venv/bin/pip 2>&1 | sed -n 's/.*sudo \(apt-get install .*\) && make clean$/\1/p')
