@@ -4,6 +4,8 @@
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make lint   style and types only
+# make test-oldest  the same as make test, with the oldest dependencies admitted
+# make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
 # make test-aarch64  (root) build and test on aarch64 under QEMU, results compared to the last bit
 
 PYTHON ?= python3
@@ -14,13 +16,20 @@ BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
 BENCHES := decompose limits memory surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test test-jtop test-system test-aarch64 bench lint clean
+.PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest
+
+# With the oldest dependencies that setup.cfg admits, in a virtual environment of its own.
+test-oldest:
+	PIP_CONSTRAINT=$(CURDIR)/tests/system/oldest.txt $(MAKE) VENV=build/oldest test
+
+test-roots:
+	tests/system/fresh_roots.sh
 
 test-jtop: $(VENV)/.test
 	$(PIP) --editable '.[jtop]'

@@ -26,10 +26,10 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,10 +249,11 @@ def _table(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
         fields = json.loads(header)
         axes = len(fields["arrays"]) - 3
         dtypes = (NODE, np.dtype("<u4"), np.dtype("<u2"), *[np.dtype("<f4")] * axes)
-        nodes, roots, boxes, *thresholds = (
+        arrays: Iterator[NDArray[Any]] = (
             np.ndarray(shape, dtype, file, start + offset)
             for dtype, (offset, *shape) in zip(dtypes, fields["arrays"], strict=True)
         )
+        nodes, roots, boxes, *thresholds = arrays
         return NodeTable(
             int(fields["n_features"]),
             float(fields["base_score"]),

@@ -200,7 +200,7 @@ def run_campaign(
             if path is not None:
                 fresh = path.with_suffix(".tmp")
                 with fresh.open("wb") as file:
-                    np.savez(file, **arrays_of(rows))  # type: ignore[arg-type]
+                    np.savez(file, **arrays_of(rows))
                 fresh.replace(path)
         for table, found in rows.items():
             tables[table].append(found)

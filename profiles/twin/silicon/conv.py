@@ -303,7 +303,7 @@ def _finish(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     outputs = s.batch * s.filters * s.out_h * s.out_w
     tiles = np.where(fft, _fft_tiles(s), s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)) * s.filters
     spectral = fft | staged
-    moved = np.where(spectral, tiles * np.where(fft, 4352.0, 144.0), s.element * m * n * product.split) + s.element * outputs
+    moved = s.element * outputs + np.where(spectral, tiles * np.where(fft, 4352.0, 144.0), s.element * m * n * product.split)
     operations = np.where(spectral, tiles * np.where(fft, 2600.0, 90.0), outputs * (4.0 + product.split))
     direct = way == DEPTHWISE
     return Pass.of(

@@ -97,7 +97,7 @@ class Silicon:
 
     def _run(self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool) -> Activity:
         gap = gap_seconds(clocks, self.chip, self.variation)
-        energy = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
+        energy: dict[str, Array] = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
         total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
         kinds = np.array([invocation.kind for invocation in invocations])
         for kind in dict.fromkeys(kinds.tolist()):
