@@ -151,8 +151,9 @@ class BoardDescription:
 
     def mark(self, section: str, release: Release | None = None) -> str:
         """How much is known of what the driver of a section stands on, on one release."""
-        if release is not None and section in release.marks:
-            return release.marks[section]
+        for name, mark in release.marks.items() if release is not None else ():
+            if name == section:
+                return mark
         part = self.raw["emc"]["drivers"][0] if section == "emc" else _STANDS_ON.get(section)
         whole = [mark for name, mark in self.marks.items() if name.partition(".")[0] == section]
         return self.marks.get(section) or self.marks.get(f"{section}.{part}") or weakest(whole)
@@ -294,7 +295,7 @@ def parse_board(raw: Any) -> BoardDescription:
     except GridError as error:
         raise DocumentError(str(error)) from error
     for at, known in unknown_members(raw, _BoardFile):
-        if any(isinstance(key, int) for key in at):  # sections have members that only a driver or a twin looks for; rows have not
+        if any(isinstance(key, int) for key in at):  # a section may have more, for a driver or a twin; a list's entry may not
             raise DocumentError(f"unknown; valid: {', '.join(known)}", at)
     marks = collect_marks(raw)
     unmarked = [name for name in SECTIONS if not any(mark.partition(".")[0] == name for mark in marks)]

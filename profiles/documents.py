@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML and JSON documents as values of annotated types; a mistake is one line: where it is, what was expected, what stands there.
+"""YAML and JSON documents as values of annotated types; a mistake is one line: where, what was expected, what stands there.
 
 msgspec checks and converts. Where it refuses a document, the members are tried one by one for the innermost that is wrong: its
 own texts name neither the keys of mappings nor the values that it found.
@@ -89,7 +89,7 @@ def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
 def unknown_members(raw: Any, kind: Any) -> Iterator[tuple[Place, tuple[str, ...]]]:
     """Where a document has members that its type does not have, and the names of those that it has there."""
     plain = _plain(kind)
-    if is_dataclass(plain) and isinstance(raw, Mapping):
+    if _is_record(plain) and isinstance(raw, Mapping):
         known = tuple(_members(plain))
         yield from (((name,), known) for name in raw if name not in known)
     for key, value, inner in _parts(raw, kind):
@@ -150,7 +150,7 @@ def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
     """The members of a value of this type: key, value, and the value's type."""
     kind = _plain(kind)
     inner = get_args(kind)
-    if isinstance(raw, Mapping) and is_dataclass(kind):
+    if isinstance(raw, Mapping) and _is_record(kind):
         yield from ((name, raw[name], of) for name, of in _members(kind).items() if name in raw)
     elif isinstance(raw, Mapping) and len(inner) == 2:
         for key, value in raw.items():
@@ -162,13 +162,17 @@ def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
 def _required(kind: Any) -> Iterator[tuple[str, Any]]:
     """The members that a mapping of this type must have, each with its type."""
     kind = _plain(kind)
-    if is_dataclass(kind):
+    if _is_record(kind):
         bare = (field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
         yield from ((name, _members(kind)[name]) for name in bare)
 
 
+def _is_record(kind: Any) -> bool:
+    return is_dataclass(kind)
+
+
 @lru_cache(maxsize=64)
-def _members(kind: type) -> Mapping[str, Any]:
+def _members(kind: Any) -> Mapping[str, Any]:
     """A dataclass's members, each with its annotated type."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}
@@ -185,14 +189,16 @@ def _plain(kind: Any) -> Any:
 
 def _expected(kind: Any) -> str:
     """What would be valid, in words."""
-    said = [note.description for note in getattr(kind, "__metadata__", ()) if isinstance(note, msgspec.Meta) and note.description]
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_expected(each) for each in get_args(kind) if each is not NoneType)
+    for note in getattr(kind, "__metadata__", ()):
+        if isinstance(note, msgspec.Meta) and note.description:
+            return note.description
     kind = _plain(kind)
-    if said:
-        return str(said[0])
     if get_origin(kind) is Literal:
         *names, last = map(str, get_args(kind))
         return f"{', '.join(names)} or {last}" if names else last
-    if is_dataclass(kind) or (isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)):
+    if _is_record(kind) or (isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)):
         return "a mapping"
     inner = get_args(kind)
     return _WORDS.get(kind) or (f"a list of {len(inner)}" if inner and inner[-1] is not ... and len(inner) > 1 else "a list")

@@ -17,7 +17,8 @@ import numpy as np
 from ...kernels.cost.features import ELEMENTWISE, MODELLED_KINDS
 from ...kernels.network import Network
 from ..board import load_board
-from ..bundle.bundle import Bundle, load_bundle, write_bundle, write_manifest
+from ..bundle.bundle import Bundle, load_bundle
+from ..bundle.writing import write_bundle, write_manifest
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter

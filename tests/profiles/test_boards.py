@@ -160,7 +160,7 @@ def test_no_rail_is_counted_twice(folder: Path, energy: list[str], complaint: st
         add(folder, rails={**rails, "energy": energy})
 
 
-MODE = {"id": 0, "name": "MAXN", "cores": 6}
+MODE = {"id": 0, "name": "MAXN", "cores": 6, "cpus": 6}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ MODE = {"id": 0, "name": "MAXN", "cores": 6}
         ("rails", {"monitors": [{"address": "1-0040"}]}, r"rails.monitors\[0\].hwmon: missing; expected a text"),
         ("cpu", {"cores": "six"}, "cpu.cores: expected a positive whole number, got 'six'"),
         ("axes", {"emc_hz": [2, 1]}, "grid axis emc_hz: expected positive frequencies in strictly rising order"),
-        ("modes", {"own": {"conf": "own.conf", "default": 0, "table": [{**MODE, "cpus": 6}]}}, r"table\[0\].cpus: unknown; valid: id"),
+        ("modes", {"own": {"conf": "own.conf", "default": 0, "table": [MODE]}}, r"table\[0\].cpus: unknown; valid: id"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_would_be_valid(

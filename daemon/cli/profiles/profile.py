@@ -10,14 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ....profiles.bundle.bundle import (
-    bundle_folders,
-    find_bundles,
-    install_bundle,
-    load_bundle,
-    read_manifest,
-    resolve_bundle,
-)
+from ....profiles.bundle.bundle import load_bundle, read_manifest
+from ....profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
+from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import ProfilesError
 from . import comparison as profile_calibration
 from . import making as profile_making
