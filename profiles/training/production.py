@@ -172,10 +172,12 @@ def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) 
 
 
 def _tools() -> dict[str, str]:
+    import scipy
     import treelite
     import xgboost
 
-    return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in (np, treelite, xgboost)}}
+    tools = (np, scipy, treelite, xgboost)
+    return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}
 
 
 def twin_meter(board: str, node: int, seed: int) -> TwinMeter:
