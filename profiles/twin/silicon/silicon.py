@@ -46,7 +46,7 @@ class Silicon:
 
     Args:
         node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
-            Figure 2. None is the nominal chip, which calibrations are of.
+            Figure 2. None is the nominal chip, which is compared with real boards.
         board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
 
     Attributes:
