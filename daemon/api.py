@@ -32,6 +32,7 @@ _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, A
 
 _INPUTS = 64
 _DIMENSIONS = 16
+_ACCEPTED = 64
 _FRAMES_PER_REPORT = 1024
 _LONGEST_FRAME_MS = 1e7
 
@@ -137,6 +138,7 @@ class Api:
             "held_s": time.monotonic() - lease.since_s,
             "predicted": need.predicted,
             "observed": observed(lease.latencies_ms),
+            "boundary": need.boundary and need.boundary.to_json(),
         }
 
     async def _load_model(self, session: Session, parameters: _Parameters, descriptors: Sequence[int]) -> dict[str, Any]:
@@ -146,12 +148,14 @@ class Api:
         inputs = [_tensor(item) for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
-        loaded = await self._context.surfaces.decompose(descriptors[0], inputs, parameters.get("name") or "model")
+        loaded = await self._context.surfaces.decompose(
+            descriptors[0], inputs, parameters.get("name") or "model", _accepted(parameters)
+        )
         return self._keep(session, loaded)
 
     async def _load_network(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         self._room(session)
-        return self._keep(session, register(parameters["network"]))
+        return self._keep(session, register(parameters["network"], _accepted(parameters)))
 
     async def _unload(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         self._network(session, parameters)
@@ -172,7 +176,8 @@ class Api:
                 "frugal": _lowest(surface, np.where(allowed, energy, np.inf)),
             }
         predictions = {name: _prediction(surface, configuration, fps) for name, configuration in wanted.items()}
-        return {"predictions": predictions, "simulated": self._simulated()}
+        boundary = surface.boundary and surface.boundary.to_json()
+        return {"predictions": predictions, "simulated": self._simulated(), "boundary": boundary}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         surface = await self._surface(session, parameters)
@@ -290,6 +295,14 @@ def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"shape": shape, "dtype": dtype}
 
 
+def _accepted(parameters: _Parameters) -> Sequence[str]:
+    """The operators at which a list of launches may end."""
+    accepted: list[str] = parameters.get("accept_boundary") or []
+    if len(accepted) > _ACCEPTED or any(len(name) > TEXT_CHARACTERS for name in accepted):
+        raise UsageError(f"accept_boundary: expected at most {_ACCEPTED} operators of at most {TEXT_CHARACTERS} characters")
+    return accepted
+
+
 def _policies(hardware: Hardware) -> list[dict[str, Any]]:
     """What each cpufreq policy says of itself."""
     found = []
@@ -310,6 +323,7 @@ def _need(chosen: Plan, network: str, choose: Callable[[Limits], Plan]) -> Need:
         chosen.fps,
         chosen.choice.to_json(),
         lambda limits: _need(choose(limits), network, choose),
+        chosen.boundary,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration
 from .errors import LimitReached, NotPermitted, UsageError
 from .planner import Limits
@@ -42,6 +43,7 @@ class Need:
         fps: the frame rate it was planned for, if any.
         predicted: what the plan promised, as it goes over the wire.
         again: plans anew within other limits; None for a configuration asked for by itself.
+        boundary: where the list of launches ends that was planned for, if before the end of its network.
     """
 
     configuration: FrequencyConfiguration
@@ -50,6 +52,7 @@ class Need:
     fps: float | None = None
     predicted: Mapping[str, Any] | None = None
     again: Callable[[Limits], Need] | None = field(default=None, compare=False)
+    boundary: Boundary | None = None
 
     @property
     def paced(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.surface import Surface
 from .errors import TargetNotAttainable, UsageError
@@ -83,7 +84,7 @@ class Alternative:
     verdict: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """One configuration and why.
 
@@ -97,6 +98,7 @@ class Plan:
         considered: how many configurations the limits left; ``attaining``: how many of them meet the target.
         reason: among what it is the best, and which requirement keeps a better one out.
         saving: the choice against the top clocks.
+        boundary: where the list of launches ends that was planned for, if before the end of its network.
     """
 
     target: Target
@@ -110,12 +112,20 @@ class Plan:
     attaining: int
     reason: str
     saving: str
+    boundary: Boundary | None = None
 
     @property
     def why(self) -> str:
         """The reasons in full, for people: what binds, what one step of each clock would change, what is gained."""
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
-        return " ".join([self.reason, *steps, self.saving])
+        part = [f"All of this is of a part of the network: {self.boundary.note}."] if self.boundary else []
+        return " ".join([self.reason, *steps, self.saving, *part])
+
+    def __repr__(self) -> str:
+        rate = f" at {self.fps:g} fps" if self.fps else ""
+        sure = f" with {self.confidence:g} confidence" if self.confidence else ""
+        figures = f"{self.latency_ms:.4g} ms, {self.power_mw / 1e3:.4g} W, {self.energy_mj:.4g} mJ"
+        return f"<plan for {self.target}{rate}{sure}: {self.configuration}, {figures}>"
 
     @property
     def configuration(self) -> FrequencyConfiguration:
@@ -151,6 +161,7 @@ class Plan:
             "considered": self.considered,
             "attaining": self.attaining,
             "why": self.why,
+            **({"boundary": self.boundary.to_json()} if self.boundary else {}),
         }
 
 
@@ -237,6 +248,7 @@ class _Planner:
             attaining=int(attaining.sum()),
             reason=self._choice_reason(attaining, objective),
             saving=self._saving(choice, top),
+            boundary=self.surface.boundary,
         )
 
     def _meets(self, bound: Bound) -> NDArray[np.bool_]:

@@ -62,9 +62,12 @@ def hold(
     confidence: float | None = None,
     reason: str = "",
     required: bool = True,
+    accept_boundary: Sequence[str] = (),
     socket_path: str | os.PathLike[str] | None = None,
 ) -> Iterator[Lease]:
     """Connect, load the model, and hold the clocks for its target (or a configuration) while the block runs.
+
+    ``accept_boundary`` is that of :meth:`jetdvfs.daemon.client.Client.load`.
 
     Raises:
         NoDaemon: nobody answers, or no longer, unless ``required`` is false.
@@ -73,7 +76,7 @@ def hold(
     with ExitStack() as stack:
         try:
             client = stack.enter_context(Client(socket_path))
-            network = client.load(model, inputs) if model is not None else None
+            network = client.load(model, inputs, accept_boundary=accept_boundary) if model is not None else None
             asked = client.hold(network, target, configuration=configuration, fps=fps, confidence=confidence, reason=reason)
             lease = stack.enter_context(asked)
         except NoDaemon:

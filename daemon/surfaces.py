@@ -49,14 +49,20 @@ class LoadedNetwork:
     info: Mapping[str, Any]
 
 
-def register(data: Mapping[str, Any]) -> LoadedNetwork:
+def register(data: Mapping[str, Any], accepted: Sequence[str] = ()) -> LoadedNetwork:
     """Check a network given as JSON and make it ready to keep.
+
+    Args:
+        data: the network.
+        accepted: the operators at which its list of launches may end before it does.
 
     Raises:
         ModelError: it is not of the documented form.
+        EndsEarly: its list of launches ends at another operator.
         InputError: it launches nothing, or its name is too long.
     """
     network = Network.from_json(data)
+    network.check_whole(accepted)
     launches = network.launches
     if not launches:
         raise InputError(f"network {network.name!r:.60} launches no kernel; there is nothing to predict")
@@ -70,7 +76,7 @@ def register(data: Mapping[str, Any]) -> LoadedNetwork:
         "host_calls": len(network.calls) - len(launches),
         "kinds": network.kinds,
         "flops": sum(launch.flops for launch in launches),
-        "boundary": network.boundary,
+        "boundary": network.boundary and network.boundary.to_json(),
     }
     return LoadedNetwork(network.name, network.digest, payload, info)
 
@@ -117,18 +123,20 @@ class Surfaces:
         # Tables are checked once: a worker checks again only one that was touched since.
         self._known = table_stamps(profile.manifest, self._cache_dir)
 
-    async def decompose(self, descriptor: int, inputs: Sequence[Mapping[str, Any]], name: str) -> LoadedNetwork:
+    async def decompose(
+        self, descriptor: int, inputs: Sequence[Mapping[str, Any]], name: str, accepted: Sequence[str] = ()
+    ) -> LoadedNetwork:
         """Have the model that a descriptor is open on read by a worker.
 
         Raises:
-            InputError, ModelError: the model was refused.
+            InputError, ModelError: the model was refused, or its list of launches ends early and not at one of ``accepted``.
         """
         answer = await self._workers.decompose(descriptor, inputs, name)
         try:
             data = json.loads(answer)
         except (ValueError, RecursionError) as error:
             raise InputError("model: its reader answered something else than a network") from error
-        return register(data)
+        return register(data, accepted)
 
     async def surface(self, network: LoadedNetwork, method: str = METHODS[0]) -> Surface:
         """The network's surface; clients who ask for the same one at the same time wait for one worker.

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .boundary import Boundary
 from .budget import Budget, Meter
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRIES, ExportedProgram
@@ -97,11 +98,11 @@ def _only_forward(method: str) -> None:
 def _replay(program: ExportedProgram | OnnxProgram, meter: Meter, inputs: Sequence[TensorSpec], name: str) -> Network:
     """A file that holds a graph: a ``torch.export`` archive or ONNX."""
     recorder = Recorder(meter)
-    boundary = ""
+    boundary = None
     try:
         program.run(recorder, [_input(recorder, spec) for spec in inputs])
     except DataDependent as error:
-        boundary = f"decomposed up to {program.position}: {error}"
+        boundary = _boundary(error, f"{program.position}, after {program.done:.0%} of the nodes")
     except ModelError as error:
         raise type(error)(_located(error, program.position, recorder.scope)) from error
     return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
@@ -183,14 +184,14 @@ class _Model:
     def run(self, inputs: Sequence[TensorSpec], name: str, method: str) -> Network:
         recorder = Recorder(self._meter)
         interpreter = Interpreter(SourceTree(self._archive, self._meter), self._constants, recorder, self._version)
-        boundary = ""
+        boundary = None
         try:
             tensors = [_input(recorder, spec) for spec in inputs]
             method = interpreter.overload(self._root, method)
             given = arguments(method, interpreter.signature(self._root, method), tensors)
             interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:
-            boundary = f"decomposed up to {interpreter.failed_at}: {error}"
+            boundary = _boundary(error, interpreter.failed_at)
         except ModelError as error:
             raise type(error)(_located(error, interpreter.failed_at, recorder.scope)) from error
         return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
@@ -200,6 +201,11 @@ def _input(recorder: Recorder, spec: TensorSpec) -> Tensor:
     if spec.dtype not in DTYPE_BYTES:
         raise ShapeError(f"input of element type {spec.dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
     return recorder.tensor(spec.shape, spec.dtype)
+
+
+def _boundary(error: DataDependent, place: str) -> Boundary:
+    # Outside of an operator the only tensors that are looked into are constants of the code.
+    return Boundary(error.operator or "prim::Constant", place[:600] or "the start of the model", " ".join(str(error).split()))
 
 
 def _located(error: ModelError, where: str, scope: str) -> str:

@@ -16,6 +16,10 @@ class ModelError(KernelsError):
     """The model file cannot be read as what it claims to be."""
 
 
+class EndsEarly(ModelError):
+    """The list of launches ends before its network does, at an operator that nobody accepted as its end."""
+
+
 class UnsupportedOperator(ModelError):
     """The model calls an operator, or uses a construct, that has no shape rule."""
 

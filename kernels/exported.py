@@ -56,6 +56,10 @@ _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
 class ExportedProgram:
     """A ``.pt2`` archive opened for one decomposition.
 
+    Attributes:
+        position: the node that is running, for messages.
+        done: the part of the graph's nodes that have run, 0 to 1.
+
     Raises:
         ModelError: its graph is not laid out as ``torch.export.save`` writes it.
         BudgetExceeded: its graph is larger than is read.
@@ -67,6 +71,7 @@ class ExportedProgram:
         if size > budget.graph_bytes:
             raise BudgetExceeded(f"archive entry {self._entry!r} has {size} bytes; at most {budget.graph_bytes} are read")
         self.position = ""
+        self.done = 0.0
         # Up to PyTorch 2.2 every sort of argument is a member and all but one are null.
         without_nulls = None if self._entry == GRAPH_ENTRIES[0] else _without_nulls
         try:
@@ -87,7 +92,9 @@ class ExportedProgram:
         """
         try:
             names = self._start(recorder, tensors)
-            for node in self._graph["nodes"]:
+            nodes = self._graph["nodes"]
+            for number, node in enumerate(nodes):
+                self.done = number / len(nodes)
                 self._call(recorder, node, names)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error

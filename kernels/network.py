@@ -6,12 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from .errors import ModelError
+from .boundary import Boundary
+from .errors import EndsEarly, ModelError
 
 Shape: TypeAlias = tuple[int, ...]
 ParamValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
@@ -122,7 +123,7 @@ class HostOp:
 Call: TypeAlias = KernelInvocation | HostOp
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Network:
     """A decomposed network: everything its forward pass calls, in execution order.
 
@@ -130,7 +131,7 @@ class Network:
         name: a label for people (the file's stem).
         inputs: the tensors it was decomposed for.
         calls: kernel invocations and host-only calls, in execution order.
-        boundary: where decomposition ended early and why ("decomposed up to ..."), or an empty string.
+        boundary: where the list of calls ends early, and why; None if it is the whole pass.
         reads: for each launch, which launch wrote each of its inputs, directly or by way of views; -1 where none did (the
             network's inputs, weights). Empty where nobody wrote it down.
     """
@@ -138,12 +139,27 @@ class Network:
     name: str
     inputs: tuple[TensorSpec, ...]
     calls: tuple[Call, ...]
-    boundary: str = ""
+    boundary: Boundary | None = None
     reads: tuple[tuple[int, ...], ...] = ()
 
     @property
     def launches(self) -> tuple[KernelInvocation, ...]:
         return tuple(call for call in self.calls if isinstance(call, KernelInvocation))
+
+    def __repr__(self) -> str:
+        launches = self.launches
+        gflops, mb = sum(launch.flops for launch in launches) / 1e9, sum(launch.bytes for launch in launches) / 1e6
+        inputs = ", ".join(map(str, self.inputs)) or "unknown inputs"
+        early = f", ends early at {self.boundary.operator}" if self.boundary else ""
+        return (
+            f"<network {self.name} ({inputs}): {len(launches)} launches of {len(self.kinds)} kinds, {gflops:.3g} GFLOP, "
+            f"{mb:.3g} MB{early}>"
+        )
+
+    @property
+    def label(self) -> str:
+        """Its name, and where it is but a part of a network, what the part ends at: for titles."""
+        return f"{self.name} (up to {self.boundary.operator})" if self.boundary else self.name
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -152,12 +168,32 @@ class Network:
 
     @property
     def digest(self) -> str:
-        """A name for exactly this work: equal for networks whose calls cost the same, whatever their labels."""
+        """A name for exactly this work: equal for networks whose calls cost the same and end alike, whatever their labels."""
         work = [
             (*call.signature, call.flops, call.bytes) if isinstance(call, KernelInvocation) else call.name
             for call in self.calls
         ]
+        if self.boundary:
+            work.append(("boundary", *self.boundary.to_json().values()))
         return hashlib.sha256(json.dumps(work, default=list).encode()).hexdigest()[:24]
+
+    def check_whole(self, accepted: Collection[str] = ()) -> None:
+        """Refuse a list that ends early, but for one that ends at an operator of these names.
+
+        Raises:
+            EndsEarly: it does; the text says where, how much is listed, and by which name it is accepted.
+        """
+        end = self.boundary
+        if end is None or end.operator in accepted:
+            return
+        launches = self.launches
+        listed = f"{len(launches)} launches of {sum(launch.flops for launch in launches):.4g} FLOPs"
+        instead = f", not at {', '.join(accepted):.200}" if accepted else ""
+        raise EndsEarly(
+            f"{self.name:.80}: the list of launches ends at {end.operator}{instead}: {end.reason:.300} ({end.place:.300}); "
+            f"it has {listed}, and what follows would be in no figure; to take it as it is: --accept-boundary {end.operator} "
+            "(in programs accept_boundary)"
+        )
 
     def to_json(self, *, host_calls: bool = False) -> dict[str, Any]:
         """The documented JSON form; ``host_calls`` adds the host-only calls, with the launch each one precedes."""
@@ -168,7 +204,7 @@ class Network:
             "kinds": self.kinds,
         }
         if self.boundary:
-            data["boundary"] = self.boundary
+            data["boundary"] = self.boundary.to_json()
         if self.reads:
             data["reads"] = [list(writers) for writers in self.reads]
         if host_calls:
@@ -202,7 +238,7 @@ class Network:
                 name=_text(data.get("name", "network")),
                 inputs=tuple(TensorSpec(_shape(i["shape"]), _dtype(i.get("dtype", "float32"))) for i in data.get("inputs", ())),
                 calls=tuple(calls),
-                boundary=_text(data.get("boundary", "")),
+                boundary=Boundary.from_json(data.get("boundary")),
                 reads=_reads(data.get("reads", ()), launches),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 
@@ -62,6 +63,7 @@ class Surface:
             errors are mostly those of energy, shares the energy's.
         method: ``timeline`` or ``sum``.
         unmodelled: what was bounded by the roofline for want of a model.
+        boundary: where the list of launches ends that it was made from, if before the end of its network.
 
     Raises:
         CostModelError: an array has not the grid's shape or holds something that is no figure.
@@ -76,6 +78,7 @@ class Surface:
     energy_sigma: NDArray[np.float64]
     method: str
     unmodelled: tuple[UnmodelledKind, ...] = ()
+    boundary: Boundary | None = None
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -140,7 +143,8 @@ class Surface:
         """Write an ``.npz`` to a path or an open file.
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw`` and the two ``*_sigma``,
-        in that axis order; ``about``, a JSON text with the method and what was not modelled.
+        in that axis order; ``about``, a JSON text with the method, what was not modelled, and the boundary (null where
+        there is none).
 
         Raises:
             CostModelError: the file cannot be written.
@@ -149,7 +153,13 @@ class Surface:
             name: np.array(getattr(self.grid, name), np.int64) for name in ("cpu_khz", "gpu_hz", "emc_hz")
         }
         arrays |= {name: getattr(self, name) for name in _ARRAYS}
-        about = json.dumps({"method": self.method, "unmodelled": [asdict(kind) for kind in self.unmodelled]})
+        about = json.dumps(
+            {
+                "method": self.method,
+                "unmodelled": [asdict(kind) for kind in self.unmodelled],
+                "boundary": self.boundary and self.boundary.to_json(),
+            }
+        )
         try:
             # A name without .npz stays as it was given.
             with open(path, "wb") if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
@@ -175,6 +185,7 @@ class Surface:
                         UnmodelledKind(**{field.name: item[field.name] for field in fields(UnmodelledKind)})
                         for item in about["unmodelled"]
                     ),
+                    boundary=Boundary.from_json(about.get("boundary")),
                     **{name: data[name] for name in _ARRAYS},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

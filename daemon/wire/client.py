@@ -75,8 +75,18 @@ class Client:
         """What the daemon does and why: the ``Status`` of the interface."""
         return self._object("Status", "status", {})
 
-    def load(self, model: str | os.PathLike[str], inputs: Sequence[Any], *, name: str | None = None) -> Network:
+    def load(
+        self,
+        model: str | os.PathLike[str],
+        inputs: Sequence[Any],
+        *,
+        name: str | None = None,
+        accept_boundary: Sequence[str] = (),
+    ) -> Network:
         """Have a TorchScript file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
+
+        A list of launches that ends before its network does is refused, unless it ends at an operator that
+        ``accept_boundary`` names, such as ``"aten::index"``; every answer about it then carries the ``boundary``.
 
         Raises:
             InputError: the file cannot be opened or was refused.
@@ -87,18 +97,22 @@ class Client:
         except OSError as error:
             raise InputError(f"model {os.fspath(model)}: {error.strerror}") from error
         try:
-            return self.load_descriptor(descriptor, tensors, name=name or Path(model).stem)
+            return self.load_descriptor(descriptor, tensors, name=name or Path(model).stem, accept_boundary=accept_boundary)
         finally:
             os.close(descriptor)
 
-    def load_descriptor(self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None) -> Network:
+    def load_descriptor(
+        self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
+    ) -> Network:
         """The same from a descriptor open for reading."""
-        parameters = {"inputs": [_tensor(item) for item in inputs], "name": _short(name)}
+        tensors = [_tensor(item) for item in inputs]
+        parameters = {"inputs": tensors, "name": _short(name), "accept_boundary": _names(accept_boundary)}
         return Network(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
 
-    def load_network(self, network: Mapping[str, Any]) -> Network:
-        """Register a network from the JSON of ``jetdvfs decompose --json``."""
-        return Network(self, self._object("LoadNetwork", "network", {"network": network}))
+    def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> Network:
+        """Register a network from the JSON of ``jetdvfs decompose --json``; ``accept_boundary`` as in :meth:`load`."""
+        parameters = {"network": network, "accept_boundary": _names(accept_boundary)}
+        return Network(self, self._object("LoadNetwork", "network", parameters))
 
     def predict(
         self,
@@ -311,6 +325,11 @@ def _configuration(value: Configuration | None) -> dict[str, int] | None:
     if len(value) != 3:
         raise UsageError(f"configuration {value!r:.80}: expected cpu_khz, gpu_hz and emc_hz")
     return dict(zip(("cpu_khz", "gpu_hz", "emc_hz"), map(int, value), strict=True))
+
+
+def _names(accepted: Sequence[str]) -> list[str] | None:
+    """Operators' names; one alone may come without a list around it."""
+    return ([accepted] if isinstance(accepted, str) else list(accepted)) or None
 
 
 def _handle(network: Network | str) -> str:

@@ -251,6 +251,7 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         energy_sigma=np.sqrt(energy_variance / energy_mj**2 + cost.sigma_energy**2),
         method=method,
         unmodelled=unmodelled_kinds(network, cost.model_for),
+        boundary=network.boundary,
     )
 
 

@@ -68,7 +68,7 @@ class Call:
             return list(value.items)
         if isinstance(value, Tensor) and value.load is not None:
             return value.load()
-        raise DataDependent(f"the numbers in a tensor steer operator {self.node.key}")
+        raise DataDependent("the numbers in a tensor steer it")
 
     def integers(self, name: str, place: int, default: Any = None) -> list[int] | None:
         """A list of integers that newer operator sets take as an input and older ones as an attribute."""

@@ -202,7 +202,7 @@ def dropout(call: Call) -> Any:
 def _data_dependent(why: str, *spellings: str) -> None:
     @onnx_operator(*spellings)
     def rule(call: Call) -> Any:
-        raise DataDependent(f"{why} ({call.node.key})")
+        raise DataDependent(why)
 
 
 _data_dependent("which elements are not zero decides the shape", "NonZero")

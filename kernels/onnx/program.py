@@ -50,6 +50,7 @@ class OnnxProgram:
 
     Attributes:
         position: the node that is running, for messages.
+        done: the part of the graph's nodes that have run, 0 to 1.
 
     Raises:
         ModelError: the file is not laid out as ONNX defines it.
@@ -58,6 +59,7 @@ class OnnxProgram:
 
     def __init__(self, stream: BinaryIO, meter: Meter) -> None:
         self.position = ""
+        self.done = 0.0
         self._meter = meter
         self._model = OnnxModel(Wire(stream, meter), meter)
         self._depth = 0
@@ -103,7 +105,9 @@ class OnnxProgram:
         for name, header in graph.weights.items():
             names[name] = shapes.weight(Call(recorder, Node("Constant"), (), 0), header)
         aside = Recorder(self._meter)
-        for node in nodes:
+        for number, node in enumerate(nodes):
+            if not self._depth:
+                self.done = number / len(nodes)
             self._step(aside if id(node) in silent else recorder, node, names, {})
 
     def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
@@ -119,6 +123,9 @@ class OnnxProgram:
         recorder.scope = node.scope
         try:
             result = self._apply(recorder, node, inputs, names)
+        except DataDependent as error:
+            error.operator = error.operator or _spelled(node)
+            raise
         except RULE_ERRORS as error:
             raise ShapeError(f"operator {node.key} cannot take these inputs: {error}") from error
         outputs = result if isinstance(result, tuple) else (result,)
@@ -139,7 +146,11 @@ class OnnxProgram:
         rule = RULES.get(node.key)
         if rule is None:
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
-        return rule(call)
+        try:
+            return rule(call)
+        except DataDependent as error:
+            error.operator = _spelled(node)  # not ATen's, whose rule it may use
+            raise
 
     def _enter(self) -> None:
         self._depth += 1
@@ -161,7 +172,7 @@ class OnnxProgram:
     def _branch(self, recorder: Recorder, call: Call, names: Names) -> Any:
         test = call.value(0)
         if not isinstance(test, Known):
-            raise DataDependent("a branch depends on the contents of a tensor (If)")
+            raise DataDependent("a branch depends on the contents of a tensor")
         graph = call.attribute("then_branch" if test.number() else "else_branch")
         return self._inner(recorder, graph, dict(names))
 
@@ -169,7 +180,9 @@ class OnnxProgram:
         if not isinstance(graph, Graph):
             raise ModelError("ONNX file: an If or a Loop without a graph")
         self._enter()
+        outer = self.position
         self._run(recorder, graph, names)
+        self.position = outer
         self._depth -= 1
         missing = next((name for name in graph.outputs if name not in names), None)
         if missing is not None:
@@ -179,14 +192,14 @@ class OnnxProgram:
     def _loop(self, recorder: Recorder, call: Call, names: Names) -> Any:
         graph = call.attribute("body")
         if not isinstance(graph, Graph) or not call.given(0):
-            raise DataDependent("a loop without a number of rounds ends by the contents of a tensor (Loop)")
+            raise DataDependent("a loop without a number of rounds ends by the contents of a tensor")
         rounds = self._meter.items(int(call.numbers(0)[0]))
         going: Any = call.inputs[1] if call.given(1) else Known((), "bool", [True])
         carried = list(call.inputs[2:])
         collected: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]
         for place in range(rounds):
             if not isinstance(going, Known):
-                raise DataDependent("a loop ends by the contents of a tensor (Loop)")
+                raise DataDependent("a loop ends by the contents of a tensor")
             if not going.number():
                 break
             values = [Known((), "int64", [place]), going, *carried]
@@ -196,6 +209,10 @@ class OnnxProgram:
             for bucket, value in zip(collected, results[len(carried) :], strict=False):
                 bucket.append(on_device(recorder, value))
         return (*carried, *(call.aten("stack", bucket) for bucket in collected))
+
+
+def _spelled(node: Node) -> str:
+    return node.key[:200] if "::" in node.key else f"onnx::{node.key[:200]}"
 
 
 def _filled(node: Node, own: dict[str, Any]) -> Node:

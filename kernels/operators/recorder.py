@@ -14,7 +14,15 @@ from .values import HostValue, Number, Tensor
 
 
 class DataDependent(ModelError):
-    """What comes next depends on the numbers in a tensor, which are not followed."""
+    """What comes next depends on the numbers in a tensor, which are not followed.
+
+    Attributes:
+        operator: the operator that asks for them, with its namespace; empty until somebody who knows it has said so.
+    """
+
+    def __init__(self, reason: str, operator: str = "") -> None:
+        super().__init__(reason)
+        self.operator = operator
 
 
 class Recorder:

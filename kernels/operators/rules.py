@@ -22,10 +22,13 @@ def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str,
     """
     rule = rule_of(name)
     if rule is None:
-        raise UnsupportedOperator(f"operator {_spelled(name)} {why_missing(name)}")
+        raise UnsupportedOperator(f"operator {spelled(name)} {why_missing(name)}")
     recorder.meter.step()
     try:
         return rule(recorder, *args, **kwargs)
+    except DataDependent as error:
+        error.operator = error.operator or spelled(name)
+        raise
     except RULE_ERRORS as error:
         raise ill_typed(name, args, error) from error
 
@@ -38,7 +41,7 @@ def truth(value: Any) -> bool:
     """
     if isinstance(value, Tensor):
         if value.value is None or value.rank:
-            raise DataDependent("a branch depends on the contents of a tensor")
+            raise DataDependent("a branch depends on the contents of a tensor", "prim::If")
         return bool(value.value)
     return bool(value)
 
@@ -49,10 +52,11 @@ RULE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticErr
 
 def ill_typed(name: str, args: Sequence[Any], error: Exception) -> ShapeError:
     shown = ", ".join(map(_short, args))
-    return ShapeError(f"operator {_spelled(name)} cannot take these arguments ({shown}): {error}")
+    return ShapeError(f"operator {spelled(name)} cannot take these arguments ({shown}): {error}")
 
 
-def _spelled(name: str) -> str:
+def spelled(name: str) -> str:
+    """An operator's name with its namespace; without one it is ATen's."""
     return name if "::" in name else f"aten::{name}"
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..operators import rule_of
-from ..operators.rules import RULE_ERRORS, ill_typed, truth
+from ..operators.recorder import DataDependent
+from ..operators.rules import RULE_ERRORS, ill_typed, spelled, truth
 from ..operators.values import ScriptObject, Tensor
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ class ExpressionTranslator:
             step()
             try:
                 return apply(recorder, *values)
+            except DataDependent as error:
+                error.operator = error.operator or spelled(name)
+                raise
             except RULE_ERRORS as error:
                 raise ill_typed(name, values, error) from error
 

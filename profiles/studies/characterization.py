@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...kernels.boundary import Boundary
 from ...kernels.cost.explain import explain
 from ...kernels.cost.model import BoardCost, Method
 from ...kernels.grid import FrequencyConfiguration
@@ -45,6 +46,7 @@ class NetworkRun:
         power_mw: mean power of the board's energy rails.
         busy_ms: how long the GPU runs kernels within the inference, where weights come from memory.
         unmodelled: the kinds that were bounded by the roofline for want of a model.
+        boundary: where the list of its launches ends, if before its end.
     """
 
     network: str
@@ -56,6 +58,12 @@ class NetworkRun:
     power_mw: float
     busy_ms: float
     unmodelled: tuple[str, ...] = field(default=())
+    boundary: Boundary | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name, and where it is but a part of a network, what the part ends at."""
+        return f"{self.network} (up to {self.boundary.operator})" if self.boundary else self.network
 
     def share(self, kind: str) -> float:
         """A kind's part of the inference time."""
@@ -98,6 +106,7 @@ class NetworkRun:
             "kernel_ms": dict(self.kernel_ms),
             "shares": {kind: self.share(kind) for kind in self.kernel_ms},
             "unmodelled": list(self.unmodelled),
+            **({"boundary": self.boundary.to_json()} if self.boundary else {}),
         }
 
 
@@ -167,6 +176,7 @@ def measured(
         host_ms=host_ms,
         power_mw=power_mw,
         busy_ms=busy_ms,
+        boundary=network.boundary,
     )
 
 
@@ -189,6 +199,7 @@ def predicted(
         power_mw=whole.prediction.power_mw,
         busy_ms=whole.gpu_ms,
         unmodelled=tuple(dict.fromkeys(part.kernel.kind for part in whole.kernels if not part.modelled)),
+        boundary=network.boundary,
     )
 
 

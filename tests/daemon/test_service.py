@@ -204,6 +204,46 @@ def test_a_network_given_as_launches_predicts_as_the_model_does(daemon: Daemon) 
         assert at["configuration"] == LOW._asdict() and at["latency_ms"] > predictions["top"]["latency_ms"]
 
 
+def test_a_part_of_a_network_is_refused_unless_its_end_is_accepted_and_every_answer_says_so(
+    board: Board, found: dict[str, str], daemon: Daemon
+) -> None:
+    definition = Interface.load(protocol.DEFINITIONS[protocol.INTERFACE])
+    relu = {"kind": "relu", "inputs": [[1, 64, 56, 56]], "output": [1, 64, 56, 56], "dtype": "float32"}
+    launches = [{**relu, "scope": "", "params": {}, "flops": 200704, "bytes": 1605632}]
+    end = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
+    part = {"name": "detector", "launches": launches, "boundary": end}
+    with daemon.client() as client:
+        for accepted in ((), ("aten::nms",), ("torchvision::nms ",)):
+            with pytest.raises(InputError, match="detector: the list of launches ends at torchvision::nms") as refused:
+                client.load_network(part, accept_boundary=accepted)
+            assert refused.value.exit_code == 3 and "accept_boundary" in str(refused.value)
+        with pytest.raises(UsageError, match="'n1' is not loaded"):
+            client.plan("n1", "min-energy")
+        for names in (["x"] * 65, ["x" * 257]):
+            with pytest.raises(UsageError, match="accept_boundary: expected at most"):
+                client.load_network(part, accept_boundary=names)
+        whole = client.load_network({"name": "detector", "launches": launches})
+        network = client.load_network(part, accept_boundary=["prim::If", "torchvision::nms"])
+        assert (whole.info["boundary"], network.info["boundary"]) == (None, end)
+        asked = {"network": network.handle, "target": "min-energy"}
+        answers = [client.call(*call) for call in (("Predict", {"network": network.handle}), ("Plan", asked), ("Hold", asked))]
+        for method, answer in zip(("Predict", "Plan", "Hold"), answers, strict=True):
+            definition.check_reply(method, answer)
+        predicted, planned, held = answers
+        assert predicted["boundary"] == planned["plan"]["boundary"] == held["plan"]["boundary"] == end
+        assert "a part of the network: decomposed up to torchvision::nms at line 7" in planned["plan"]["why"]
+        answer = client.call("Status", {})
+        definition.check_reply("Status", answer)
+        assert [lease["boundary"] for lease in answer["status"]["leases"]] == [end]
+        command = [sys.executable, "-m", "jetdvfs.daemon.cli", "status", "--socket", str(daemon.socket)]
+        shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        assert "planned for a part of the network: up to torchvision::nms at line 7" in shown
+        client.release(held["lease"])
+        assert client.predict(whole) == predicted["predictions"]
+        assert client.call("Predict", {"network": whole.handle}).get("boundary") is None
+        assert board.settings() == found
+
+
 def test_surfaces_outlast_a_restart_and_a_damaged_one_is_made_anew(board: Board, found: dict[str, str], tmp_path: Path) -> None:
     make_bundle(tmp_path / "own")
     with Daemon(board, tmp_path, "--profile", str(tmp_path / "own")) as daemon:

@@ -47,6 +47,12 @@ def test_a_handmade_graph_decomposes_with_its_module_paths():
     assert [(launch.kind, launch.scope, launch.inputs) for launch in network.launches] == [("relu", "act", ((2, 3),))]
 
 
+def test_what_depends_on_the_contents_of_a_tensor_ends_the_list():
+    sparse = node("torch.ops.aten.nonzero.default", [{"as_tensor": {"name": "y"}}], "z")
+    end = decompose(archive(program(RELU, sparse)), INPUTS).boundary
+    assert (end.operator, end.place) == ("aten::nonzero", "models/model.json, node z, after 50% of the nodes")
+
+
 def test_other_inputs_than_those_exported_for_are_refused():
     for inputs in ([TensorSpec((2, 4))], [TensorSpec((2, 3), "float16")], [TensorSpec((2, 3, 1))], [], INPUTS * 2):
         with pytest.raises(ShapeError, match="exported for the inputs"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import CostModelError, GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -71,8 +72,15 @@ def test_a_saved_surface_is_read_back_whole(predicted: Surface, tmp_path: Path) 
     predicted.save(tmp_path / "no-ending")
     loaded = Surface.load(tmp_path / "no-ending")
     assert (loaded.grid, loaded.method, loaded.unmodelled) == (predicted.grid, "timeline", predicted.unmodelled)
-    assert loaded.unmodelled[0].kind == "softmax"
+    assert loaded.unmodelled[0].kind == "softmax" and loaded.boundary is None
     np.testing.assert_array_equal(loaded.energy_sigma, predicted.energy_sigma)
+
+
+def test_a_surface_of_a_part_of_a_network_carries_where_it_ends(tmp_path: Path) -> None:
+    end = Boundary("torchvision::nms", "line 7", "boxes decide")
+    part = surface(replace(network(matmul(1000)), boundary=end), board())
+    part.save(tmp_path / "part")
+    assert part.quantile(0.9).boundary == Surface.load(tmp_path / "part").boundary == end
 
 
 def test_what_is_no_surface_file_is_refused(predicted: Surface, tmp_path: Path) -> None:

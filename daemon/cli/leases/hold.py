@@ -25,6 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CLOCKS) [options] [-- CMD ...]"
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file")
     parser.add_argument("--input", action="append", default=[], metavar="SHAPE[:DTYPE]", help="such as 1x3x224x224; repeatable")
+    parser.add_argument(
+        "--accept-boundary",
+        action="append",
+        default=[],
+        metavar="OPERATOR",
+        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does",
+    )
     parser.add_argument("--target", help="latency_ms=50, energy_mj=400, power_mw=15000, min-energy or min-edp")
     parser.add_argument("--fps", type=float, help="frames per second the application will run")
     parser.add_argument("--confidence", type=float, help="probability with which the target must be met, such as 0.95")
@@ -42,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
     name = Path(command[0]).name if command else "jetdvfs hold"
     with Client(args.socket) as client:
-        network = client.load(model, args.input) if model is not None else None
+        network = client.load(model, args.input, accept_boundary=args.accept_boundary) if model is not None else None
         lease = client.hold(
             network,
             args.target,
@@ -81,7 +88,7 @@ def _show(lease: Lease, *, as_json: bool) -> None:
         simulated = " (simulated profile)" if lease.plan["simulated"] else ""
         figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
         print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}")
-        print(lease.plan["why"])
+        print(output.printable(lease.plan["why"]))
     print(f"lease {lease.id}: {output.clocks(applied['effective'])} in force", flush=True)
     if not applied["verified"]:
         print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)

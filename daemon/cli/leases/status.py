@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with Client(args.socket) as client:
         status = client.status()
-    print(json.dumps(status, indent=2) if args.json else "\n".join(_lines(status)))
+    print(json.dumps(status, indent=2) if args.json else "\n".join(map(output.printable, _lines(status))))
     return 0
 
 
@@ -73,6 +73,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["predicted"]:
         foreseen = lease["predicted"]
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"
+    if end := lease.get("boundary"):
+        yield f"     planned for a part of the network: up to {end['operator']} at {end['place']}"
     if lease["observed"]:
         seen = lease["observed"]
         yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"

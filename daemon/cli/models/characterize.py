@@ -45,6 +45,7 @@ _BOARD = "agx-xavier"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_input_argument(parser)
+    common.add_boundary_argument(parser)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="a model file, or the name of a reference network")
     parser.add_argument("--profile", metavar="NAME|DIR", help="predict with this profile instead of measuring simulated boards")
     parser.add_argument("--board", help=f"the simulated board to measure on (default: {_BOARD})")
@@ -86,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         print("simulated: no figure here is of a real board")
     print(f"\n{_shares(study)}\n\n{_launches(study)}\n\n{_selection(study)}")
     for run in study.runs:
+        if run.boundary:
+            print(output.printable(f"a part of {run.network}: {run.boundary.note}"))
         if run.unmodelled:
             print(output.printable(f"no model for {', '.join(run.unmodelled)} in {run.network}: bounded by the roofline"))
     return 0
@@ -130,6 +133,7 @@ def _networks(args: argparse.Namespace) -> list[Network]:
             network = common.read_model(Path(model), args.inputs)
         else:
             raise InputError(f"{model}: no such file; reference networks: {', '.join(names)}")
+        network.check_whole(args.accept_boundary)
         if not network.launches:
             raise InputError(f"{model}: launches no kernel; there is nothing to study")
         networks.append(network)
@@ -169,7 +173,7 @@ def _shares(study: _Study) -> str:
     def cells(name: str, row: Sequence[float | None]) -> list[str]:
         return [name, *(_cell(value, index in times) for index, value in enumerate(row))]
 
-    lines = [cells(run.network, row) for run, row in zip(study.runs, rows, strict=True)]
+    lines = [cells(run.label, row) for run, row in zip(study.runs, rows, strict=True)]
     table = output.table(headers, [*lines, *([cells("mean", means)] if len(rows) > 1 else [])])
     return f"share of the inference time T by kind, each kernel timed by itself\n{table}"
 
@@ -188,7 +192,7 @@ def _cell(value: float | None, time: bool) -> str:
 def _launches(study: _Study) -> str:
     rows = [
         (
-            run.network, str(len(run.kernel_ms)), str(run.launches), str(run.distinct), f"{run.host_ms:.2f}",
+            run.label, str(len(run.kernel_ms)), str(run.launches), str(run.distinct), f"{run.host_ms:.2f}",
             f"{run.power_mw / 1e3:.1f}", ", ".join(run.significant()),
         )
         for run in study.runs

@@ -7,7 +7,6 @@ import argparse
 import json
 import math
 import stat
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,9 @@ from ....kernels.fusion import STAND_INS, fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Network
 from ....kernels.surface import Surface
+from ....profiles.board import load_board
 from ...errors import InputError, UsageError
-from ..output import printable, progress
+from ..output import SIMULATED, printable, progress
 
 if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle
@@ -61,8 +61,21 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_boundary_argument(parser: argparse.ArgumentParser) -> None:
+    """--accept-boundary."""
+    parser.add_argument(
+        "--accept-boundary",
+        action="append",
+        default=[],
+        metavar="OPERATOR",
+        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does; "
+        "the answer then says so (default: such a list is refused, and its operator named)",
+    )
+
+
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
-    """--profile and --method."""
+    """--profile, --method and --accept-boundary."""
+    add_boundary_argument(parser)
     parser.add_argument(
         "--profile",
         required=True,
@@ -86,29 +99,25 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False)
         )
 
 
-def read_network(args: argparse.Namespace, method: str = "forward") -> Network:
-    """The network that MODEL and --input name, decomposed by its method ``method``.
+def read_network(args: argparse.Namespace) -> Network:
+    """The network that MODEL and --input name, all of it or up to what --accept-boundary names; fused with --fused.
+
+    Raises:
+        UsageError: no input shape was given for a model file.
+        KernelsError: the file cannot be read as what it claims to be, or its list of launches ends early.
+    """
+    network = read_model(Path(args.model), args.inputs)
+    network.check_whole(args.accept_boundary)
+    return fuse(network) if args.fused else network
+
+
+def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Network:
+    """A network, or the part of it that can be listed, by its file and the shapes of its inputs.
 
     Raises:
         UsageError: no input shape was given for a model file.
         KernelsError: the file cannot be read as what it claims to be.
     """
-    network = read_model(Path(args.model), args.inputs, method)
-    return fuse(network) if args.fused else network
-
-
-def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Network:
-    """A network by its file and the shapes of its inputs; errors as :func:`read_network`.
-
-    Where its decomposition ended early is said on standard error, since no figure covers what comes after.
-    """
-    network = _read_model(path, inputs, method)
-    if network.boundary:
-        print(f"note: {printable(network.name)}: {printable(network.boundary)}; what follows is in no figure", file=sys.stderr)
-    return network
-
-
-def _read_model(path: Path, inputs: Sequence[str], method: str) -> Network:
     if path.suffix == ".json":
         if method != "forward":
             raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
@@ -141,13 +150,26 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
     manifest = bundle.manifest
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated, "fused": args.fused}
-    return data | ({"boundary": network.boundary} if network.boundary else {})
+    return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 
 def network_label(network: Network, args: argparse.Namespace) -> str:
-    """A network's name, and whether it is its fused view."""
-    name = printable(network.name)
+    """A network's name, whether it is but a part of it, and whether its fused view."""
+    name = printable(network.label)
     return f"{name} (fused)" if args.fused else name
+
+
+def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
+    """What stands above a picture: the network, and the board by its full name."""
+    return f"{network_label(network, args)} on {load_board(bundle.manifest.board).title}"
+
+
+def print_origin(network: Network, bundle: Bundle) -> None:
+    """The lines under a heading that say what the figures do not cover: a part of the network only, a simulated board."""
+    if network.boundary:
+        print(printable(f"a part of the network: {network.boundary.note}"))
+    if bundle.manifest.simulated:
+        print(SIMULATED)
 
 
 def model_notes(network: Network, cost: BoardCost) -> Iterator[str]:

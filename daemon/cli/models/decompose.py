@@ -15,8 +15,8 @@ has its members' FLOPs, and their bytes without what passes between them.
 
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
 flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
-fused; unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); boundary where decomposition ended
-early; host_calls and tree as asked for.
+fused; unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); boundary (operator, place,
+reason) where the list ends before its network does; host_calls and tree as asked for.
 
 examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224
@@ -29,14 +29,16 @@ examples:
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.model import KernelModel, unmodelled_kinds
-from ....kernels.fusion import STAND_INS
+from ....kernels.fusion import STAND_INS, fuse
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
 from ...errors import UsageError
@@ -65,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
     if args.tree and args.launches:
         raise UsageError("--tree and --launches are two lists: ask for one of them")
     bundle = common.read_profile(args) if args.profile else None
-    network = common.read_network(args, args.method)
+    network = common.read_model(Path(args.model), args.inputs, args.method)
+    if network.boundary:
+        print(output.printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
+    network = fuse(network) if args.fused else network
     model_for = bundle.cost.model_for if bundle else can_be_modelled
     against = f"profile {bundle.manifest.name}" if bundle else ""
     if args.plot:
@@ -114,7 +119,7 @@ def _is_fused(network: Network, args: argparse.Namespace) -> bool:
 def _headline(network: Network, fused: bool) -> str:
     flops, moved = _totals(network)
     hosts, distinct = len(network.calls) - len(network.launches), len({call.signature for call in network.launches})
-    name = f"{output.printable(network.name)} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}"
+    name = f"{output.printable(network.label)} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}"
     return (
         f"{name}: {len(network.launches)} launches of {distinct} distinct kernels, {hosts} host-only calls, "
         f"{output.amount(flops, 'FLOP')}, {output.amount(moved, 'B')}"

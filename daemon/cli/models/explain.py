@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{common.network_label(network, args)} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}"
     )
-    if bundle.manifest.simulated:
-        print(output.SIMULATED)
+    common.print_origin(network, bundle)
     print(f"\n{_whole(explanation)}\n\n{_kernels(explanation)}")
     if explanation.host:
         print(f"\n{_host(explanation, network)}")

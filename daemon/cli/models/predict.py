@@ -11,7 +11,7 @@ examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --save surface.npz --plot surface.png
 
 The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma
-(over the axes, in that order).
+(over the axes, in that order); about, a JSON text with the method, what had no model, and where the list of launches ends.
 """
 
 from __future__ import annotations
@@ -52,15 +52,14 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         from ..pictures.surfaces import draw_surface
 
-        title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
+        title = common.picture_title(network, bundle, args)
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows)})
         return 0
     name = common.network_label(network, args)
     print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
-    if bundle.manifest.simulated:
-        print(output.SIMULATED)
+    common.print_origin(network, bundle)
     print()
     print(_table(rows))
     for note in common.model_notes(network, bundle.cost):

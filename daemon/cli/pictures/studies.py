@@ -46,7 +46,7 @@ def draw_study(runs: Sequence[NetworkRun], path: str | os.PathLike[str], *, titl
     labels.set_yticks(range(len(runs)), [f"{run.time_ms:.3g} ms" for run in runs])
     labels.tick_params(length=0)
     axes.axvline(1, color="black", linewidth=1.2)
-    axes.set_yticks(range(len(runs)), [literal(run.network) for run in runs])
+    axes.set_yticks(range(len(runs)), [literal(run.label) for run in runs])
     axes.invert_yaxis()
     axes.set_xlim(0, widest * 1.005)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

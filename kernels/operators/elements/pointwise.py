@@ -388,7 +388,7 @@ def lerp(run: Recorder, self: Tensor, end: Tensor, weight: Any) -> Tensor:
 @operator("where")
 def where(run: Recorder, condition: Tensor, self: Any = None, other: Any = None) -> Tensor:
     if self is None or other is None:
-        raise DataDependent("which elements are true decides the shape (aten::where)")
+        raise DataDependent("which elements are true decides the shape")
     return pointwise(run, "where", [x for x in (condition, self, other) if isinstance(x, Tensor)], promoted((self, other)))
 
 

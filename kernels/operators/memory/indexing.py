@@ -72,7 +72,7 @@ def index(run: Recorder, self: Any, indices: Any) -> Any:
     places = [place for place, tensor in enumerate(indices) if tensor is not None]
     used = [indices[place] for place in places]
     if any(tensor.dtype in ("bool", "uint8") for tensor in used):
-        raise DataDependent("a mask selects elements (aten::index)")
+        raise DataDependent("a mask selects elements")
     if not used or len(indices) > self.rank:
         raise ShapeError(f"{len(indices)} indices into a tensor of shape {show(self.shape)}")
     picked = broadcast([tensor.shape for tensor in used])
@@ -85,7 +85,7 @@ def index(run: Recorder, self: Any, indices: Any) -> Any:
 def _data_dependent(name: str, why: str) -> None:
     @operator(name)
     def rule(run: Recorder, *arguments: Any, **_: Any) -> None:
-        raise DataDependent(f"{why} ({name if '::' in name else f'aten::{name}'})")
+        raise DataDependent(why)
 
 
 _data_dependent("nonzero", "which elements are not zero decides the shape")
@@ -116,7 +116,7 @@ def repeat(run: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
 def repeat_interleave(run: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
     if not isinstance(repeats, int):
         if not (isinstance(repeats, Tensor) and isinstance(repeats.value, int)):
-            raise DataDependent("the numbers in a tensor decide how often elements repeat (aten::repeat_interleave)")
+            raise DataDependent("the numbers in a tensor decide how often elements repeat")
         repeats = repeats.value
     source = reshape(run, self, (self.numel,)) if dim is None else self
     place = dim_of(source.rank, dim or 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support import handmade, handmade_onnx
 from jetdvfs.tests.support.board_daemon import GPU, Board, Daemon, served_board
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.shrinking_file import shrinking
@@ -205,6 +205,45 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(folder: Folder, tmp_pat
         assert path.name in folder.refused(3, "decompose", path, *IMAGE)
 
 
+def _steered(line: str, *more: str) -> bytes:
+    """A TorchScript file that goes on by the numbers in a tensor."""
+    return handmade.archive(handmade.forward("y = torch.relu(x)", line, *more))
+
+
+# Models whose launches are known only up to an operator: the file, and the operator.
+PARTS: dict[str, tuple[str, bytes, str]] = {
+    "elements that are not zero": ("model.pt", _steered("return torch.nonzero(y)"), "aten::nonzero"),
+    "a mask": ("model.pt", _steered("return torch.index(y, [torch.gt(y, 0)])"), "aten::index"),
+    "a number taken out": ("model.pt", _steered("return torch.mul(y, int(torch.sum(y)))"), "builtin::int"),
+    "a branch": ("model.pt", _steered("if bool(torch.sum(y)):", "  y = torch.relu(y)", "return y"), "builtin::bool"),
+    "ONNX": (
+        "model.onnx",
+        handmade_onnx.model(
+            handmade_onnx.graph(
+                [handmade_onnx.node("Relu", ["x"], ["a"]), handmade_onnx.node("NonZero", ["a"], ["y"])],
+                [handmade_onnx.declared("x", (1, 3, 224, 224))],
+                ["y"],
+            )
+        ),
+        "onnx::NonZero",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_a_model_that_is_listed_in_part_is_not_planned_as_if_that_were_all(what: str, bundle: Path, folder: Folder) -> None:
+    name, content, operator = PARTS[what]
+    (folder.path / name).write_bytes(content)
+    listed = folder.jetdvfs("decompose", name, *IMAGE)
+    assert listed.returncode == 0 and f"decomposed up to {operator} at " in listed.stderr
+    plan = ("plan", name, *IMAGE, "--profile", bundle, "--target", "min-energy")
+    for accepted in ((), ("--accept-boundary", "torchvision::nms")):
+        line = folder.refused(3, *plan, *accepted)
+        assert f"ends at {operator}" in line and f"--accept-boundary {operator}" in line
+    done = folder.jetdvfs(*plan, "--accept-boundary", operator)
+    assert (done.returncode, done.stderr) == (0, "") and f"a part of the network: decomposed up to {operator} at" in done.stdout
+
+
 @pytest.fixture(scope="module")
 def board() -> Iterator[Board]:
     home = Path(tempfile.mkdtemp(prefix="board-"))
@@ -244,6 +283,27 @@ def test_the_daemon_refuses_a_file_that_is_no_model(what: str, hold: Callable[..
     make, _ = NO_MODELS[what]
     make(folder.path / "model.pt")
     hold(3, "model.pt", *IMAGE, "--target", "min-energy")
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_the_daemon_refuses_a_model_that_is_listed_in_part(what: str, hold: Callable[..., str], folder: Folder) -> None:
+    name, content, operator = PARTS[what]
+    (folder.path / name).write_bytes(content)
+    asked = (name, *IMAGE, "--target", "min-energy")
+    assert f"ends at {operator}" in hold(3, *asked)
+    assert f"ends at {operator}, not at prim::If" in hold(3, *asked, "--accept-boundary", "prim::If")
+
+
+def test_a_part_that_is_accepted_is_held_and_says_what_it_is(board: Board, daemon: Daemon, folder: Folder) -> None:
+    name, content, operator = PARTS["a mask"]
+    (folder.path / name).write_bytes(content)
+    found = board.settings()
+    asked = ("hold", name, *IMAGE, "--target", "min-energy", "--accept-boundary", operator, "--", *CLI, "status")
+    done = folder.jetdvfs(*asked, JETDVFS_SOCKET=str(daemon.socket))
+    plan, _, status = done.stdout.partition("in force")
+    assert done.returncode == 0 and f"of a part of the network: decomposed up to {operator} at " in plan, done.stderr
+    assert f"planned for a part of the network: up to {operator} at " in status
+    assert board.settings() == found
 
 
 def test_the_daemon_refuses_an_input_of_the_wrong_shape(hold: Callable[..., str]) -> None:

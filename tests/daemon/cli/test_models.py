@@ -258,19 +258,99 @@ def test_names_out_of_a_file_are_shown_as_they_stand(
         assert (code, err) == (0, "") and "?[2J$" in out and "\x1b" not in out
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [["decompose"], ["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]],
-    ids=lambda verb: verb[0],
+PART = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
+SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; what follows is in no figure"
+FOR_WHOLE_NETWORKS = pytest.mark.parametrize(
+    "verb", [["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]], ids=lambda verb: verb[0]
 )
-def test_every_verb_says_where_decomposition_ended_early(
-    verb: list[str], simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+
+
+@pytest.fixture
+def part(tmp_path: Path, simulated: SimpleNamespace) -> str:
+    """A list of launches that ends before its network does."""
     path = tmp_path / "detector.json"
-    path.write_text(json.dumps({**NETWORK.to_json(), "boundary": "decomposed up to line 7: boxes"}))
-    code, out, err = run(capsys, *verb, str(path), "--profile", "small-sim", "--json")
-    assert (code, err) == (0, "note: handmade: decomposed up to line 7: boxes; what follows is in no figure\n")
-    assert verb == ["characterize"] or json.loads(out)["boundary"] == "decomposed up to line 7: boxes"
+    path.write_text(json.dumps({**NETWORK.to_json(), "boundary": PART}))
+    return str(path)
+
+
+def test_decompose_lists_a_part_of_a_network_and_says_where_it_ends(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "decompose", part)
+    assert (code, err) == (0, f"note: handmade: {SENTENCE}\n")
+    assert out.startswith("handmade (up to torchvision::nms) (1x3x224x224:float32): 4 launches")
+    assert json.loads(run(capsys, "decompose", part, "--json")[1])["boundary"] == PART
+
+
+@FOR_WHOLE_NETWORKS
+def test_a_part_of_a_network_is_not_taken_for_it(verb: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for accepted in ((), ("--accept-boundary", "aten::nms")):
+        code, out, err = run(capsys, *verb, part, "--profile", "small-sim", *accepted)
+        assert (code, out, err.count("\n")) == (3, "", 1)
+        assert f"jetdvfs {verb[0]}: handmade: the list of launches ends at torchvision::nms" in err
+        assert "boxes decide (line 7)" in err and "4 launches of 2" in err and "--accept-boundary torchvision::nms" in err
+        assert ("not at aten::nms" in err) == bool(accepted)
+
+
+@FOR_WHOLE_NETWORKS
+def test_a_part_that_is_accepted_by_name_says_in_every_answer_what_it_is(
+    verb: list[str], part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accepted = (*verb, part, "--profile", "small-sim", "--accept-boundary", "aten::item", "--accept-boundary", PART["operator"])
+    code, out, err = run(capsys, *accepted)
+    assert (code, err) == (0, "")
+    assert "handmade (up to torchvision::nms)" in out and SENTENCE in out
+    data = run_json(capsys, *accepted)
+    assert (data["networks"][0] if verb == ["characterize"] else data)["boundary"] == PART
+    if verb[0] == "plan":
+        assert data["why"].endswith(f"All of this is of a part of the network: {SENTENCE}.")
+
+
+def test_a_saved_surface_says_that_it_is_of_a_part(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--profile", "small-sim", "--accept-boundary", "torchvision::nms", "--save", str(tmp_path / "part.npz"))
+    assert run(capsys, "predict", part, *asked)[0] == 0
+    with np.load(tmp_path / "part.npz") as data:
+        assert json.loads(str(data["about"]))["boundary"] == PART
+
+
+def test_a_picture_of_a_part_says_so_in_its_title(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = pytest.importorskip("matplotlib.figure", reason="pictures are matplotlib's; it is not installed")
+    said: list[str] = []
+    monkeypatch.setattr(
+        figures.Figure,
+        "savefig",
+        lambda figure, *_, **__: said.append(" ".join(text.get_text() for text in figure.findobj(figures.Text))),
+    )
+    asked = ("--profile", "small-sim", "--accept-boundary", "torchvision::nms", "--plot", str(tmp_path / "part.png"))
+    for verb in (["predict"], ["plan", "--target", "min-energy"], ["characterize"]):
+        assert run(capsys, *verb, part, *asked)[0] == 0
+    assert run(capsys, "decompose", part, "--plot", str(tmp_path / "part.png"))[0] == 0
+    assert len(said) == 4 and all("handmade (up to torchvision::nms)" in words for words in said)
+
+
+def test_a_list_from_before_operators_were_named_is_read(
+    simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "old.json"
+    for sentence, place, reason in (
+        ("decomposed up to line 7: boxes: many", "line 7", "boxes: many"),
+        ("boxes", "a place unknown", "boxes"),
+    ):
+        path.write_text(json.dumps({**NETWORK.to_json(), "boundary": sentence}))
+        data = json.loads(run(capsys, "decompose", str(path), "--json")[1])
+        assert data["boundary"] == {"operator": "unnamed", "place": place, "reason": reason}
+        assert "--accept-boundary unnamed" in run(capsys, "explain", str(path), "--profile", "small-sim")[2]
+    path.write_text(json.dumps({**NETWORK.to_json(), "boundary": ""}))
+    assert "boundary" not in run_json(capsys, "explain", str(path), "--profile", "small-sim")
+
+
+@pytest.mark.parametrize(
+    "boundary", [5, [], {"operator": "aten::nms"}, {**PART, "operator": ""}, {**PART, "place": "x" * 1025}]
+)
+def test_a_boundary_of_another_form_is_refused(boundary: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "odd.json").write_text(json.dumps({**NETWORK.to_json(), "boundary": boundary}))
+    code, _, err = run(capsys, "decompose", str(tmp_path / "odd.json"))
+    assert (code, err.count("\n")) == (3, 1)
 
 
 def test_json_that_is_no_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +389,7 @@ def test_explain_json_holds_the_whole_and_its_parts(
 
 def test_a_warning_takes_one_line(model: str) -> None:
     words = ["decompose", model, "--profile", "agx-xavier-sim"]
-    code = f"import sys; sys.modules['jetdvfs.kernels._sweep'] = None; from jetdvfs.daemon.cli import main; main({words})"
+    code = f"import sys; sys.modules['jetdvfs.kernels.trees._sweep'] = None; from jetdvfs.daemon.cli import main; main({words})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "warning: jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly\n"
 

@@ -147,6 +147,19 @@ def test_a_model_travels_as_a_descriptor_and_its_name_is_the_file_s(daemon: Serv
                 client.load(path, [wrong])
 
 
+def test_where_a_list_may_end_is_said_by_name(daemon: Served[Scripted], tmp_path: Path) -> None:
+    path = tmp_path / "detector.pt"
+    path.write_bytes(b"x")
+    with Client() as client:
+        client.load(path, ["1"], accept_boundary=["torchvision::nms", "aten::item"])
+        client.load(path, ["1"], accept_boundary="torchvision::nms")
+        client.load(path, ["1"])
+    with qos.hold(path, ["1"], "min-energy", accept_boundary=["prim::If"]):
+        pass
+    asked = [parameters.get("accept_boundary") for parameters in daemon.service.asked("LoadModel")]
+    assert asked == [["torchvision::nms", "aten::item"], ["torchvision::nms"], None, ["prim::If"]]
+
+
 def test_an_input_may_be_given_as_a_tensor(daemon: Served[Scripted], tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     path = tmp_path / "model.pt"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.budget import Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
@@ -17,6 +18,8 @@ from jetdvfs.tests.support.handmade_onnx import INT64, attribute, declared, fiel
 
 PICTURE = [TensorSpec((2, 3, 8, 8))]
 X = declared("x", ("batch", 3, 8, 8))
+#: A function of the file that ends the list wherever it is called.
+SPARSE = field(1, "Find") + field(10, "own") + field(4, "a") + field(5, "r") + field(7, node("NonZero", ["a"], ["r"]))
 
 
 def opened(*nodes: bytes, weights: tuple[bytes, ...] = (), inputs: tuple[bytes, ...] = (X,), **options) -> io.BytesIO:
@@ -119,7 +122,29 @@ def test_what_depends_on_the_contents_of_a_tensor_ends_the_list():
     nodes = node("Relu", ["x"], ["a"], "act"), node("NonZero", ["a"], ["y"], "find")
     network = decompose(opened(*nodes), PICTURE)
     assert network.kinds == {"relu": 1}
-    assert network.boundary.startswith("decomposed up to node find: ")
+    why = "which elements are not zero decides the shape"
+    assert network.boundary == Boundary("onnx::NonZero", "node find, after 50% of the nodes", why)
+
+
+def test_a_list_ends_at_the_operator_of_the_file_wherever_it_stands():
+    numbers = node("Reshape", ["x", "x"], ["y"], "odd")
+    branch = graph([node("Relu", ["x"], ["i"])], [], ["i"])
+    sparse = graph([node("NonZero", ["x"], ["i"], "inner")], [], ["i"])
+    known = node("Shape", ["x"], ["s"]), node("Gather", ["s", "at"], ["n"]), node("Greater", ["n", "at"], ["large"])
+    at = tensor("at", (), [0], INT64)
+    ended = [
+        decompose(opened(*nodes, weights=(at,), functions=functions), PICTURE).boundary
+        for nodes, functions in (
+            ([numbers], ()),
+            ([node("If", ["x"], ["y"], "choice", then_branch=branch, else_branch=branch)], ()),
+            ([*known, node("If", ["large"], ["y"], "choice", then_branch=sparse, else_branch=branch)], ()),
+            ([node("Find", ["x"], ["y"], domain="own")], [SPARSE]),
+        )
+    ]
+    assert [(end.operator, end.place.partition(",")[0]) for end in ended] == [
+        ("onnx::Reshape", "node odd"), ("onnx::If", "node choice"), ("onnx::NonZero", "node inner"),
+        ("onnx::NonZero", "node NonZero"),
+    ]  # fmt: skip
 
 
 class Sparse(io.RawIOBase):

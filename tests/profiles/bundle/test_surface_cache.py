@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
@@ -127,6 +128,8 @@ def test_networks_of_the_same_shapes_but_other_work_have_digests_of_their_own() 
     assert network(matmul(), name="another").digest == one.digest
     assert network(replace(matmul(), flops=1)).digest != one.digest
     assert network(replace(matmul(), bytes=1)).digest != one.digest
+    ends = [Boundary(operator, "line 7", "boxes decide") for operator in ("torchvision::nms", "aten::item")]
+    assert len({one.digest, *(replace(one, boundary=end).digest for end in ends)}) == 3
 
 
 def test_the_key_follows_everything_that_determines_a_surface(tmp_path: Path) -> None:

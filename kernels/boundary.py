@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a list of launches ends before its network does, and the name by which a caller accepts that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+#: The operator of a boundary that was written down as a sentence, without one.
+UNNAMED = "unnamed"
+
+_SENTENCE = "decomposed up to "
+_CHARACTERS = 1024
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The operator a list of launches ends at; what comes after it is in no figure.
+
+    Attributes:
+        operator: its name with its namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``): what is accepted.
+        place: where in the model's file it is called.
+        reason: why it is not followed.
+    """
+
+    operator: str
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{_SENTENCE}{self.operator} at {self.place}: {self.reason}"
+
+    @property
+    def note(self) -> str:
+        """What stands beside every figure that was made from the list."""
+        return f"{self}; what follows is in no figure"
+
+    def to_json(self) -> dict[str, str]:
+        return {"operator": self.operator, "place": self.place, "reason": self.reason}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Boundary | None:
+        """Read the JSON form; also the sentence that stood in its place before operators were named, where "" was none.
+
+        Raises:
+            KeyError, TypeError: it is of neither form.
+        """
+        if data is None or data == "":
+            return None
+        if isinstance(data, str):
+            place, colon, reason = _text(data).removeprefix(_SENTENCE).partition(": ")
+            return cls(UNNAMED, place if colon else "a place unknown", reason if colon else place)
+        return cls(_text(data["operator"]), _text(data["place"]), _text(data["reason"]))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= _CHARACTERS:
+        raise TypeError(f"a boundary's members are strings of 1 to {_CHARACTERS} characters")
+    return value
