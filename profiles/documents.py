@@ -128,8 +128,11 @@ def _mistake(raw: Any, kind: Any, at: Place = ()) -> DocumentError:
     for key, value, inner in _parts(raw, kind):
         if _refusal(value, inner) is not None:
             return _mistake(value, inner, (*at, key))
-    if isinstance(raw, Mapping):
-        for name, hint in _required(kind):
+    if isinstance(raw, Mapping) and _is_record(_plain(kind)):
+        for name in raw:
+            if not isinstance(name, str):
+                return DocumentError(f"{name!r:.60} is not a member's name; valid: {', '.join(_members(_plain(kind)))}", at)
+        for name, hint in _required(_plain(kind)):
             if name not in raw:
                 return DocumentError(f"missing; expected {_expected(hint)}", (*at, name))
     refusal = _refusal(raw, kind)
@@ -156,15 +159,14 @@ def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
         for key, value in raw.items():
             yield from ((str(key), part, of) for part, of in ((key, inner[0]), (value, inner[1])))
     elif isinstance(raw, (list, tuple)) and inner:
-        yield from ((position, item, inner[0]) for position, item in enumerate(raw))
+        of = (inner[0] for _ in raw) if len(inner) == 1 or inner[-1] is ... else inner
+        yield from ((position, item, each) for position, (item, each) in enumerate(zip(raw, of, strict=False)))
 
 
 def _required(kind: Any) -> Iterator[tuple[str, Any]]:
-    """The members that a mapping of this type must have, each with its type."""
-    kind = _plain(kind)
-    if _is_record(kind):
-        bare = (field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
-        yield from ((name, _members(kind)[name]) for name in bare)
+    """The members that a dataclass must be given, each with its type."""
+    bare = (field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
+    yield from ((name, _members(kind)[name]) for name in bare)
 
 
 def _is_record(kind: Any) -> bool:
@@ -201,4 +203,4 @@ def _expected(kind: Any) -> str:
     if _is_record(kind) or (isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)):
         return "a mapping"
     inner = get_args(kind)
-    return _WORDS.get(kind) or (f"a list of {len(inner)}" if inner and inner[-1] is not ... and len(inner) > 1 else "a list")
+    return _WORDS.get(kind) or (f"a list of {len(inner)}" if len(inner) > 1 and inner[-1] is not ... else "a list")
