@@ -54,8 +54,9 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
         board = load_board(manifest.board, boards)
         if manifest.grid != board.grid:
             raise BundleError(f"its grid {manifest.grid.shape} is not that of board {board.name} {board.grid.shape}")
-        if not set(manifest.rails) <= {rail for monitor in board.monitors for rail in monitor.channels}:
-            raise BundleError(f"rails {', '.join(manifest.rails)} are not all rails of board {board.name}")
+        strange = [rail for rail in manifest.rails if rail not in board.roles]
+        if strange:
+            raise BundleError(f"board {board.name} has no rail {', '.join(strange)}; valid: {', '.join(board.roles)}")
         for kind, entry in manifest.kinds.items():
             if entry.features != feature_names(kind):
                 raise BundleError(f"{kind}: its features are not those of this release ({', '.join(feature_names(kind))})")
@@ -94,7 +95,7 @@ def load_bundle(
     try:
         expected = {ARRAYS, HOST, *(model_file(kind, what) for kind in manifest.kinds for what in ("time", "power"))}
         if set(manifest.checksums) != expected:
-            raise BundleError(f"checksums name {', '.join(sorted(set(manifest.checksums) ^ expected))} wrongly or not at all")
+            raise BundleError(f"checksums: missing or unknown: {', '.join(sorted(set(manifest.checksums) ^ expected))}")
         tables = TableCache(default_cache_dir() if cache_dir is None else cache_dir, known)
 
         def load(kind: str, what: str) -> TreeEnsemble:

@@ -25,13 +25,14 @@ if [ "${1:-}" = inside ]; then # in a mount namespace of its own
     cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
     enter() { chroot "$root" env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 OMP_NUM_THREADS=1 "$@"; }
     v=/opt/venv/bin
-    if [ ! -e "$root/.installed" ]; then
-        echo "installing treelite and xgboost"
+    libraries="treelite packaging msgspec xgboost-cpu>=2.1"
+    if [ "$(cat "$root/.installed" 2>/dev/null)" != "$libraries" ]; then
+        echo "installing $libraries"
         enter python3 -m venv --system-site-packages /opt/venv
         # Debian has the rest; numpy is to stay Debian's.
         enter env PIP_CERT=/etc/ssl/certs/ca-certificates.crt $v/pip install --quiet --disable-pip-version-check --no-deps \
-            treelite packaging 'xgboost-cpu>=2.1'
-        touch "$root/.installed"
+            $libraries
+        echo "$libraries" >"$root/.installed"
     fi
     echo "building the wheel"
     rm -rf "$root/src" "$root/dist" && mkdir -p "$root/src" "$root/dist"
