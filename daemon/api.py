@@ -217,7 +217,7 @@ class Api:
         return {}
 
     def _room(self, session: Session) -> None:
-        limit = self._context.config.networks
+        limit = self._context.config.clients.networks
         if len(self._networks.get(session, ())) >= limit:
             raise LimitReached(f"{limit} networks are loaded on this connection, as many as may be; unload one")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, Protocol
 
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
-from .config import Config
+from .config import Bounds, Config
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .hardware.applied import Applied
 from .hardware.axes import megahertz, title
@@ -88,7 +88,7 @@ class Controller:
     """
 
     def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], demands: Demands | None = None) -> None:
-        self.leases = Leases(LeaseLimits(total=config.leases))
+        self.leases = Leases(LeaseLimits(total=config.clients.leases))
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
@@ -328,9 +328,9 @@ class Controller:
         return tuple(level for level in levels if low <= level <= high)
 
     def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
-        bounds = self._config.limits.get(axis)
-        low = levels[0] if bounds is None or bounds.min is None else max(levels[0], bounds.min)
-        high = levels[-1] if bounds is None or bounds.max is None else min(levels[-1], bounds.max)
+        bounds: Bounds = getattr(self._config.limits, axis)
+        low = levels[0] if bounds.min is None else max(levels[0], bounds.min)
+        high = levels[-1] if bounds.max is None else min(levels[-1], bounds.max)
         return low, high
 
 

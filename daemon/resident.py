@@ -89,7 +89,7 @@ class Resident:
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
         self._workers = WorkerSettings(
-            config.worker_user, config.worker_parallel, config.worker_timeout_s, config.worker_threads
+            config.worker.user, config.worker.parallel, config.worker.timeout_s, config.worker.threads
         )
         self._context = Context(
             version=__version__,
@@ -98,7 +98,7 @@ class Resident:
             surfaces=Surfaces(
                 Workers(self._workers),
                 profile,
-                _cache_dir(state_dir, config.worker_user),
+                _cache_dir(state_dir, config.worker.user),
                 SurfaceCache(state_dir.resolve() / "surfaces"),
                 notes,
             ),
@@ -133,7 +133,7 @@ class Resident:
         if asked_to_end:
             stop.set()
         config = self._context.config
-        server = Server(__version__, Limits(connections=config.connections))
+        server = Server(__version__, Limits(connections=config.clients.connections))
         server.listen(self._public, Api(self._context))
         admin = AdminApi(self._context, self._args.config)
         server.listen(self._admin, admin, only_uids=frozenset({0, os.geteuid()}))

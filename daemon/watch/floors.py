@@ -17,8 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 from ...kernels.grid import FrequencyGrid
+
+Share: TypeAlias = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
 
 _TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
 
@@ -34,10 +39,10 @@ class FloorRules:
         hold_s: for how long a demand counts after it was last seen.
     """
 
-    cpu_share: float = 0.7
-    emc_share: float = 0.3
-    pressure: float = 0.1
-    hold_s: float = 10.0
+    cpu_share: Share = 0.7
+    emc_share: Share = 0.3
+    pressure: Share = 0.1
+    hold_s: Annotated[float, Meta(gt=0, le=3600, description="a number above 0, at most 3600")] = 10.0
 
 
 @dataclass(frozen=True)

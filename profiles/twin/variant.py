@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...kernels.errors import GridError
 from ..board import BoardDescription, ModeSet, PowerMode, load_board, parse_board
+from ..documents import DocumentError
 from ..errors import TwinError
 
 
@@ -43,8 +43,8 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
         raw = laid_over(raw, {"twin": {"installed_firmware": firmware}})
     try:
         return parse_board(raw)
-    except (KeyError, TypeError, ValueError, AttributeError, GridError) as error:
-        raise TwinError(f"board {description.name}: twin of JetPack {jetpack}: {error!r}") from error
+    except DocumentError as error:
+        raise TwinError(f"board {description.name}: twin of JetPack {jetpack}: {error}") from error
 
 
 def _twin(description: BoardDescription) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ import psutil
 
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.worker.workers import Workers
-from jetdvfs.profiles.bundle.bundle import find_bundles
+from jetdvfs.profiles.bundle.finding import find_bundles
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names, reference_network
 from jetdvfs.tests.bench.surfaces import large_bundle
 from jetdvfs.tests.support.board_daemon import Daemon, served_board

@@ -34,10 +34,10 @@ fi
 "$debian" make --arch=arm64 bookworm "$root" $packages
 v=/opt/venv/bin
 if [ ! -e "$root/.installed" ]; then
-    echo "installing treelite and xgboost"
+    echo "installing treelite, msgspec and xgboost"
     enter python3 -m venv --system-site-packages /opt/venv
     # Debian has the rest; numpy is to stay Debian's.
-    enter $v/pip install --quiet --disable-pip-version-check --no-deps treelite packaging 'xgboost-cpu>=2.1'
+    enter $v/pip install --quiet --disable-pip-version-check --no-deps treelite packaging msgspec 'xgboost-cpu>=2.1'
     touch "$root/.installed"
 fi
 echo "building the wheel"

@@ -20,7 +20,8 @@ from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ....profiles.board import load_board
-from ....profiles.bundle.bundle import find_bundles, load_bundle
+from ....profiles.bundle.bundle import load_bundle
+from ....profiles.bundle.finding import find_bundles
 from ....profiles.reference import reference_network
 from ....profiles.twin.work.application_port import Application
 from ...errors import UsageError

@@ -10,16 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ....profiles.bundle.bundle import (
-    bundle_folders,
-    find_bundles,
-    install_bundle,
-    load_bundle,
-    read_manifest,
-    resolve_bundle,
-)
+from ....profiles.bundle.bundle import load_bundle, read_manifest
+from ....profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
+from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import ProfilesError
-from . import comparison as profile_calibration
+from . import comparison as profile_comparison
 from . import making as profile_making
 
 
@@ -42,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
     profile_making.configure(verb)
-    profile_calibration.configure(verb)
+    profile_comparison.configure(verb)
 
 
 def run(args: argparse.Namespace) -> int:

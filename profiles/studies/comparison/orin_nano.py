@@ -135,7 +135,7 @@ def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
-        CalibrationDataError: they are not there.
+        ComparisonDataError: they are not there.
     """
     silicon = Silicon(None, BOARD)
     return Report(

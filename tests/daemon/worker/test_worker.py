@@ -24,7 +24,8 @@ from jetdvfs.daemon.surfaces import register
 from jetdvfs.daemon.worker.model_file import ModelFile
 from jetdvfs.daemon.worker.workers import Workers, WorkerSettings
 from jetdvfs.profiles import reference
-from jetdvfs.profiles.bundle.bundle import load_bundle, resolve_bundle
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.tests.support import handmade_onnx
 from jetdvfs.tests.support.paths import REFERENCE
 

@@ -13,13 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.profiles.bundle.bundle import (
-    find_bundles,
-    install_bundle,
-    load_bundle,
-    resolve_bundle,
-    write_manifest,
-)
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.writing import install_bundle, write_manifest
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.tests.support.small_bundle import BOARD, FEATURES, make_bundle, stump
 
