@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.network import DTYPE_BYTES
+from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
-from .errors import DaemonError, InputError, LimitReached, TargetNotAttainable, UsageError
+from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
 from .hardware.board import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
@@ -31,7 +31,6 @@ _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
 
 _INPUTS = 64
-_DIMENSIONS = 16
 _ACCEPTED = 64
 _FRAMES_PER_REPORT = 1024
 _LONGEST_FRAME_MS = 1e7
@@ -145,7 +144,7 @@ class Api:
         if len(descriptors) != 1:
             raise UsageError(f"LoadModel: exactly one descriptor must come with the call, {len(descriptors)} did")
         self._room(session)
-        inputs = [_tensor(item) for item in parameters["inputs"]]
+        inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
@@ -284,15 +283,6 @@ class AdminApi:
 
     def closed(self, session: Session) -> None:
         """Nothing here belongs to a connection."""
-
-
-def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
-    shape, dtype = item["shape"], item.get("dtype") or "float32"
-    if len(shape) > _DIMENSIONS or any(not 0 < size < 1 << 31 for size in shape):
-        raise InputError(f"input of shape {shape!r:.80}: expected at most {_DIMENSIONS} positive sizes")
-    if dtype not in DTYPE_BYTES:
-        raise InputError(f"input type {dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
-    return {"shape": shape, "dtype": dtype}
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:

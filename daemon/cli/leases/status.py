@@ -6,16 +6,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from ... import arguments
 from ...wire.client import Client
 from .. import output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="the Status of the interface io.jetdvfs")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
+    arguments.add_json(parser)
+    arguments.add_socket(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.kernels.budget import Budget
-from jetdvfs.kernels.decompose import decompose, parse_input
+from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
+from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.kernels.torchscript.archive import Archive
 from jetdvfs.tests.support import handmade
