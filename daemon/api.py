@@ -22,6 +22,7 @@ from .hardware.board import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
 from .surfaces import LoadedNetwork, Surfaces, register
+from .targets import listing
 from .watch.events import Events
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
@@ -54,7 +55,7 @@ class Api:
     """``io.jetdvfs``: what applications may ask."""
 
     def __init__(self, context: Context) -> None:
-        self.interface = Interface.load(DEFINITIONS[INTERFACE])
+        self.interface = Interface.load(DEFINITIONS[INTERFACE], targets=listing())
         self._context = context
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._count = 0

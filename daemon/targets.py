@@ -98,7 +98,7 @@ class Target(ABC):
 
 
 @dataclass(frozen=True)
-class _BoundedTarget(Target):
+class BoundedTarget(Target):
     """A limit on one figure: ``figure=limit``. ``typical`` is the limit of its example."""
 
     limit: float
@@ -131,7 +131,7 @@ class _BoundedTarget(Target):
         return cls(cls.typical)
 
 
-class LatencyTarget(_BoundedTarget):
+class LatencyTarget(BoundedTarget):
     """The least energy that keeps the latency within a limit."""
 
     keyword = "latency_ms"
@@ -142,7 +142,7 @@ class LatencyTarget(_BoundedTarget):
         return outlook.energy_mj
 
 
-class EnergyTarget(_BoundedTarget):
+class EnergyTarget(BoundedTarget):
     """The lowest latency that keeps the energy within a limit."""
 
     keyword = "energy_mj"
@@ -153,7 +153,7 @@ class EnergyTarget(_BoundedTarget):
         return outlook.latency_ms
 
 
-class PowerTarget(_BoundedTarget):
+class PowerTarget(BoundedTarget):
     """The lowest latency that keeps the mean power within a limit."""
 
     keyword = "power_mw"
@@ -164,7 +164,7 @@ class PowerTarget(_BoundedTarget):
         return outlook.latency_ms
 
 
-class _UnboundedTarget(Target):
+class UnboundedTarget(Target):
     """A preference alone: its keyword is its text."""
 
     def __str__(self) -> str:
@@ -191,7 +191,7 @@ class _UnboundedTarget(Target):
         return cls()
 
 
-class MinEnergy(_UnboundedTarget):
+class MinEnergy(UnboundedTarget):
     """The least energy, however long it takes."""
 
     keyword = "min-energy"
@@ -201,7 +201,7 @@ class MinEnergy(_UnboundedTarget):
         return outlook.energy_mj
 
 
-class MinEdp(_UnboundedTarget):
+class MinEdp(UnboundedTarget):
     """The least product of energy and latency."""
 
     keyword = "min-edp"
