@@ -34,7 +34,7 @@ def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="OPERATOR",
-        help="go on with a list of launches that ends at this operator, such as torchvision::nms, before its network does; "
+        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does; "
         "the answer then says so (default: such a list is refused, and its operator named)",
     )
 

@@ -82,7 +82,7 @@ class Alternative:
     verdict: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """One configuration and why.
 
@@ -118,6 +118,12 @@ class Plan:
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
         part = [f"All of this is of a part of the network: {self.boundary.note}."] if self.boundary else []
         return " ".join([self.reason, *steps, self.saving, *part])
+
+    def __repr__(self) -> str:
+        rate = f" at {self.fps:g} fps" if self.fps else ""
+        sure = f" with {self.confidence:g} confidence" if self.confidence else ""
+        figures = f"{self.latency_ms:.4g} ms, {self.power_mw / 1e3:.4g} W, {self.energy_mj:.4g} mJ"
+        return f"<plan for {self.target}{rate}{sure}: {self.configuration}, {figures}>"
 
     @property
     def configuration(self) -> FrequencyConfiguration:

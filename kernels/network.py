@@ -123,7 +123,7 @@ class HostOp:
 Call: TypeAlias = KernelInvocation | HostOp
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Network:
     """A decomposed network: everything its forward pass calls, in execution order.
 
@@ -145,6 +145,16 @@ class Network:
     @property
     def launches(self) -> tuple[KernelInvocation, ...]:
         return tuple(call for call in self.calls if isinstance(call, KernelInvocation))
+
+    def __repr__(self) -> str:
+        launches = self.launches
+        gflops, mb = sum(launch.flops for launch in launches) / 1e9, sum(launch.bytes for launch in launches) / 1e6
+        inputs = ", ".join(map(str, self.inputs)) or "unknown inputs"
+        early = f", ends early at {self.boundary.operator}" if self.boundary else ""
+        return (
+            f"<network {self.name} ({inputs}): {len(launches)} launches of {len(self.kinds)} kinds, {gflops:.3g} GFLOP, "
+            f"{mb:.3g} MB{early}>"
+        )
 
     @property
     def label(self) -> str:

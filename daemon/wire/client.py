@@ -93,7 +93,7 @@ class Client:
         """Have a TorchScript file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
 
         A list of launches that ends before its network does is refused, unless it ends at an operator that
-        ``accept_boundary`` names, such as ``"torchvision::nms"``; every answer about it then carries the ``boundary``.
+        ``accept_boundary`` names, such as ``"aten::index"``; every answer about it then carries the ``boundary``.
 
         Raises:
             InputError: the file cannot be opened or was refused.

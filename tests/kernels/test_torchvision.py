@@ -99,7 +99,7 @@ def test_segmentation_model_is_what_pytorch_dispatches(name):
 def test_detector_is_decomposed_up_to_its_data_dependent_part(name):
     scripted = scripted_file(name)
     network = decompose(scripted, [TensorSpec((3, 480, 640))] * 2)
-    assert network.boundary.operator.startswith(("aten::", "torchvision::")) and network.boundary.place.startswith("code/")
+    assert network.boundary.operator in ("aten::where", "aten::index") and network.boundary.place.startswith("code/")
     assert network.kinds["conv2d"] > 20
     assert any(launch.output[0] == 2 for launch in network.launches if launch.kind == "conv2d")  # two images, one batch
 

@@ -12,7 +12,7 @@ examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --save surface.npz --plot surface.png
 
 The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma
-(over the axes, in that order).
+(over the axes, in that order); about, a JSON text with the method, what had no model, and where the list of launches ends.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from ...errors import InputError
 from ..output import printable
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DPI = 110
@@ -45,7 +46,7 @@ def new_figure(width: float, height: float) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InputError(f"pictures need matplotlib: pip install 'jetdvfs[plot]' ({error})") from error
+        raise _without_matplotlib(error) from error
     finally:
         if told is None:
             del os.environ["MPLBACKEND"]
@@ -54,6 +55,20 @@ def new_figure(width: float, height: float) -> Figure:
     figure: Figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def interactive_axes(width: float, height: float) -> Axes:
+    """Axes on a figure that a notebook or a window shows, of a size in inches.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise _without_matplotlib(error) from error
+    axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+    return axes
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
@@ -71,6 +86,10 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{os.fspath(path)}: cannot write the picture ({reason})") from error
+
+
+def _without_matplotlib(error: ImportError) -> InputError:
+    return InputError(f"pictures need matplotlib: pip install 'jetdvfs[plot]' ({error})")
 
 
 def heading(text: str, simulated: bool) -> str:

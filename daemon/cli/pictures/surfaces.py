@@ -17,7 +17,7 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...planner import Plan, in_time, outlook, pareto_front
 from ...targets import Outlook
-from .figures import heading, new_figure, save
+from .figures import heading, interactive_axes, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +51,20 @@ def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, 
     _draw(surface, path, heading(title, simulated), surface.grid.top, None)
 
 
+def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, title: str, simulated: bool) -> Axes:
+    """Draw the trade-off of latency and energy on the given axes, or on new ones of ``matplotlib.pyplot``, and return them.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    if axes is None:
+        axes = interactive_axes(9, 6)
+    _trade_off(axes, _scene(surface, surface.grid.top if plan is None else plan.configuration, plan))
+    axes.set_title(heading(title, simulated))
+    axes.legend(fontsize=9)
+    return axes
+
+
 @dataclass(frozen=True, eq=False)
 class _Scene:
     """What every panel of one picture shows."""
@@ -80,9 +94,7 @@ class _Scene:
 def _draw(
     surface: Surface, path: str | os.PathLike[str], above: str, centre: FrequencyConfiguration, plan: Plan | None
 ) -> None:
-    fps = plan.fps if plan else None
-    low, high = (outlook(surface, fps, probability) for probability in _BAND)
-    scene = _Scene(surface, outlook(surface, fps), low, high, centre, plan)
+    scene = _scene(surface, centre, plan)
     figure = new_figure(15.5, 8.2)
     panels = figure.add_gridspec(3, 3, width_ratios=(1, 1, 1.55), height_ratios=(1, 1, 0.13))
     figure.suptitle(above, fontsize=15, fontweight="bold")
@@ -93,11 +105,17 @@ def _draw(
     _cpu_panel(figure.add_subplot(panels[1, 0]), scene, "latency_ms", "latency, ms")
     _cpu_panel(figure.add_subplot(panels[1, 1]), scene, "energy_mj", scene.energy_label)
     trade_off = figure.add_subplot(panels[:2, 2])
-    _trade_off(figure, trade_off, scene)
+    _trade_off(trade_off, scene)
     legend = figure.add_subplot(panels[2, :])
     legend.axis("off")
     legend.legend(*trade_off.get_legend_handles_labels(), loc="center", ncol=6, fontsize=9.5, columnspacing=1.6, frameon=False)
     save(figure, path)
+
+
+def _scene(surface: Surface, centre: FrequencyConfiguration, plan: Plan | None) -> _Scene:
+    fps = plan.fps if plan else None
+    low, high = (outlook(surface, fps, probability) for probability in _BAND)
+    return _Scene(surface, outlook(surface, fps), low, high, centre, plan)
 
 
 def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.float64], label: str) -> None:
@@ -162,13 +180,13 @@ def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
     axes.legend(fontsize=8, framealpha=0.9)
 
 
-def _trade_off(figure: Figure, axes: Axes, scene: _Scene) -> None:
+def _trade_off(axes: Axes, scene: _Scene) -> None:
     """Every configuration by latency and energy, the front, the requirements, the choice and the top clocks."""
     latency, energy = scene.figures.latency_ms, scene.figures.energy_mj
     grid = scene.surface.grid
     gpu_mhz = np.broadcast_to(grid.levels_mhz()[1][:, None], grid.shape)
     cloud = axes.scatter(latency, energy, c=gpu_mhz, cmap=_CLOUD, s=9, alpha=0.55, linewidth=0, rasterized=True)
-    figure.colorbar(cloud, ax=axes, pad=0.02, alpha=1).set_label("GPU clock, MHz")
+    axes.figure.colorbar(cloud, ax=axes, pad=0.02, alpha=1).set_label("GPU clock, MHz")
     in_period = in_time(scene.figures, scene.plan.fps if scene.plan else None)
     front = list(pareto_front(scene.figures, in_period))
     along, low, high = (

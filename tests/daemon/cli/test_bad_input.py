@@ -306,6 +306,18 @@ def test_the_daemon_refuses_a_model_that_is_listed_in_part(what: str, hold: Call
     assert f"ends at {operator}, not at prim::If" in hold(3, *asked, "--accept-boundary", "prim::If")
 
 
+def test_a_part_that_is_accepted_is_held_and_says_what_it_is(board: Board, daemon: Daemon, folder: Folder) -> None:
+    name, content, operator = PARTS["a mask"]
+    (folder.path / name).write_bytes(content)
+    found = board.settings()
+    asked = ("hold", name, *IMAGE, "--target", "min-energy", "--accept-boundary", operator, "--", *CLI, "status")
+    done = folder.jetdvfs(*asked, JETDVFS_SOCKET=str(daemon.socket))
+    plan, _, status = done.stdout.partition("in force")
+    assert done.returncode == 0 and f"of a part of the network: decomposed up to {operator} at " in plan, done.stderr
+    assert f"planned for a part of the network: up to {operator} at " in status
+    assert board.settings() == found
+
+
 def test_the_daemon_refuses_an_input_of_the_wrong_shape(hold: Callable[..., str]) -> None:
     assert "3 channels" in hold(3, MODEL, "--input", "1x4x224x224", "--target", "min-energy")
 

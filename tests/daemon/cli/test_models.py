@@ -389,7 +389,7 @@ def test_explain_json_holds_the_whole_and_its_parts(
 
 def test_a_warning_takes_one_line(model: str) -> None:
     words = ["decompose", model, "--profile", "agx-xavier-sim"]
-    code = f"import sys; sys.modules['jetdvfs.kernels._sweep'] = None; from jetdvfs.daemon.cli import main; main({words})"
+    code = f"import sys; sys.modules['jetdvfs.kernels.trees._sweep'] = None; from jetdvfs.daemon.cli import main; main({words})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "warning: jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly\n"
 

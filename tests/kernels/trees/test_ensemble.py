@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -257,6 +258,11 @@ def test_what_does_not_fit_the_ensemble_is_refused(rows: Any, levels: Any, compl
         ensemble.sweep(rows, levels)
 
 
+def test_other_programs_find_the_ensemble_in_the_package() -> None:
+    kernels = importlib.import_module("jetdvfs.kernels")
+    assert kernels.TreeEnsemble is TreeEnsemble
+
+
 def test_without_the_c_core_one_warning_and_the_same_results(tmp_path: Path) -> None:
     rows, target = kernel_samples(500, seed=9)
     ensemble = convert(train(rows, target, 10, max_depth=5))
@@ -265,10 +271,8 @@ def test_without_the_c_core_one_warning_and_the_same_results(tmp_path: Path) -> 
     np.savez(tmp_path / "levels.npz", *XAVIER)
     root = Path(jetdvfs.__file__).parent
     copy = tmp_path / "installed" / "jetdvfs"
-    (copy / "kernels").mkdir(parents=True)
+    shutil.copytree(root / "kernels", copy / "kernels", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(root / "__init__.py", copy)
-    for file in (root / "kernels").glob("*.py"):
-        shutil.copy(file, copy / "kernels")
     script = """
         import sys, warnings
         import numpy as np

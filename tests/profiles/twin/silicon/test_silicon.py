@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import jetdvfs.profiles.twin
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
@@ -22,7 +20,7 @@ from jetdvfs.profiles.studies.table1 import PAPER, TOLERANCE, measure
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.execution import LAUNCH_QUEUE, execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
-from jetdvfs.tests.support.paths import SHARED_DATA
+from jetdvfs.tests.support.paths import ROOT, SHARED_DATA
 
 GRID = load_board("agx-xavier").grid
 TOP = Clocks.of([GRID.top])
@@ -240,10 +238,9 @@ def test_sampled_kernels_count_work_as_decomposition_does(networks: dict[str, Ne
 
 def test_silicon_shares_no_formula_with_the_predictor() -> None:
     """No cost model is imported, and the predictor's own work counts are never read."""
-    folder = Path(jetdvfs.profiles.twin.__file__).parent
-    files = sorted(folder.glob("silicon*.py"))
+    files = sorted((ROOT / "profiles" / "twin" / "silicon").glob("*.py"))
     assert len(files) >= 6
-    for file in (*files, folder / "execution.py", folder / "meter.py"):
+    for file in (*files, ROOT / "profiles" / "measuring" / "meters" / "simulated.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The product from Python, without a daemon: load, predict, plan, draw.
+
+    import jetdvfs
+
+    network = jetdvfs.decompose("resnet18.pt", "1x3x224x224")
+    profile = jetdvfs.load_profile("agx-xavier-sim")
+    surface = profile.surface(network)
+    plan = surface.plan("latency_ms=20", confidence=0.95)
+    surface.plot(plan)
+
+Nothing here touches a clock. What it needs beyond numpy and pyyaml is loaded when it is asked for: treelite by
+:func:`load_profile`, pandas by :meth:`BoardSurface.to_dataframe`, matplotlib by :meth:`BoardSurface.plot`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..kernels.cost.model import METHODS
+from ..kernels.cost.model import surface as predict
+from ..kernels.decompose import decompose as read_model
+from ..kernels.decompose import parse_input
+from ..kernels.grid import FrequencyGrid
+from ..kernels.network import Network, TensorSpec
+from ..kernels.surface import Surface
+from ..profiles.bundle.bundle import Bundle, load_bundle
+from .errors import InputError, UsageError
+from .planner import Limits, Plan, plan
+from .targets import Target
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+
+def decompose(path: str | os.PathLike[str], inputs: str | Sequence[str | TensorSpec], *, method: str = "forward") -> Network:
+    """List the kernel invocations of a model file, without running anything in it.
+
+    Args:
+        path: a TorchScript, ``torch.export`` or ONNX file.
+        inputs: the shapes of its inputs in order, each like ``1x3x224x224`` or ``1x128:int64``; one alone needs no list.
+        method: which method of a TorchScript model to follow.
+
+    Returns:
+        The network. Where its list of launches ends early, its ``boundary`` says where and why.
+
+    Raises:
+        KernelsError: the file cannot be read as a model, calls an operator that is not known, or does not run on such inputs.
+    """
+    given = [inputs] if isinstance(inputs, str) else inputs
+    return read_model(path, [parse_input(item) if isinstance(item, str) else item for item in given], method=method)
+
+
+def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
+    """Load a board's profile by its bundle's name (``jetdvfs profile list`` prints them) or folder.
+
+    Raises:
+        BundleError: there is none, or something about it is missing, damaged, or made for another board.
+    """
+    return BoardProfile(load_bundle(name_or_dir))
+
+
+@dataclass(frozen=True, eq=False)
+class BoardProfile:
+    """A trained profile of one board, ready to predict with.
+
+    Attributes:
+        bundle: what it was loaded from.
+    """
+
+    bundle: Bundle
+
+    @property
+    def name(self) -> str:
+        """The bundle's name."""
+        return self.bundle.manifest.name
+
+    @property
+    def board(self) -> str:
+        """The board it predicts."""
+        return self.bundle.manifest.board
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it was measured on a simulated board; its figures are then not those of a real one."""
+        return self.bundle.manifest.simulated
+
+    @property
+    def grid(self) -> FrequencyGrid:
+        """The board's frequency configurations."""
+        return self.bundle.manifest.grid
+
+    def surface(
+        self, network: Network, *, method: str = METHODS[0], accept_boundary: str | Collection[str] = ()
+    ) -> BoardSurface:
+        """Predict latency, power and energy of one inference at every frequency configuration.
+
+        Args:
+            network: what :func:`decompose` returned.
+            method: ``timeline`` plays host and GPU against each other; ``sum`` adds up kernels, as MIRAGE (SEC '21) does.
+            accept_boundary: go on with a list of launches that ends early at an operator of this name.
+
+        Raises:
+            UsageError: there is no such method.
+            EndsEarly: the network's list of launches ends early, and not at an operator that was accepted.
+            CostModelError: the network launches nothing, or a kernel does not fit its model.
+        """
+        if method not in METHODS:
+            raise UsageError(f"method {method!r:.80}; valid: {', '.join(METHODS)}")
+        network.check_whole((accept_boundary,) if isinstance(accept_boundary, str) else tuple(accept_boundary))
+        predicted = predict(network, self.bundle.cost, method)
+        figures = {field.name: getattr(predicted, field.name) for field in fields(predicted)}
+        return BoardSurface(**figures, network=network.label, profile=self.name, board=self.board, simulated=self.simulated)
+
+    def __repr__(self) -> str:
+        kinds = len(self.bundle.manifest.kinds)
+        origin = "simulated " if self.simulated else ""
+        return f"<profile {self.name}: {origin}{self.board}, {self.grid.size} configurations, models of {kinds} kernel kinds>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BoardSurface(Surface):
+    """A :class:`~jetdvfs.kernels.surface.Surface` that knows what it is of.
+
+    Attributes:
+        network: the network's name.
+        profile: the profile it was predicted with; ``board`` and ``simulated`` are that profile's.
+    """
+
+    network: str = ""
+    profile: str = ""
+    board: str = ""
+    simulated: bool = False
+
+    def plan(
+        self,
+        target: str | Target,
+        *,
+        fps: float | None = None,
+        confidence: float | None = None,
+        limits: Limits | None = None,
+    ) -> Plan:
+        """Choose the frequency configuration that meets a target best.
+
+        Args:
+            target: what is needed, such as ``latency_ms=20`` or ``min-energy``.
+            fps: frames per second; each inference must then end within its period, and energy is counted per frame.
+            confidence: the probability, 0.5 to below 1, with which the target must be met.
+            limits: the range each clock must stay in.
+
+        Raises:
+            TargetNotAttainable: no configuration meets the target; the text names the best there is.
+            UsageError: an argument makes no sense.
+        """
+        return plan(self, target, fps=fps, confidence=confidence, limits=limits)
+
+    def to_dataframe(self) -> DataFrame:
+        """One row for each configuration, in the grid's order.
+
+        Columns: the clocks ``cpu_khz``, ``gpu_hz``, ``emc_hz``; the figures ``latency_ms``, ``power_mw``, ``energy_mj`` and
+        ``idle_mw``; and their uncertainty, ``latency_sigma`` and ``energy_sigma``, as :class:`~jetdvfs.kernels.surface.Surface`
+        describes them.
+
+        Raises:
+            InputError: pandas is missing.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError(f"data frames need pandas: pip install 'jetdvfs[notebook]' ({error})") from error
+        axes = {name: np.array(levels) for name, levels in self.grid.to_json().items()}
+        columns = dict(zip(axes, (grid.ravel() for grid in np.meshgrid(*axes.values(), indexing="ij")), strict=True))
+        figures = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma")
+        return pandas.DataFrame(columns | {name: getattr(self, name).ravel() for name in figures})
+
+    def plot(self, plan: Plan | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the trade-off of latency and energy, every configuration a point; with a plan also its target and its choice.
+
+        Args:
+            plan: a plan made from this surface.
+            ax: the axes to draw on; new ones of ``matplotlib.pyplot`` if not given, which a notebook shows.
+
+        Returns:
+            The axes drawn on.
+
+        Raises:
+            InputError: matplotlib is missing.
+        """
+        from .cli.pictures.surfaces import draw_trade_off
+
+        title = f"{self.network} on {self.board}" + (f": target {plan.target}" if plan else "")
+        return draw_trade_off(self, plan, ax, title=title, simulated=self.simulated)
+
+    def __repr__(self) -> str:
+        low, high = self.latency_ms.min(), self.latency_ms.max()
+        least, most = self.energy_mj.min(), self.energy_mj.max()
+        origin = "simulated " if self.simulated else ""
+        return (
+            f"<surface of {self.network} on {origin}{self.board}: {self.grid.size} configurations, "
+            f"{low:.3g} to {high:.3g} ms, {least:.3g} to {most:.3g} mJ>"
+        )
