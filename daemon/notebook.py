@@ -29,6 +29,7 @@ from ..kernels.decompose import parse_input
 from ..kernels.grid import FrequencyGrid
 from ..kernels.network import Network, TensorSpec
 from ..kernels.surface import Surface
+from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
 from .errors import InputError, UsageError
 from .planner import Limits, Plan, plan
@@ -194,7 +195,7 @@ class BoardSurface(Surface):
         """
         from .cli.pictures.surfaces import draw_trade_off
 
-        title = f"{self.network} on {self.board}" + (f": target {plan.target}" if plan else "")
+        title = f"{self.network} on {load_board(self.board).title}" + (f": target {plan.target}" if plan else "")
         return draw_trade_off(self, plan, ax, title=title, simulated=self.simulated)
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.inputs import parse_input
 from ....kernels.network import Network
 from ....kernels.surface import Surface
+from ....profiles.board import load_board
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import SIMULATED, printable, progress
@@ -130,6 +131,11 @@ def network_label(network: Network, args: argparse.Namespace) -> str:
     """A network's name, whether it is but a part of it, and whether its fused view."""
     name = printable(network.label)
     return f"{name} (fused)" if args.fused else name
+
+
+def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
+    """What stands above a picture: the network, and the board by its full name."""
+    return f"{network_label(network, args)} on {load_board(bundle.manifest.board).title}"
 
 
 def print_origin(network: Network, bundle: Bundle) -> None:

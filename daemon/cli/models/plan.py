@@ -36,15 +36,16 @@ def run(args: argparse.Namespace) -> int:
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)
-    title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
     if args.plot:
         from ..pictures.surfaces import draw_plan
 
+        title = common.picture_title(network, bundle, args)
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
         output.print_json({**common.about(network, bundle, args), "method": surface.method, **chosen.to_json()})
         return 0
-    print(f"{title}, profile {bundle.manifest.name}, target {target}")
+    name = common.network_label(network, args)
+    print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
     common.print_origin(network, bundle)
     print(f"\nset {chosen.configuration}\n")
     print(_comparison(chosen))

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         from ..pictures.surfaces import draw_surface
 
-        title = f"{common.network_label(network, args)} on {bundle.manifest.board}"
+        title = common.picture_title(network, bundle, args)
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows)})

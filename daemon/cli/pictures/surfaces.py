@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of a surface and of a plan: the grid, the trade-off of latency and energy, the target and the choice.
 
-Colours are of Okabe and Ito's palette and matplotlib's cividis, which people with colour blindness tell apart.
+Colours are of Okabe and Ito's palette and matplotlib's cividis, which people with colour blindness tell apart; yellow is high
+everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...planner import Plan, in_time, outlook, pareto_front
 from ...targets import Outlook
-from .figures import heading, interactive_axes, new_figure, save
+from .figures import heading, interactive_axes, literal, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,8 @@ def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, tit
     """
     goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
     goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
-    _draw(surface, path, heading(f"{title}: {goal}", simulated), plan.configuration, plan)
+    above = f"{heading(f'{title}: {goal}', simulated)}\n{literal(plan.saving)}"
+    _draw(surface, path, above, plan.configuration, plan)
 
 
 def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
@@ -97,7 +99,7 @@ def _draw(
     scene = _scene(surface, centre, plan)
     figure = new_figure(15.5, 8.2)
     panels = figure.add_gridspec(3, 3, width_ratios=(1, 1, 1.55), height_ratios=(1, 1, 0.13))
-    figure.suptitle(above, fontsize=15, fontweight="bold")
+    figure.suptitle(above, fontsize=14, fontweight="bold")
     for column, (values, name) in enumerate(
         ((scene.figures.latency_ms, "latency, ms"), (scene.figures.energy_mj, scene.energy_label))
     ):
@@ -123,7 +125,7 @@ def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.floa
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
     plane = values[cpu].T
-    mesh = axes.pcolormesh(plane, cmap=_CLOUD + "_r", norm="log", edgecolors="white", linewidth=0.4)
+    mesh = axes.pcolormesh(plane, cmap=_CLOUD, norm="log", edgecolors="white", linewidth=0.4)
     bar = figure.colorbar(mesh, ax=axes, pad=0.02)
     _plain_numbers(bar.ax.yaxis, plane.min(), plane.max())
     cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
