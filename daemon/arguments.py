@@ -52,7 +52,7 @@ def asked_configuration(text: str) -> FrequencyConfiguration:
     """What a --config says.
 
     Raises:
-        UsageError: it is no configuration.
+        UsageError: it does not read as a configuration.
     """
     try:
         return parse_configuration(text)

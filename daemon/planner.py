@@ -42,7 +42,9 @@ class Limits:
             axis, bounds = np.array(grid.levels(name)), getattr(self, name)
             mask = np.ones(len(axis), bool) if bounds is None else (axis >= bounds[0]) & (axis <= bounds[1])
             if not mask.any():
-                raise UsageError(f"limits: {name} from {bounds[0]} to {bounds[1]} holds none of {', '.join(map(str, axis))}")
+                valid = f"{mhz_text(name, axis[0])} to {mhz_text(name, axis[-1])} MHz"
+                low, high = (mhz_text(name, bound) for bound in bounds)
+                raise UsageError(f"limits: no {CLOCKS[name]} frequency from {low} to {high} MHz; this board has {valid}")
             masks.append(mask)
         permitted: NDArray[np.bool_] = masks[0][:, None, None] & masks[1][:, None] & masks[2]
         return permitted

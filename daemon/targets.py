@@ -211,35 +211,35 @@ class MinEdp(UnboundedTarget):
         return outlook.energy_mj * outlook.latency_ms
 
 
-def kinds() -> tuple[type[Target], ...]:
+def target_classes() -> tuple[type[Target], ...]:
     """Every kind of target there is, in the order in which the classes were defined."""
-    return tuple(kind for kind in _derived(Target) if not isabstract(kind))
+    return tuple(target for target in _derived(Target) if not isabstract(target))
 
 
 def _derived(base: type[Any]) -> Iterator[type[Target]]:
-    for kind in base.__subclasses__():
-        yield kind
-        yield from _derived(kind)
+    for target in base.__subclasses__():
+        yield target
+        yield from _derived(target)
 
 
 def parse_target(text: str) -> Target:
     """Read a target by its text, such as ``latency_ms=50`` or ``min-energy``.
 
     Raises:
-        UsageError: it is of no kind; the text lists them.
+        UsageError: no kind of target reads like this; the text lists them.
     """
     keyword, equals, value = text.strip().partition("=")
-    for kind in kinds():
-        if kind.keyword == keyword.strip():
+    for target in target_classes():
+        if target.keyword == keyword.strip():
             try:
-                return kind.parse(value if equals else None)
+                return target.parse(value if equals else None)
             except ValueError as error:
-                raise UsageError(f"target {text!r:.80}: expected {kind.usage()}, {error}") from error
-    raise UsageError(f"target {text!r:.80}; valid: {', '.join(kind.usage() for kind in kinds())}")
+                raise UsageError(f"target {text!r:.80}: expected {target.usage()}, {error}") from error
+    raise UsageError(f"target {text!r:.80}; valid: {', '.join(target.usage() for target in target_classes())}")
 
 
 def listing() -> str:
     """An example of every kind and what it means, a line each."""
-    examples = [kind.example() for kind in kinds()]
+    examples = [target.example() for target in target_classes()]
     width = max(len(str(example)) for example in examples)
     return "\n".join(f"{example!s:{width}}  {example.meaning}" for example in examples)

@@ -73,7 +73,7 @@ def parse_configuration(text: str) -> FrequencyConfiguration:
 
 
 def beside(axis: str, level: int, levels: Sequence[int]) -> str:
-    """A level that is none of these, and those next to it, in MHz, for messages."""
+    """The levels next to one that is not among them, in MHz, for messages."""
     place = bisect(levels, level)
     near = " and ".join(mhz_text(axis, one) for one in levels[max(place - 1, 0) : place + 1])
     return f"{near} MHz" if near else "none"

@@ -67,7 +67,7 @@ class Surface:
         boundary: where the list of launches ends that it was made from, if before the end of its network.
 
     Raises:
-        CostModelError: an array has not the grid's shape or holds something that is no figure.
+        CostModelError: an array has not the grid's shape or holds a value that is not a finite number.
     """
 
     grid: FrequencyGrid

@@ -66,9 +66,9 @@ def main(arguments: list[str]) -> int:
             text = " ".join(str(error).split()) or type(error).__name__
             for path, folder in zip(paths, folders, strict=True):
                 text = text.replace(str(path), folder)
-            sock.sendall(framing.frame({"error": kind, "message": text[:2000], "type": type(error).__name__}))
+            sock.sendall(framing.encoded({"error": kind, "message": text[:2000], "type": type(error).__name__}))
             return 1
-        sock.sendall(framing.frame({}, answer))
+        sock.sendall(framing.encoded({}, answer))
     return 0
 
 

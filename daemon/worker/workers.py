@@ -22,7 +22,7 @@ from typing import Any
 from ...kernels.network import TensorSpec
 from ...profiles.board import BOARDS_DIR
 from ..errors import InputError, TransientError
-from .framing import PREFIX, frame
+from .framing import PREFIX, encoded
 
 _HEADER_BYTES = 64 << 10
 _PAYLOAD_BYTES = 8 << 20
@@ -103,7 +103,7 @@ class Workers:
                     child = self._spawn(job, theirs, folders)
                 try:
                     answer = await asyncio.wait_for(
-                        _converse(ours, frame(request, payload), descriptor), self._settings.limit_s(job)
+                        _converse(ours, encoded(request, payload), descriptor), self._settings.limit_s(job)
                     )
                 except asyncio.TimeoutError:
                     raise _failure(job, f"took more than {self._settings.limit_s(job):g} s") from None

@@ -65,16 +65,16 @@ def test_the_help_lists_every_target_with_its_meaning(verb: str, capsys: pytest.
     with pytest.raises(SystemExit):
         main([verb, "--help"])
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    for kind in targets.kinds():
-        example = kind.example()
+    for target in targets.target_classes():
+        example = target.example()
         assert targets.parse_target(str(example)) == example
         assert any(line.startswith(f"{example} ") and line.endswith(example.meaning) for line in shown)
 
 
 def test_the_interface_lists_every_target_and_is_the_same_without_the_list() -> None:
     served = Interface.load(DEFINITIONS[INTERFACE], targets=targets.listing())
-    for kind in targets.kinds():
-        assert f"# {kind.example()} " in served.text
+    for target in targets.target_classes():
+        assert f"# {target.example()} " in served.text
     written = parse(DEFINITIONS[INTERFACE].read_text(encoding="utf-8"))
     assert (written.types, written.methods, written.errors) == (served.types, served.methods, served.errors)
 

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             # From here on a request to end is for the command, or for the wait; none may fall in between.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
             _show(lease, as_json=args.json)
-            return _run(command, before) if command else _wait()
+            return _run_command(command, before) if command else _wait()
 
 
 def _show(lease: HeldLease, *, as_json: bool) -> None:
@@ -78,7 +78,7 @@ def _show(lease: HeldLease, *, as_json: bool) -> None:
         print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
 
 
-def _run(command: list[str], mask: Iterable[int]) -> int:
+def _run_command(command: list[str], mask: Iterable[int]) -> int:
     """Run the command with this signal mask and return its exit code, 128 + N where signal N ended it, as shells do."""
     try:
         # It takes signals from its first moment on: until it has replaced this program, by their default.

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"{_title(study)}: {study.origin}")
     if study.simulated:
-        print("simulated: no figure here is of a real board")
+        print("simulated: these figures are not those of a real board")
     print(f"\n{_shares(study)}\n\n{_launches(study)}\n\n{_selection(study)}")
     for run in study.runs:
         if run.boundary:

@@ -128,7 +128,7 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
 
 
 def network_label(network: Network, args: argparse.Namespace) -> str:
-    """A network's name, whether it is but a part of it, and whether its fused view."""
+    """A network's name, whether it is only a part of it, and whether it is its fused view."""
     name = printable(network.label)
     return f"{name} (fused)" if args.fused else name
 
@@ -161,7 +161,7 @@ def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
     """What a --config says, of the frequencies that a grid has.
 
     Raises:
-        UsageError: it is no configuration.
+        UsageError: it does not read as a configuration.
         GridError: one of its clocks is not a frequency of the board.
     """
     configuration = arguments.asked_configuration(text)

@@ -94,10 +94,11 @@ def table_1(args: argparse.Namespace) -> int:
             f"{'network':<19}{'T':>7}{'paper':>7}{'error':>8}{'host':>7}{'W':>6}{'all':>11}"
             + "".join(f"{title:>11}" for title in titles)
         )
-    figures = []
+    figures, worst = [], 0.0
     for name, paper in PAPER.items():
         row = measure(reference_network(name))
         error = row.error(paper)
+        worst = max(worst, abs(error))
         figures.append({"network": name, "simulated_ms": row.time_ms, "paper_ms": paper.time_ms, "error": error})
         if not args.json:
             shares = zip((row.all_kernels, *row.shares), (paper.all_kernels, *paper.shares), strict=True)
@@ -105,7 +106,6 @@ def table_1(args: argparse.Namespace) -> int:
                 f"{name:<19}{row.time_ms:>7.2f}{paper.time_ms:>7.2f}{error:>+8.1%}{row.host_ms:>7.2f}{row.power_w:>6.1f}"
                 + "".join(f"{f'{ours:.1f}/{theirs:.1f}' if ours or theirs else '-':>11}" for ours, theirs in shares)
             )
-    worst = max(abs(float(figure["error"])) for figure in figures)
     if args.json:
         print(json.dumps(figures, indent=1))
     else:

@@ -232,7 +232,7 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["decompose", "MODEL", "--profile", "other"], 3, "valid: small-sim"),
         (["decompose", "MODEL", "--plot", "/no/folder/x.png"], 3, "cannot write the picture (No such file or directory)"),
         (["predict", "any.pt", "--input", "0x3x224x224", "--profile", "small-sim"], 3, "0 leaves nothing to run"),
-        (["decompose", "MODEL", "--plot", "/"], 3, "ends in none of .png"),
+        (["decompose", "MODEL", "--plot", "/"], 3, "its name must end in .png"),
     ],
 )
 def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(
@@ -259,7 +259,7 @@ def test_names_out_of_a_file_are_shown_as_they_stand(
 
 
 PART = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
-SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; what follows is in no figure"
+SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; what follows is not counted"
 FOR_WHOLE_NETWORKS = pytest.mark.parametrize(
     "verb", [["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]], ids=lambda verb: verb[0]
 )
