@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ....kernels.units import AXES, CLOCKS, mhz, mhz_text
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
     else:
         hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
-        shown = _observe(hardware, _module() if args.root == "/" else "")
+        shown = _observe(hardware, _module() if args.root == Path("/") else "")
         lines = list(_report(shown))
     print(json.dumps(shown, indent=2) if args.json else "\n".join(lines))
     return 0
