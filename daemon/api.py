@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.network import DTYPE_BYTES
+from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
-from .errors import DaemonError, InputError, LimitReached, TargetNotAttainable, UsageError
+from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
 from .hardware.hardware import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
 from .surfaces import LoadedNetwork, Surfaces, register
+from .targets import listing
 from .watch.events import Events
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
@@ -31,7 +32,6 @@ _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
 
 _INPUTS = 64
-_DIMENSIONS = 16
 _ACCEPTED = 64
 _FRAMES_PER_REPORT = 1024
 _LONGEST_FRAME_MS = 1e7
@@ -55,7 +55,7 @@ class Api:
     """``io.jetdvfs``: what applications may ask."""
 
     def __init__(self, context: Context) -> None:
-        self.interface = Interface.load(DEFINITIONS[INTERFACE])
+        self.interface = Interface.load(DEFINITIONS[INTERFACE], targets=listing())
         self._context = context
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._count = 0
@@ -145,7 +145,7 @@ class Api:
         if len(descriptors) != 1:
             raise UsageError(f"LoadModel: exactly one descriptor must come with the call, {len(descriptors)} did")
         self._room(session)
-        inputs = [_tensor(item) for item in parameters["inputs"]]
+        inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
@@ -284,15 +284,6 @@ class AdminApi:
 
     def closed(self, session: Session) -> None:
         """Nothing here belongs to a connection."""
-
-
-def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
-    shape, dtype = item["shape"], item.get("dtype") or "float32"
-    if len(shape) > _DIMENSIONS or any(not 0 < size < 1 << 31 for size in shape):
-        raise InputError(f"input of shape {shape!r:.80}: expected at most {_DIMENSIONS} positive sizes")
-    if dtype not in DTYPE_BYTES:
-        raise InputError(f"input type {dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
-    return {"shape": shape, "dtype": dtype}
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, Protocol
 
-from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
+from ..kernels.units import AXES, CLOCKS, mhz_text
 from .config import Bounds, Config
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .hardware.applied import Applied
@@ -22,8 +23,6 @@ from .watch.drift import LEFT, Watch
 from .watch.floors import Demand, FloorRules, Floors, floors
 
 log = logging.getLogger(__name__)
-
-_AXES = ("cpu_khz", "gpu_hz", "emc_hz")
 
 
 class Board(Protocol):
@@ -67,7 +66,7 @@ class Demands(Protocol):
     def demand(self) -> Demand: ...
 
 
-class Setting(NamedTuple):
+class BoardSetting(NamedTuple):
     """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy."""
 
     configuration: FrequencyConfiguration
@@ -129,7 +128,7 @@ class Controller:
 
     def _limits(self) -> Limits:
         grid = self._board.grid()
-        ranges = {axis: self._range(axis, getattr(grid, axis)) for axis in _AXES}
+        ranges = {axis: self._range(axis, grid.levels(axis)) for axis in AXES}
         # Where the operator's upper limit is below what other work needs, it stands.
         return Limits(**{axis: (max(low, min(self.floors.least(axis), high)), high) for axis, (low, high) in ranges.items()})
 
@@ -250,7 +249,7 @@ class Controller:
             if self._board.keep_memory():
                 log.warning("the memory clock is locked: the kernel no longer keeps it where it was")
             wish = self._wish()
-            in_force = Setting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
+            in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
             for text in set(texts).difference(self.troubles):
@@ -292,35 +291,36 @@ class Controller:
 
     def _check(self, configuration: FrequencyConfiguration) -> None:
         grid = self._board.grid()
-        for axis in _AXES:
-            value, allowed = getattr(configuration, axis), self._inside(axis, getattr(grid, axis))
-            if value not in allowed:
-                raise UsageError(f"{axis}={value} may not be set; valid: {', '.join(map(str, allowed)) or 'none'}")
+        for axis in AXES:
+            level, allowed = getattr(configuration, axis), self._inside(axis, grid.levels(axis))
+            if level not in allowed:
+                given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
+                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, allowed)}")
 
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
         needed = combine([lease.need for lease in self.leases])
-        return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in _AXES))
+        return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
 
-    def _setting(self) -> Setting:
+    def _setting(self) -> BoardSetting:
         """What is needed, each clock moved into what is allowed and offered now, as little as possible.
 
         A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
         lowest level that limits and other work allow is best, whatever the other clocks are.
         """
         wish, grid = self._wish(), self._allowed()
-        nearest = (min(getattr(grid, axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in _AXES)
+        nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
         clusters = {}
         for policy, levels in self._board.clusters().items():
             allowed = self._inside("cpu_khz", levels) or levels[-1:]
             least = self.floors.least(policy)
             clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
-        return Setting(FrequencyConfiguration(*nearest), clusters)
+        return BoardSetting(FrequencyConfiguration(*nearest), clusters)
 
     def _allowed(self) -> FrequencyGrid:
         """The levels that the board offers now and the operator allows; of a clock with none, the highest offered."""
         grid = self._board.grid()
-        levels = {axis: getattr(grid, axis) for axis in _AXES}
+        levels = {axis: grid.levels(axis) for axis in AXES}
         return FrequencyGrid(**{axis: self._inside(axis, one) or one[-1:] for axis, one in levels.items()})
 
     def _inside(self, axis: str, levels: tuple[int, ...]) -> tuple[int, ...]:

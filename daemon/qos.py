@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from .errors import NoDaemon, NotPermitted
-from .wire.client import Client, Configuration, Lease
+from .wire.client import Client, Configuration, HeldLease
 
 __all__ = ["frame", "hold"]
 
@@ -37,7 +37,7 @@ class frame:
 
     __slots__ = ("_lease", "_start", "latency_ms")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: HeldLease) -> None:
         self._lease = lease
         self._start = 0.0
         self.latency_ms = 0.0
@@ -65,7 +65,7 @@ def hold(
     required: bool = True,
     accept_boundary: Sequence[str] = (),
     socket_path: str | os.PathLike[str] | None = None,
-) -> Iterator[Lease]:
+) -> Iterator[HeldLease]:
     """Connect, load the model, and hold the clocks for its target (or a configuration) while the block runs.
 
     ``accept_boundary`` is that of :meth:`jetdvfs.daemon.client.Client.load`.
@@ -83,5 +83,5 @@ def hold(
         except (NoDaemon, NotPermitted):
             if required:
                 raise
-            lease = Lease(None, {})
+            lease = HeldLease(None, {})
         yield lease

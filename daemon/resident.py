@@ -34,7 +34,7 @@ from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
 from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
-from .wire.server import Limits, Server
+from .wire.server import Server, ServerLimits
 from .worker.workers import Workers, WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Resident:
         if asked_to_end:
             stop.set()
         config = self._context.config
-        server = Server(__version__, Limits(connections=config.clients.connections))
+        server = Server(__version__, ServerLimits(connections=config.clients.connections))
         server.listen(self._public, Api(self._context))
         admin = AdminApi(self._context, self._args.config)
         server.listen(self._admin, admin, only_uids=frozenset({0, os.geteuid()}))

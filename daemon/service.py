@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import __version__
+from . import arguments
 from .journal import TROUBLE, fields, log_handler
 
 log = logging.getLogger(__name__)
@@ -47,15 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jetdvfsd", description="Sets a Jetson's clocks to what applications need.")
     parser.add_argument("--version", action="version", version=f"jetdvfsd {__version__}")
-    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where the board's /sys and /proc are")
+    arguments.add_root(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        metavar="DIR",
-        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
-    )
+    arguments.add_socket(parser)
+    arguments.add_state_dir(parser)
     parser.add_argument("--board", metavar="NAME", help="the board's description; default: detected")
     profile_help = (
         "the bundle to predict with; default: the first of this board; on the running system, none that was simulated"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,22 +24,6 @@ from .torchscript.interpreter import Interpreter
 from .torchscript.source import SourceTree
 from .torchscript.unpickle import decode, unpickle
 from .torchscript.versions import NEWEST, parse_version
-
-_INPUT = re.compile(r"(?P<shape>\d+(?:x\d+)*|scalar)(?::(?P<dtype>\w+))?")
-
-
-def parse_input(text: str) -> TensorSpec:
-    """Read ``1x3x224x224`` or ``1x3x224x224:float16``; the element type is float32 unless given.
-
-    Raises:
-        ShapeError: it is not of that form.
-    """
-    match = _INPUT.fullmatch(text.strip())
-    dtype = match["dtype"] or "float32" if match else ""
-    if match is None or dtype not in DTYPE_BYTES:
-        raise ShapeError(f"input {text!r:.60}: expected sizes joined by x and an element type, like 1x3x224x224:float32")
-    shape = () if match["shape"] == "scalar" else tuple(int(size[:20]) for size in match["shape"].split("x"))
-    return TensorSpec(shape, dtype)
 
 
 def decompose(

@@ -160,9 +160,10 @@ def test_the_resident_daemon_loads_few_libraries() -> None:
 
 
 def test_what_the_resident_daemon_loads_later_is_among_those_libraries() -> None:
-    rooms = [modules(f"daemon/{room}") for room in ("hardware", "watch", "wire")]
-    files = [*(ROOT / "daemon").glob("*.py"), *(path for room in rooms for path in room)]
-    named = {name[0] for path in files for name in imported_packages(path)} - sys.stdlib_module_names - {"jetdvfs"}
+    apart = ("daemon.cli", "daemon.worker", "daemon.notebook")
+    files = [path for name, path in modules().items() if name.startswith("daemon") and not name.startswith(apart)]
+    absolute = {found.name for path in files for found in imported_names(syntax(path), path) if not found.level}
+    named = {name.split(".")[0] for name in absolute} - sys.stdlib_module_names
     # The command line asks the jetson-stats service, the daemon does not.
     assert named - {"jtop"} <= RESIDENT
     assert {"psutil", "systemd"} <= named

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...kernels.units import mhz_text
 from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy, HardwareRefused, TransientError
 from .clocks import cpu, emc, gpu
@@ -42,7 +43,7 @@ def megahertz(axis: str, level: int | None) -> str:
     """A level of an axis, or of a cluster that is set apart, for messages."""
     if level is None:
         return "nothing"
-    return f"{level / (1e6 if axis in ('gpu_hz', 'emc_hz') else 1e3):g} MHz"
+    return f"{mhz_text(axis, level)} MHz"
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,21 @@ import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
+from ...kernels.errors import GridError, ShapeError
+from ...kernels.grid import FrequencyConfiguration, parse_configuration
+from ...kernels.inputs import input_spec, parse_input
+from ...kernels.network import TensorSpec
+from ...kernels.units import AXES
 from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
 from . import protocol
 
-Configuration: TypeAlias = "Mapping[str, int] | Sequence[int]"
+Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
+"""Text (``"1190.4,905.25,1600"``), or the three clocks by name or in order, in kHz, Hz and Hz."""
 _Self = TypeVar("_Self", bound="Client")
 
 _REPORT_EVERY = 32
@@ -88,7 +95,7 @@ class Client:
         *,
         name: str | None = None,
         accept_boundary: Sequence[str] = (),
-    ) -> Network:
+    ) -> LoadedModel:
         """Have a TorchScript file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
 
         A list of launches that ends before its network does is refused, unless it ends at an operator that
@@ -109,20 +116,20 @@ class Client:
 
     def load_descriptor(
         self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
-    ) -> Network:
+    ) -> LoadedModel:
         """The same from a descriptor open for reading."""
         tensors = [_tensor(item) for item in inputs]
         parameters = {"inputs": tensors, "name": _short(name), "accept_boundary": _names(accept_boundary)}
-        return Network(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
+        return LoadedModel(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
 
-    def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> Network:
+    def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> LoadedModel:
         """Register a network from the JSON of ``jetdvfs decompose --json``; ``accept_boundary`` as in :meth:`load`."""
         parameters = {"network": network, "accept_boundary": _names(accept_boundary)}
-        return Network(self, self._object("LoadNetwork", "network", parameters))
+        return LoadedModel(self, self._object("LoadNetwork", "network", parameters))
 
     def predict(
         self,
-        network: Network | str,
+        network: LoadedModel | str,
         configuration: Configuration | None = None,
         *,
         fps: float | None = None,
@@ -139,7 +146,7 @@ class Client:
 
     def plan(
         self,
-        network: Network | str,
+        network: LoadedModel | str,
         target: str,
         *,
         fps: float | None = None,
@@ -156,7 +163,7 @@ class Client:
 
     def hold(
         self,
-        network: Network | str | None = None,
+        network: LoadedModel | str | None = None,
         target: str | None = None,
         *,
         configuration: Configuration | None = None,
@@ -165,7 +172,7 @@ class Client:
         method: str | None = None,
         reason: str = "",
         app: str | None = None,
-    ) -> Lease:
+    ) -> HeldLease:
         """Have the clocks set for a network and target, or to a configuration, until the lease is released.
 
         Raises:
@@ -182,9 +189,9 @@ class Client:
             "reason": reason[: protocol.TEXT_CHARACTERS],
             "app": _short(app or Path(sys.argv[0] or "python").name),
         }
-        return Lease(self, self.call("Hold", parameters))
+        return HeldLease(self, self.call("Hold", parameters))
 
-    def release(self, lease: Lease | str) -> None:
+    def release(self, lease: HeldLease | str) -> None:
         """End a lease, one's own or another of the same user."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id})
 
@@ -249,7 +256,7 @@ class Client:
         return message
 
 
-class Network:
+class LoadedModel:
     """A network the daemon knows on this connection; ``info`` is the ``Network`` of the interface."""
 
     def __init__(self, client: Client, info: Mapping[str, Any]) -> None:
@@ -258,14 +265,14 @@ class Network:
         self._client = client
 
     def __repr__(self) -> str:
-        return f"<Network {self.info['name']}: {self.info['launches']} launches>"
+        return f"<LoadedModel {self.info['name']}: {self.info['launches']} launches>"
 
     def unload(self) -> None:
         """Forget it; leases planned for it stay."""
         self._client.call("Unload", {"network": self.handle})
 
 
-class Lease:
+class HeldLease:
     """Clocks held. As a context manager it is released at the end, however that comes.
 
     Attributes:
@@ -281,7 +288,7 @@ class Lease:
         self._client = client
         self._frames: list[float] = []
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> HeldLease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -325,27 +332,37 @@ def _who_may(path: Path) -> str:
 
 def _tensor(item: Any) -> dict[str, Any]:
     """An input in any of its forms, as the interface has it."""
-    if isinstance(item, Mapping):
-        return dict(item)
     try:
-        if isinstance(item, str):
-            shape, _, dtype = item.partition(":")
-            return {"shape": [int(size) for size in shape.split("x")], "dtype": dtype or "float32"}
-        if hasattr(item, "shape"):
-            return {"shape": [int(size) for size in item.shape], "dtype": str(item.dtype).rpartition(".")[2]}
-        return {"shape": [int(size) for size in item], "dtype": "float32"}
-    except (TypeError, ValueError) as error:
+        spec = _spec(item)
+    except ShapeError as error:
+        raise InputError(str(error)) from error
+    except (KeyError, TypeError) as error:
         raise UsageError(
             f"input {item!r:.80}: expected a shape such as 1x3x224x224, with :int64 or so for another type"
         ) from error
+    return {"shape": list(spec.shape), "dtype": spec.dtype}
+
+
+def _spec(item: Any) -> TensorSpec:
+    if isinstance(item, str):
+        return parse_input(item)
+    if isinstance(item, Mapping):
+        return input_spec([index(size) for size in item["shape"]], item.get("dtype") or "float32")
+    if hasattr(item, "shape"):
+        return input_spec([index(size) for size in item.shape], str(item.dtype).rpartition(".")[2])
+    return input_spec([index(size) for size in item])
 
 
 def _configuration(value: Configuration | None) -> dict[str, int] | None:
-    if value is None or isinstance(value, Mapping):
-        return None if value is None else dict(value)
-    if len(value) != 3:
-        raise UsageError(f"configuration {value!r:.80}: expected cpu_khz, gpu_hz and emc_hz")
-    return dict(zip(("cpu_khz", "gpu_hz", "emc_hz"), map(int, value), strict=True))
+    try:
+        if value is None or isinstance(value, Mapping):
+            return None if value is None else dict(value)
+        clocks = parse_configuration(value) if isinstance(value, str) else FrequencyConfiguration(*map(int, value))
+    except GridError as error:
+        raise UsageError(str(error)) from error
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"configuration {value!r:.80}: expected {', '.join(AXES)}") from error
+    return clocks._asdict()
 
 
 def _names(accepted: Sequence[str]) -> list[str] | None:
@@ -353,7 +370,7 @@ def _names(accepted: Sequence[str]) -> list[str] | None:
     return ([accepted] if isinstance(accepted, str) else list(accepted)) or None
 
 
-def _handle(network: Network | str) -> str:
+def _handle(network: LoadedModel | str) -> str:
     return network if isinstance(network, str) else network.handle
 
 

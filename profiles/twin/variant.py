@@ -38,7 +38,7 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
         raise TwinError(f"board {description.name}: no firmware {firmware!r}; valid: {names}")
     if firmware:
         grid = description.firmware[firmware]
-        raw = laid_over(raw, {"axes": {name: list(getattr(grid, name)) for name in ("cpu_khz", "gpu_hz", "emc_hz")}})
+        raw = laid_over(raw, {"axes": grid.to_json()})
         raw = laid_over(raw, twin.get("firmware", {}).get(firmware) or {})
         raw = laid_over(raw, {"twin": {"installed_firmware": firmware}})
     try:

@@ -37,6 +37,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.profiles.bundle.test_bundle import make_bundle
+from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE
 
@@ -436,7 +437,7 @@ def test_the_operator_s_limits_bind_plans_and_leases(board: Board, found: dict[s
         with daemon.client() as client:
             assert "typo is unknown" in daemon.log.read_text()
             emc = client.status()["configuration"]["emc_hz"]
-            with pytest.raises(UsageError, match="gpu_hz=1377000000 may not be set"):
+            with pytest.raises(UsageError, match=r"GPU 1377 MHz may not be set; nearest: 675\.75 MHz"):
                 client.hold(configuration=(1190400, 1377000000, 204000000))
             network = client.load(MODEL, IMAGE)
             plan = client.plan(network, "min-edp")
@@ -555,6 +556,24 @@ def test_the_command_line_holds_while_a_command_runs(board: Board, found: dict[s
     assert subprocess.run([*jetdvfs, "status"], env=env, capture_output=True, text=True).stdout.startswith("board      NVIDIA")
     nobody = {**env, "JETDVFS_SOCKET": str(daemon.socket) + ".gone"}
     assert subprocess.run([*jetdvfs, "status"], env=nobody, capture_output=True).returncode == 6
+
+
+def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
+    board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path
+) -> None:
+    model = tmp_path / "scaled.pt"
+    code = handmade.forward("return torch.relu(torch.mul(x, n))", arguments="x: Tensor,\n    n: Tensor")
+    model.write_bytes(handmade.archive(code))
+    daemon.client().close()
+    hold = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold"]
+    env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+    inputs = ["--input", "8x16", "--input", "scalar:int64"]
+    for asked in ([str(model), *inputs, "--target", "min-energy"], ["--config", "1190.4,675.75,1600"]):
+        done = subprocess.run([*hold, *asked, "--json", "--", "true"], capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["applied"]["verified"]
+    assert json.loads(done.stdout)["applied"]["requested"] == LOW._asdict()
+    assert board.settings() == found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ....profiles.errors import ComparisonDataError
-from ....profiles.studies.comparison.fit import MISSED, Fit, Report
+from ....profiles.studies.comparison.fit import Fit, Report
 from ....profiles.twin.silicon.chip import own_parameters
 from ...errors import InputError, UsageError
+from .checks import MISSED
 
 _COLUMNS = 5  # panels side by side
 _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes

@@ -21,9 +21,6 @@ from ....kernels.network import KernelInvocation
 from ...errors import ComparisonDataError
 from ...twin.silicon.chip import Chip, own_parameters
 
-MISSED = 4
-"""Exit code where a fit is worse than its limit: the command line's "not attainable"."""
-
 
 @dataclass(frozen=True)
 class Fit:

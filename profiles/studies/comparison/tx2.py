@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ....kernels.units import AXES
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks
 from ...twin.silicon.execution import execute
@@ -122,7 +123,7 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
 def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
     """Mean power over the samples in which the GPU was busy: every kernel in turn, the host waiting for it actively."""
     rows = list(read_rows(folder, POWER))
-    cpu, gpu, emc = (numbers(rows, name, POWER) for name in ("cpu_khz", "gpu_hz", "emc_hz"))
+    cpu, gpu, emc = (numbers(rows, name, POWER) for name in AXES)
     clocks = Clocks(cpu * 1e3, gpu, emc)
     iterations = np.unique(numbers(list(read_rows(folder, TIMES)), "compute_iters", TIMES))
     seconds = np.zeros(len(clocks))
