@@ -15,9 +15,9 @@ from .hardware.applied import Applied
 from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
 from .hardware.clocks.driver import Reading
-from .journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
+from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields
 from .watch.demand import Leased
 from .watch.drift import LEFT, Watch
 from .watch.floors import Demand, FloorRules, Floors, floors

@@ -20,7 +20,6 @@ from pathlib import Path
 from .. import __version__
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
-from . import notify
 from .api import AdminApi, Api, Context
 from .config import AXES, load_config
 from .controller import Controller
@@ -28,8 +27,9 @@ from .errors import UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .profile import choose_profile
-from .state import BASELINE_NAME, default_state_dir, locked_state
 from .surfaces import Surfaces
+from .system import notify
+from .system.state import BASELINE_NAME, default_state_dir, locked_state
 from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules

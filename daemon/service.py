@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import __version__
 from . import arguments
-from .journal import TROUBLE, fields, log_handler
+from .system.journal import TROUBLE, fields, log_handler
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from ...profiles.timing import Clock, SystemClock
 from ..errors import DaemonError, HardwareBusy, HardwareRefused
-from ..retry import retried
 from .patience import Patience
+from .retry import retried
 
 WriteObserver = Callable[[str, str], None]
 T = TypeVar("T")

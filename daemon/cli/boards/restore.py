@@ -18,7 +18,7 @@ from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ...hardware.baseline import Baseline, RestoreReport
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...state import BASELINE_NAME, default_state_dir, locked_state
+from ...system.state import BASELINE_NAME, default_state_dir, locked_state
 from ...wire.client import Client
 from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..output import print_json

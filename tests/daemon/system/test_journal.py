@@ -19,8 +19,8 @@ import pytest
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.journal import CLOCKS_SET, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields, log_handler
 from jetdvfs.daemon.leases import Holder, Need
+from jetdvfs.daemon.system.journal import CLOCKS_SET, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields, log_handler
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.hardware_kernel import FakeClock, Kernel
 from jetdvfs.tests.support.paths import ROOT
@@ -126,7 +126,7 @@ def test_a_lease_and_the_clocks_set_for_it_are_told_in_fields(tmp_path: Path, ca
 
 REAL = """
 import logging, os, socket, sys
-from jetdvfs.daemon.journal import LEASE_BEGUN, fields, log_handler
+from jetdvfs.daemon.system.journal import LEASE_BEGUN, fields, log_handler
 os.makedirs("/run/systemd/journal")
 journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 journal.bind("/run/systemd/journal/socket")

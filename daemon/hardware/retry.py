@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..profiles.timing import Clock
-from .errors import HardwareHangs, TransientError
+from ...profiles.timing import Clock
+from ..errors import HardwareHangs, TransientError
 
 T = TypeVar("T")
 
