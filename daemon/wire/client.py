@@ -22,15 +22,15 @@ from collections.abc import Mapping, Sequence
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...kernels.errors import GridError, ShapeError
-from ...kernels.grid import FrequencyConfiguration, parse_configuration
-from ...kernels.inputs import input_spec, parse_input
-from ...kernels.network import TensorSpec
 from ...kernels.units import AXES
 from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
 from . import protocol
+
+if TYPE_CHECKING:
+    from ...kernels.network import TensorSpec
 
 Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
 """Text (``"1190.4,905.25,1600"``), or the three clocks by name or in order, in kHz, Hz and Hz."""
@@ -344,6 +344,8 @@ def _tensor(item: Any) -> dict[str, Any]:
 
 
 def _spec(item: Any) -> TensorSpec:
+    from ...kernels.inputs import input_spec, parse_input  # an application that loads no model need not wait for it
+
     if isinstance(item, str):
         return parse_input(item)
     if isinstance(item, Mapping):
@@ -354,9 +356,11 @@ def _spec(item: Any) -> TensorSpec:
 
 
 def _configuration(value: Configuration | None) -> dict[str, int] | None:
+    if value is None or isinstance(value, Mapping):
+        return None if value is None else dict(value)
+    from ...kernels.grid import FrequencyConfiguration, parse_configuration
+
     try:
-        if value is None or isinstance(value, Mapping):
-            return None if value is None else dict(value)
         clocks = parse_configuration(value) if isinstance(value, str) else FrequencyConfiguration(*map(int, value))
     except GridError as error:
         raise UsageError(str(error)) from error
