@@ -137,36 +137,32 @@ def test_no_module_imports_a_heavy_library_when_it_is_loaded(package: str) -> No
     assert not eager
 
 
-def strangers_loaded_by(statement: str) -> set[str]:
-    """The top-level modules outside the standard library and the product that a statement loads.
-
-    Modules without a specification are made by others in memory, as Cython's are; an editable installation brings a finder.
-    """
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a statement loads; those without a specification are made in memory, as Cython's are."""
     program = (
         f"import sys; before = set(sys.modules); {statement}; "
         "print(*(name for name in set(sys.modules) - before if getattr(sys.modules[name], '__spec__', None)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
-    loaded = {name.split(".")[0] for name in done.stdout.split()}
-    return {name for name in loaded - sys.stdlib_module_names - {"jetdvfs"} if not name.startswith("__editable__")}
+    return set(done.stdout.split())
+
+
+def strangers(modules: set[str]) -> set[str]:
+    """The top-level ones outside the standard library and the product. An editable installation brings a finder of its own."""
+    names = {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"jetdvfs"}
+    return {name for name in names if not name.startswith("__editable__")}
 
 
 def test_an_application_loads_the_standard_library_only() -> None:
-    assert not strangers_loaded_by("from jetdvfs import Client, qos")
+    assert not strangers(loaded_by("from jetdvfs import Client, qos"))
 
 
-def test_the_resident_daemon_loads_few_libraries() -> None:
-    assert {"numpy", "yaml"} <= strangers_loaded_by("import jetdvfs.daemon.service, jetdvfs.daemon.resident") <= RESIDENT
-
-
-def test_what_the_resident_daemon_loads_later_is_among_those_libraries() -> None:
-    apart = ("daemon.cli", "daemon.worker", "daemon.notebook")
-    files = [path for name, path in modules().items() if name.startswith("daemon") and not name.startswith(apart)]
-    absolute = {found.name for path in files for found in imported_names(syntax(path), path) if not found.level}
-    named = {name.split(".")[0] for name in absolute} - sys.stdlib_module_names
-    # The command line asks the jetson-stats service, the daemon does not.
-    assert named - {"jtop"} <= RESIDENT
-    assert {"psutil", "systemd"} <= named
+def test_the_resident_daemon_loads_few_libraries_at_its_start_and_later() -> None:
+    loaded = loaded_by("import jetdvfs.daemon.service, jetdvfs.daemon.resident")
+    assert {"numpy", "yaml"} <= strangers(loaded) <= RESIDENT
+    own = [path for name, path in modules().items() if name.startswith("daemon") and f"jetdvfs.{name}" in loaded]
+    named = {found.name for path in own for found in imported_names(syntax(path), path) if not found.level}
+    assert {"psutil", "systemd"} <= strangers(named) <= RESIDENT
 
 
 def test_the_twin_and_the_cost_models_share_no_formula_code() -> None:
