@@ -17,8 +17,8 @@ from jetdvfs.daemon.errors import NoDaemon
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.protocol import ADMIN_SOCKET_NAME
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
 from jetdvfs.profiles.twin.serve import serve
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 
 CPU = "sys/devices/system/cpu/cpufreq/policy0"
 GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
@@ -28,7 +28,7 @@ EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
 class Board:
     """A simulated board that is being served, and what somebody else does to it."""
 
-    def __init__(self, twin: TwinBoard, root: Path) -> None:
+    def __init__(self, twin: SimulatedBoard, root: Path) -> None:
         self.twin, self.root = twin, root
 
     def read(self, path: str) -> str:

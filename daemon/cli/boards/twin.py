@@ -39,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
     ending = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    from ....profiles.twin.board import simulated_board
     from ....profiles.twin.serve import serve
+    from ....profiles.twin.simulated_board import simulated_board
     from ....profiles.twin.work.application_port import ApplicationPort, application_port
 
     board = simulated_board(

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 from ....kernels.errors import ModelError
 from ....kernels.network import Network
 from ...errors import TwinError
-from ..board import TwinBoard
+from ..simulated_board import SimulatedBoard
 from .frames import Stream
 
 
@@ -65,7 +65,7 @@ class ApplicationPort:
         TwinError: the socket cannot be made.
     """
 
-    def __init__(self, board: TwinBoard, path: Path) -> None:
+    def __init__(self, board: SimulatedBoard, path: Path) -> None:
         self.path = path
         self._board = board
         self._networks: dict[str, Network] = {}

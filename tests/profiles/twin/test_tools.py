@@ -31,9 +31,9 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.timing import SystemClock
-from jetdvfs.profiles.twin.board import simulated_board
 from jetdvfs.profiles.twin.faults import Faults
 from jetdvfs.profiles.twin.serve import serve
+from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tools.modes_file import render
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board

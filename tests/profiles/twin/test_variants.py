@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.twin.board import simulated_board
+from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.variant import laid_over
 from jetdvfs.profiles.twin.work.load import BoardClocks, Load
 from jetdvfs.tests.support.twin_fakes import Shell, VirtualClock, fake_board, refused, small_network

@@ -45,7 +45,7 @@ _BACKGROUND_LOAD = 0.01
 _FAN_S = 1.0
 
 
-class TwinBoard:
+class SimulatedBoard:
     """One simulated board, as it is after booting.
 
     Args:
@@ -367,7 +367,7 @@ def simulated_board(
     firmware: str = "",
     mode: str = "",
     desktop: bool = True,
-) -> TwinBoard:
+) -> SimulatedBoard:
     """A described board around its simulated silicon.
 
     Args:
@@ -375,7 +375,7 @@ def simulated_board(
         node: which individual: each number is another chip of the same kind.
         jetpack: which JetPack it runs (``"5"``); by default its description's.
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
-        mode, desktop: as for :class:`TwinBoard`.
+        mode, desktop: as for :class:`SimulatedBoard`.
 
     Raises:
         BoardDescriptionError: the board is not described.
@@ -386,4 +386,4 @@ def simulated_board(
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:
         silicon = Silicon(node, description, chip=silicon.chip.gated(powered))
-    return TwinBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)
+    return SimulatedBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)
