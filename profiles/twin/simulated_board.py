@@ -25,9 +25,9 @@ from .silicon.execution import execute
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree
-from .tree.clocks.cpufreq import CpuPolicy
+from .tree.clocks.cpufreq import SimulatedCpuPolicy
 from .tree.clocks.ticks import Tick
-from .tree.identity import Identity
+from .tree.identity import SimulatedIdentity
 from .tree.processes import Processes
 from .tree.procfs import ProcessorTime
 from .tree.sensors.fan import fan_files
@@ -122,7 +122,7 @@ class SimulatedBoard:
         self._over_current = shop.over_current(self.gpu, silicon.node)
         self._processors = ProcessorTime(cores, self.policies, pressure=not shop.legacy)
         self.rails = RailLedger(rails, self.now)
-        identity = Identity(description, f"{1421100000000 + silicon.node}")
+        identity = SimulatedIdentity(description, f"{1421100000000 + silicon.node}")
         fan = fan_files(self._fan, description.section("fan"))
         providers: list[Provider] = [cores, *self.policies, self.gpu, *shop.memory_files(self.emc), self.thermal, fan, identity]
         self.tools = ToolFiles(description, modes, booted, self.faults, lambda: self.gpu.load > 0)
@@ -152,7 +152,7 @@ class SimulatedBoard:
         return FrequencyConfiguration(self._home.clock.requested, self.gpu.clock.requested, self.emc.clock.requested)
 
     @property
-    def _home(self) -> CpuPolicy:
+    def _home(self) -> SimulatedCpuPolicy:
         # The core that boots the board cannot go offline, so that its cluster is always there.
         return self.policies[0]
 
@@ -340,7 +340,7 @@ class SimulatedBoard:
             if math.isinf(tick.next_at):
                 tick.next_at, tick.since, tick.busy_s = self.now + tick.period_s, self.now, 0.0
 
-    def _cpu_tick(self, policy: CpuPolicy) -> Callable[[float], bool]:
+    def _cpu_tick(self, policy: SimulatedCpuPolicy) -> Callable[[float], bool]:
         def tick(load: float) -> bool:
             moved = policy.tick(load)
             return self._follow() or moved

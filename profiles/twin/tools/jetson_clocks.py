@@ -33,7 +33,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     parser.add_argument("--fan", action="store_true", help="the fan at full speed, too")
     args = parser.parse_args(arguments)
     try:
-        clocks = JetsonClocks(System(root, "jetson_clocks"))
+        clocks = SimulatedJetsonClocks(System(root, "jetson_clocks"))
         if args.show:
             print("\n".join(clocks.show()))
         elif args.store is not None:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     return 0
 
 
-class JetsonClocks:
+class SimulatedJetsonClocks:
     """The program, on one board."""
 
     def __init__(self, system: System) -> None:

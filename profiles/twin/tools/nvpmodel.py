@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     parser.add_argument("--verbose", action="store_true", help="say more")
     args = parser.parse_args(arguments)
     try:
-        tool = Nvpmodel(System(root, "nvpmodel"), args.file, args.verbose)
+        tool = SimulatedNvpmodel(System(root, "nvpmodel"), args.file, args.verbose)
         if args.print:
             tool.show()
         if args.mode is not None:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     return 0
 
 
-class Nvpmodel:
+class SimulatedNvpmodel:
     """The program, on one board."""
 
     def __init__(self, system: System, path: str, verbose: bool) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 
 from ..attributes import Attribute, Link, constant, refusal
 from ..parsing import scan_unsigned, scan_word, truth
-from .domain import ClockDomain
+from .clock import SimulatedClock
 from .governors import CPU_GOVERNORS, Demand
 
 CPU_ROOT = "/sys/devices/system/cpu"
@@ -35,7 +35,7 @@ def _ranges(cpus: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-class Cores:
+class SimulatedCores:
     """Which cores are online, and their idle states.
 
     Args:
@@ -88,7 +88,7 @@ class Cores:
         return 0.0
 
 
-class CpuPolicy:
+class SimulatedCpuPolicy:
     """One cpufreq policy. Rates are in kHz.
 
     Args:
@@ -106,8 +106,8 @@ class CpuPolicy:
         self,
         name: str,
         cpus: Sequence[int],
-        clock: ClockDomain,
-        cores: Cores,
+        clock: SimulatedClock,
+        cores: SimulatedCores,
         governors: Sequence[str],
         governor: str,
         limits: tuple[int, int],

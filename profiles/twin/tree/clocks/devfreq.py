@@ -16,7 +16,7 @@ from typing import Any
 
 from ..attributes import Attribute, Link, constant, refusal
 from ..parsing import scan_unsigned, scan_word, whole_number
-from .domain import ClockDomain
+from .clock import SimulatedClock
 from .governors import GPU_GOVERNORS, Demand
 from .power_switch import PowerGate
 
@@ -24,7 +24,7 @@ _NAME_LENGTH = 16
 _KHZ = 1000
 
 
-class GpuDevfreq:
+class SimulatedGpu:
     """The GPU. Rates are in Hz.
 
     Args:
@@ -39,7 +39,7 @@ class GpuDevfreq:
         cooled_hz: the upper limit that heat sets, or None; it shows in ``max_freq``.
     """
 
-    def __init__(self, clock: ClockDomain, section: Mapping[str, Any], masks: Mapping[str, int], gate: PowerGate) -> None:
+    def __init__(self, clock: SimulatedClock, section: Mapping[str, Any], masks: Mapping[str, int], gate: PowerGate) -> None:
         self.clock = clock
         self.gate = gate
         self.cooled_hz: int | None = None
@@ -203,7 +203,7 @@ class GpuDevfreq:
         )
 
 
-class FurtherDevfreq(GpuDevfreq):
+class FurtherDevfreq(SimulatedGpu):
     """Another devfreq device of the same GPU: its clock's files alone."""
 
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
