@@ -15,7 +15,7 @@ from functools import partial
 from ..attributes import Attribute, Link, constant, refusal
 from ..parsing import scan_unsigned, scan_word, truth
 from .clock import SimulatedClock
-from .governors import CPU_GOVERNORS, Demand
+from .governors import CPU_GOVERNORS, Utilization
 
 CPU_ROOT = "/sys/devices/system/cpu"
 _NAME_LENGTH = 15
@@ -157,7 +157,7 @@ class SimulatedCpuPolicy:
         if follow is None:
             return False
         low, high = self.limits
-        return self._target(follow(Demand(load, self.clock.requested, low, high))) > 0
+        return self._target(follow(Utilization(load, self.clock.requested, low, high))) > 0
 
     def _target(self, rate: float, *, downwards: bool = False) -> float:
         """Set the lowest rate not below the wanted one (or the highest not above), within the limits."""

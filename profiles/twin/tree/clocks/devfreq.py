@@ -17,7 +17,7 @@ from typing import Any
 from ..attributes import Attribute, Link, constant, refusal
 from ..parsing import scan_unsigned, scan_word, whole_number
 from .clock import SimulatedClock
-from .governors import GPU_GOVERNORS, Demand
+from .governors import GPU_GOVERNORS, Utilization
 from .power_switch import PowerGate
 
 _NAME_LENGTH = 16
@@ -85,7 +85,7 @@ class SimulatedGpu:
         if follow is None:
             return False
         low, high = self.limits
-        self._wish = follow(Demand(load, self.clock.requested, low, high))
+        self._wish = follow(Utilization(load, self.clock.requested, low, high))
         return self._update() > 0
 
     def _update(self) -> float:
