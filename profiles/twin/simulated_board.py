@@ -204,7 +204,7 @@ class SimulatedBoard:
             self._follow()
             self._kick()
 
-    def run(
+    def infer(
         self,
         network: Network,
         *,
@@ -267,7 +267,7 @@ class SimulatedBoard:
             # A transition that is due already (of a stuck clock) is no event to come.
             end = min(moment for moment in events if moment > self.now)
             if frame_due > self.now:
-                self._pass(end)
+                self._elapse(end)
             if frame_due <= self.now:
                 self._work.finish(self.now)
             self._work.close(self.now, self.rails.joules)
@@ -277,7 +277,7 @@ class SimulatedBoard:
             self._slow_down()
         self.now = until
 
-    def _pass(self, end: float) -> None:
+    def _elapse(self, end: float) -> None:
         """Let time pass in which nothing changes."""
         seconds = end - self.now
         running = self._work.running
@@ -285,10 +285,10 @@ class SimulatedBoard:
         watts = self._draw(cost)
         host_share = gpu_share = 0.0
         if running is not None and cost is not None:
-            running.run(seconds, cost)
+            running.advance(seconds, cost)
             host_share, gpu_share = cost.host_share, cost.gpu_share
             self.processes.add(running.stream.pid, seconds * host_share)
-        self._company.run(self.now, seconds)
+        self._company.elapse(self.now, seconds)
         self.emc.count(seconds, 0.0 if cost is None else cost.dram_bytes_s)
         self.rails.add(seconds, watts)
         self.thermal.step(seconds, watts, self._fan.pwm)

@@ -109,9 +109,9 @@ class Scene:
 
     def _observe(self, ask: str, fps: float | None, lease: Lease, predicted: Mapping[str, Any], limit_ms: float | None) -> Run:
         if fps is None:
-            seen = self._application.run(self._loaded, frames=_FRAMES)
+            seen = self._application.stream(self._loaded, frames=_FRAMES)
         else:
-            seen = self._application.run(self._loaded, fps=fps, seconds=_PACED_S)
+            seen = self._application.stream(self._loaded, fps=fps, seconds=_PACED_S)
         latencies = seen["latencies_ms"]
         p95 = statistics.quantiles(latencies, n=20, method="inclusive")[-1]
         assert lease.applied is not None

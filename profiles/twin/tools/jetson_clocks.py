@@ -41,7 +41,7 @@ def main(arguments: Sequence[str], root: str) -> int:
         elif args.restore is not None:
             clocks.restore((Path(args.restore) if args.restore else clocks.default_file()).read_text())
         else:
-            clocks.run(fan=args.fan)
+            clocks.maximize(fan=args.fan)
     except (OSError, ValueError, KeyError) as error:
         print(f"Error: {error}", flush=True)
         return 1
@@ -64,7 +64,7 @@ class SimulatedJetsonClocks:
         root = self._system.root
         return Path(f"{root}{name if name.startswith('.') else f'.{name}'}") if root else Path.home() / name
 
-    def run(self, *, fan: bool) -> None:
+    def maximize(self, *, fan: bool) -> None:
         if self._system.misbehaves("hangs"):
             self._system.hang()
         if self._system.misbehaves("lies"):

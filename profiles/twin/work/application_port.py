@@ -72,7 +72,7 @@ class ApplicationPort:
         self._operations: Mapping[str, Callable[[Mapping[str, Any], Peer], dict[str, Any]]] = {
             "load": lambda request, peer: self._load(request),
             "frame": self._frame,
-            "run": self._run,
+            "run": self._stream,
             "energy": lambda request, peer: self._energy(),
             "state": lambda request, peer: self._state(),
             "fault": lambda request, peer: self._fault(request),
@@ -134,7 +134,7 @@ class ApplicationPort:
             raise TwinError(f"network {request.get('network')!r} is not loaded; loaded: {', '.join(self._networks)}") from None
 
     def _frame(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
-        stream = self._finished(self._board.run(self._network(request), abandoned=peer.gone, pid=peer.pid))
+        stream = self._finished(self._board.infer(self._network(request), abandoned=peer.gone, pid=peer.pid))
         return {
             "latency_ms": 1e3 * stream.latencies_s[0],
             "waited_ms": 1e3 * stream.waited_s[0],
@@ -142,7 +142,7 @@ class ApplicationPort:
             "rails_mj": self._drawn_mj(stream),
         }
 
-    def _run(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
+    def _stream(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
         fps, frames = request.get("fps"), request.get("frames")
         seconds = float(request.get("seconds", 0.0))
         if (frames is None) == (seconds <= 0.0):
@@ -152,7 +152,7 @@ class ApplicationPort:
         if fps is not None and not 0.0 < float(fps) <= 1e4:
             raise TwinError(f"run: fps {fps}; expected more than 0 and at most 10000")
         stream = self._finished(
-            self._board.run(
+            self._board.infer(
                 self._network(request),
                 fps=None if fps is None else float(fps),
                 frames=None if frames is None else int(frames),
@@ -283,7 +283,7 @@ class Application:
         """Run one frame."""
         return self.request("frame", network=network)
 
-    def run(
+    def stream(
         self, network: str, *, fps: float | None = None, seconds: float | None = None, frames: int | None = None
     ) -> dict[str, Any]:
         """Run a stream of frames, paced where a rate is given, for some seconds or a number of frames."""

@@ -46,12 +46,12 @@ class Company:
         clocks = self._clocks()
         return min(runner.due(now, clocks) for runner in self._runners)
 
-    def run(self, start: float, seconds: float) -> None:
+    def elapse(self, start: float, seconds: float) -> None:
         """Let time pass in which nothing changes."""
         if self._runners:
             clocks = self._clocks()
             for runner in self._runners:
-                runner.run(start, seconds, clocks)
+                runner.elapse(start, seconds, clocks)
 
     @property
     def busy_cores(self) -> Mapping[str, float]:

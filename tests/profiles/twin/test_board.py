@@ -65,7 +65,7 @@ def test_a_cpu_limit_returns_at_once_and_the_clock_follows(clock: VirtualClock, 
 @pytest.mark.parametrize("rate", [1377000000, 675750000, 318750000])
 def test_frames_take_longer_at_a_lower_clock(board: SimulatedBoard, shell: Shell, rate: int) -> None:
     shell.pin_gpu(rate)
-    frames = board.run(small_network(), frames=50)
+    frames = board.infer(small_network(), frames=50)
     assert sorted(frames.latencies_s)[25] == pytest.approx(0.010 * 1377e6 / rate, rel=0.02)
 
 
@@ -74,7 +74,7 @@ def test_a_frame_that_a_clock_change_overtakes_takes_a_time_in_between(
 ) -> None:
     shell.pin_gpu(114750000)
     clock.at(clock.time + 0.060, lambda: shell.echo(1377000000, f"{DEVFREQ}/userspace/set_freq"))
-    frame = board.run(small_network())
+    frame = board.infer(small_network())
     # Half of 120 ms at the old clock, 5 ms until the new one comes, the rest at a twelfth of the time.
     assert frame.latencies_s[0] == pytest.approx(0.060 + 0.005 + 0.055 / 12, abs=0.015)
 
@@ -82,7 +82,7 @@ def test_a_frame_that_a_clock_change_overtakes_takes_a_time_in_between(
 def test_the_podgov_raises_the_gpu_under_load_and_lowers_it_afterwards(
     clock: VirtualClock, board: SimulatedBoard, shell: Shell
 ) -> None:
-    board.run(small_network(), frames=None, seconds=1.0)
+    board.infer(small_network(), frames=None, seconds=1.0)
     assert shell.cat(f"{DEVFREQ}/cur_freq") == "1377000000"
     assert int(shell.cat(f"{GPU}/load")) > 900
     assert int(shell.cat(f"{EMC}/rate")) > 204000000
@@ -93,7 +93,7 @@ def test_the_podgov_raises_the_gpu_under_load_and_lowers_it_afterwards(
 
 def test_a_paced_stream_keeps_its_rate_and_counts_the_idle_power_in_between(board: SimulatedBoard, shell: Shell) -> None:
     shell.pin_gpu(1377000000)
-    stream = board.run(small_network(), fps=20.0, frames=None, seconds=2.0)
+    stream = board.infer(small_network(), fps=20.0, frames=None, seconds=2.0)
     assert len(stream.latencies_s) == 40
     assert stream.closed_at - stream.opened_at == pytest.approx(2.0)
     steps = [later - earlier for earlier, later in zip(stream.started_s, stream.started_s[1:], strict=False)]
@@ -106,7 +106,9 @@ def test_a_paced_stream_keeps_its_rate_and_counts_the_idle_power_in_between(boar
 def test_frames_of_two_applications_take_turns(board: SimulatedBoard, shell: Shell) -> None:
     shell.pin_gpu(1377000000)
     streams = []
-    both = [threading.Thread(target=lambda: streams.append(board.run(small_network(), fps=40.0, frames=20))) for _ in range(2)]
+    both = [
+        threading.Thread(target=lambda: streams.append(board.infer(small_network(), fps=40.0, frames=20))) for _ in range(2)
+    ]
     for thread in both:
         thread.start()
     for thread in both:
@@ -151,11 +153,11 @@ def test_work_heats_the_board_and_the_fan_cools_it(clock: VirtualClock, board: S
     zone = "/sys/class/thermal/thermal_zone1"
     assert shell.cat(f"{zone}/type") == "GPU-therm"
     idle = int(shell.cat(f"{zone}/temp"))
-    board.run(small_network(), frames=None, seconds=60.0)
+    board.infer(small_network(), frames=None, seconds=60.0)
     loaded = int(shell.cat(f"{zone}/temp"))
     assert loaded > idle + 2000
     shell.echo(255, "/sys/class/hwmon/hwmon2/pwm1")
-    board.run(small_network(), frames=None, seconds=60.0)
+    board.infer(small_network(), frames=None, seconds=60.0)
     assert int(shell.cat(f"{zone}/temp")) < loaded
     with pytest.raises(OSError, match="Invalid"):
         shell.echo(256, "/sys/class/hwmon/hwmon2/pwm1")
@@ -232,7 +234,7 @@ def test_frames_cost_what_the_silicon_says_at_the_clocks_that_are_set() -> None:
     shell.pin_gpu(675750000)
     shell.echo(1, f"{EMC}/mrq_rate_locked")
     shell.echo(800000000, f"{EMC}/rate")
-    stream = board.run(network, frames=40)
+    stream = board.infer(network, frames=40)
     true = execute(network, Silicon(2), Clocks.of([board.configuration]), board.thermal.hottest_c)
     assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.02)
     drawn = [after - before for before, after in zip(stream.opening_j, stream.closing_j, strict=True)]

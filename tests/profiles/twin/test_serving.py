@@ -163,14 +163,14 @@ def test_an_application_runs_frames_and_learns_what_they_cost(port: Path, board:
         began = time.monotonic()
         frame = app.frame(network)
         assert time.monotonic() - began >= 1e-3 * frame["latency_ms"]
-        run = app.run(network, fps=50, seconds=0.3)
+        paced = app.stream(network, fps=50, seconds=0.3)
         after = app.request("energy")
-    assert len(run["latencies_ms"]) == 15
-    assert run["elapsed_s"] == pytest.approx(0.3)
-    assert run["rails_mw"]["GPU"] == pytest.approx(run["rails_mj"]["GPU"] / run["elapsed_s"])
+    assert len(paced["latencies_ms"]) == 15
+    assert paced["elapsed_s"] == pytest.approx(0.3)
+    assert paced["rails_mw"]["GPU"] == pytest.approx(paced["rails_mj"]["GPU"] / paced["elapsed_s"])
     drawn = after["rails_mj"]["GPU"] - before["rails_mj"]["GPU"]
-    idle_s = after["time_s"] - before["time_s"] - 1e-3 * frame["latency_ms"] - run["elapsed_s"]
-    assert drawn == pytest.approx(frame["rails_mj"]["GPU"] + run["rails_mj"]["GPU"] + 1e3 * idle_s, rel=1e-6)
+    idle_s = after["time_s"] - before["time_s"] - 1e-3 * frame["latency_ms"] - paced["elapsed_s"]
+    assert drawn == pytest.approx(frame["rails_mj"]["GPU"] + paced["rails_mj"]["GPU"] + 1e3 * idle_s, rel=1e-6)
 
 
 def test_the_port_answers_nonsense_with_one_line(port: Path) -> None:

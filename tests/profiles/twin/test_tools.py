@@ -267,7 +267,7 @@ def test_a_program_that_hangs_under_load_goes_on_when_the_load_ends(board: Board
     board.twin.faults.misbehave("nvpmodel", "hangs-under-load")
     ended = threading.Event()
     load = threading.Thread(
-        target=lambda: board.twin.run(small_network(), fps=60, frames=None, seconds=60, abandoned=ended.is_set), daemon=True
+        target=lambda: board.twin.infer(small_network(), fps=60, frames=None, seconds=60, abandoned=ended.is_set), daemon=True
     )
     load.start()
     assert eventually(lambda: board.twin.gpu.load > 0)
