@@ -40,7 +40,7 @@ from ..simulated_board import SimulatedBoard
 from .frames import Stream
 
 
-class Peer(NamedTuple):
+class Caller(NamedTuple):
     """Who is at the other end: its process, and whether it has gone."""
 
     pid: int
@@ -69,13 +69,13 @@ class ApplicationPort:
         self.path = path
         self._board = board
         self._networks: dict[str, Network] = {}
-        self._operations: Mapping[str, Callable[[Mapping[str, Any], Peer], dict[str, Any]]] = {
-            "load": lambda request, peer: self._load(request),
+        self._operations: Mapping[str, Callable[[Mapping[str, Any], Caller], dict[str, Any]]] = {
+            "load": lambda request, caller: self._load(request),
             "frame": self._frame,
             "run": self._stream,
-            "energy": lambda request, peer: self._energy(),
-            "state": lambda request, peer: self._state(),
-            "fault": lambda request, peer: self._fault(request),
+            "energy": lambda request, caller: self._energy(),
+            "state": lambda request, caller: self._state(),
+            "fault": lambda request, caller: self._fault(request),
         }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -108,13 +108,13 @@ class ApplicationPort:
             pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             with self._board.processes.alive(pid, self._board.tree):
                 while (request := messages.receive()) is not None:
-                    messages.send(self._answer(request, Peer(pid, messages.closed)))
+                    messages.send(self._answer(request, Caller(pid, messages.closed)))
 
-    def _answer(self, request: Any, peer: Peer) -> dict[str, Any]:
+    def _answer(self, request: Any, caller: Caller) -> dict[str, Any]:
         try:
             if not isinstance(request, dict) or request.get("op") not in self._operations:
                 raise TwinError(f"expected an object with op one of {', '.join(self._operations)}")
-            return self._operations[request["op"]](request, peer)
+            return self._operations[request["op"]](request, caller)
         except (TwinError, ModelError) as error:
             return {"error": str(error)}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -133,8 +133,8 @@ class ApplicationPort:
         except KeyError:
             raise TwinError(f"network {request.get('network')!r} is not loaded; loaded: {', '.join(self._networks)}") from None
 
-    def _frame(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
-        stream = self._finished(self._board.infer(self._network(request), abandoned=peer.gone, pid=peer.pid))
+    def _frame(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        stream = self._finished(self._board.infer(self._network(request), abandoned=caller.gone, pid=caller.pid))
         return {
             "latency_ms": 1e3 * stream.latencies_s[0],
             "waited_ms": 1e3 * stream.waited_s[0],
@@ -142,7 +142,7 @@ class ApplicationPort:
             "rails_mj": self._drawn_mj(stream),
         }
 
-    def _stream(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
+    def _stream(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         fps, frames = request.get("fps"), request.get("frames")
         seconds = float(request.get("seconds", 0.0))
         if (frames is None) == (seconds <= 0.0):
@@ -157,8 +157,8 @@ class ApplicationPort:
                 fps=None if fps is None else float(fps),
                 frames=None if frames is None else int(frames),
                 seconds=seconds,
-                abandoned=peer.gone,
-                pid=peer.pid,
+                abandoned=caller.gone,
+                pid=caller.pid,
             )
         )
         elapsed = stream.closed_at - stream.opened_at
@@ -221,7 +221,7 @@ class MessageStream:
         self._buffer = bytearray()
 
     def closed(self) -> bool:
-        """Whether the peer has gone."""
+        """Whether the other end has gone."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -233,7 +233,7 @@ class MessageStream:
         self._socket.sendall(json.dumps(message).encode() + b"\0")
 
     def receive(self) -> Any:
-        """The next message; None when the peer has gone, sent no JSON, or sent too much."""
+        """The next message; None when the other end has gone, sent something that is not JSON, or sent too much."""
         searched = 0
         while (end := self._buffer.find(b"\0", searched)) < 0:
             searched = len(self._buffer)

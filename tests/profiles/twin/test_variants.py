@@ -440,7 +440,7 @@ class Busy:
     def due(self, now: float, clocks: BoardClocks) -> float:
         return math.inf
 
-    def run(self, start: float, seconds: float, clocks: BoardClocks) -> None:
+    def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:
         self.passed_s.append(seconds)
 
 
