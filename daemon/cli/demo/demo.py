@@ -22,7 +22,7 @@ from ....kernels.surface import Surface
 from ....profiles.board import load_board
 from ....profiles.bundle.bundle import find_bundles, load_bundle
 from ....profiles.reference import reference_network
-from ....profiles.twin.work.application_port import Application
+from ....profiles.twin.application import Application
 from ...errors import UsageError
 from ...hardware.files import Files
 from ...planner import Limits, plan

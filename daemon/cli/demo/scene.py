@@ -13,7 +13,7 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....profiles.reference import reference_input, reference_model
-from ....profiles.twin.work.application_port import Application
+from ....profiles.twin.application import Application
 from ...wire.client import Client, Lease
 
 CONFIDENCE = 0.95

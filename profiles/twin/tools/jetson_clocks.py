@@ -16,7 +16,6 @@ from .modes_file import NEWER, parse
 from .nvpmodel import CONF, STATUS
 from .system import System
 
-MISBEHAVIOURS = ("lies", "hangs")
 CPU_ROOT = "/sys/devices/system/cpu"
 _EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 _BWMGR = "/sys/kernel/debug/tegra_bwmgr"

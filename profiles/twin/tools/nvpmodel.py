@@ -20,7 +20,6 @@ from .system import REBOOT_FILE, System
 
 CONF = "/etc/nvpmodel.conf"
 STATUS = "/var/lib/nvpmodel/status"
-MISBEHAVIOURS = ("lies", "complains", "hangs", "hangs-on-query", "hangs-under-load")
 _FAILED = 255
 _NO_LIMIT = 2**64 - 1
 

@@ -18,10 +18,11 @@ import pytest
 
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.timing import SystemClock
+from jetdvfs.profiles.twin.application import Application
+from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.profiles.twin.work.application_port import Application, ApplicationPort
 from jetdvfs.tests.support.twin_fakes import CPU, DEVFREQ, EMC, INA, POLICY, fake_board, small_network
 
 OBSTACLE = fuse.missing()
