@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,9 @@ from .tree.sensors.iio import PowerMonitorIio
 from .tree.sensors.ina238 import Ina238Files
 from .tree.sensors.overcurrent import OverCurrent
 from .tree.sensors.power import RailLedger, SimulatedPowerMonitor
-from .tree.sensors.thermal import Zone
+from .tree.sensors.slowdown import Slowdown
+from .tree.sensors.thermal import ThermalModel, Zone
+from .tree.sensors.throttle import Throttle
 
 LEGACY_KERNEL = "4.9"
 
@@ -165,9 +168,32 @@ class Workshop:
             int(thermal["fan_pwm"]), [(float(degrees), int(pwm)) for degrees, pwm in thermal.get("fan_curve", ())]
         )
 
-    def zones(self) -> list[Zone]:
-        section, twin = self.description.section("thermal"), self.twin["thermal"]["zones"]
-        return [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin[name]) for name in section["zones"]]
+    @property
+    def ambient_c(self) -> float:
+        return float(self.twin["thermal"]["ambient_c"])
+
+    def thermal(self, rails: Sequence[str], idle_w: Sequence[float], fan: SimulatedFan, gpu: SimulatedGpu) -> ThermalModel:
+        """How the board heats; it has been idle for long.
+
+        Args:
+            idle_w: what each of the rails draws then.
+        """
+        section, twin = self.description.section("thermal"), self.twin["thermal"]
+        zones = [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]]
+        heating = self.description.total_rails
+        return ThermalModel(twin, zones, rails, idle_w, fan.pwm, heating, lambda: gpu.gate.gated, lambda: self.faults.fever_c)
+
+    def slowdown(
+        self,
+        policies: Sequence[SimulatedCpuPolicy],
+        gpu: SimulatedGpu,
+        thermal: ThermalModel,
+        over_current: OverCurrent | None,
+        fan: SimulatedFan,
+    ) -> Slowdown:
+        """What slows its clocks down."""
+        throttle = Throttle(thermal, policies, gpu, float(self.twin["thermal"].get("hardware_c", math.inf)))
+        return Slowdown(policies, gpu, thermal, throttle, over_current, fan, self.faults, self.now())
 
     def over_current(self, gpu: SimulatedGpu, node: int) -> OverCurrent | None:
         section, twin = self.description.section("throttling"), self.twin.get("over_current")

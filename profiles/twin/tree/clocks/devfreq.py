@@ -22,6 +22,8 @@ from .power_switch import PowerGate
 
 _NAME_LENGTH = 16
 _KHZ = 1000
+POLLING_MS = 25
+"""How often the governor looks, as NVIDIA's kernels set it."""
 
 
 class SimulatedGpu:
@@ -188,7 +190,7 @@ class SimulatedGpu:
         yield f"{real}/available_governors", constant(" ".join(self._governors), present=here)
         yield f"{real}/cur_freq", Attribute(self._show_rate, present=here)
         yield f"{real}/target_freq", Attribute(lambda: str(self.clock.requested), present=here)
-        yield f"{real}/polling_interval", constant(25, present=here)
+        yield f"{real}/polling_interval", constant(POLLING_MS, present=here)
         yield f"{real}/governor", Attribute(lambda: self.governor, self._set_governor, present=here, turn=turn)
         yield f"{real}/min_freq", Attribute(lambda: str(self.shown[0]), self._set_low, present=here, turn=turn)
         yield f"{real}/max_freq", Attribute(lambda: str(self.shown[1]), self._set_high, present=here, turn=turn)
