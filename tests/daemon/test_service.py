@@ -32,7 +32,6 @@ from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.profiles.bundle.test_bundle import make_bundle
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE
@@ -42,24 +41,6 @@ HIGH = FrequencyConfiguration(2265600, 216750000, 2133000000)
 BOTH = FrequencyConfiguration(2265600, 675750000, 2133000000)
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
-
-
-@pytest.fixture(scope="module")
-def board() -> Iterator[Board]:
-    if fuse.missing():
-        pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
-    folder = Path(tempfile.mkdtemp(prefix="board-"))
-    with served_board(folder / "root", "fuse") as board:
-        yield board
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A profile of stumps: enough to predict with, no more."""
-    folder = tmp_path_factory.mktemp("bundles") / "stumps"
-    make_bundle(folder)
-    return folder
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.network import KernelInvocation, Network
@@ -147,3 +149,11 @@ class TreeFiles(Files):
         self.before(path, line.decode().removesuffix("\n"))
         self.tree.write(self.tree.resolve(path), line)
         return len(line)
+
+
+@contextmanager
+def refused(number: int) -> Iterator[None]:
+    """What is done within must fail with this error number."""
+    with pytest.raises(OSError) as caught:
+        yield
+    assert caught.value.errno == number

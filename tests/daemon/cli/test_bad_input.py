@@ -21,7 +21,6 @@ from jetdvfs.tests.support import handmade, handmade_onnx
 from jetdvfs.tests.support.board_daemon import GPU, Board, Daemon, served_board
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.shrinking_file import shrinking
-from jetdvfs.tests.support.small_bundle import make_bundle
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ("--input", "1x3x224x224")
@@ -63,13 +62,6 @@ def folder(tmp_path: Path) -> Folder:
     path = tmp_path / "user"
     path.mkdir()
     return Folder(path)
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundles") / "stumps"
-    make_bundle(folder)
-    return folder
 
 
 def _truncated(path: Path) -> None:

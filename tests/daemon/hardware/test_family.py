@@ -17,10 +17,9 @@ from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BoardDescription, list_boards, load_board
 from jetdvfs.tests.support.hardware_kernel import CPUFREQ, FakeClock, Kernel, Killed
-from jetdvfs.tests.support.paths import SNAPSHOTS
+from jetdvfs.tests.support.snapshots import record, recorded
 
 FAMILY = [load_board(name) for name in list_boards()]
-SNAPSHOT = SNAPSHOTS / "writes.txt"
 
 
 def named(board: BoardDescription) -> str:
@@ -34,12 +33,10 @@ def rules_of(board: BoardDescription) -> str:
 def systems(board: BoardDescription) -> Iterator[tuple[str, Kernel]]:
     """The systems one may find on a board: each way to the memory clock, and a GPU without the userspace governor."""
     for way in board.section("emc")["drivers"]:
-        yield f"{board.name} emc by {way}", Kernel(board, rules=rules_of(board), emc=(way,))
-    yield f"{board.name} gpu by limits", Kernel(board, rules=rules_of(board), gpu_userspace=False)
-    yield (
-        f"{board.name} kernel 4.9" if rules_of(board) != "4.9" else f"{board.name} kernel 5.10",
-        Kernel(board, rules="5.10" if rules_of(board) == "4.9" else "4.9"),
-    )
+        yield f"emc by {way}", Kernel(board, rules=rules_of(board), emc=(way,))
+    yield "gpu by limits", Kernel(board, rules=rules_of(board), gpu_userspace=False)
+    other = "5.10" if rules_of(board) == "4.9" else "4.9"
+    yield f"kernel {other}", Kernel(board, rules=other)
 
 
 SYSTEMS = [(name, kernel) for board in FAMILY for name, kernel in systems(board)]
@@ -83,9 +80,8 @@ def short(kernel: Kernel, path: str) -> str:
     return path
 
 
-def transitions(name: str, kernel: Kernel, folder: Path) -> Iterator[str]:
+def transitions(kernel: Kernel, folder: Path) -> Iterator[str]:
     hardware = Hardware.probe(kernel, FakeClock(), boards=[kernel.board], baseline=folder / "baseline.json")
-    yield f"== {name}"
     for title, configuration in corners(hardware.grid()).items():
         kernel.written.clear()
         assert hardware.apply(configuration, "test").verified
@@ -99,11 +95,10 @@ def transitions(name: str, kernel: Kernel, folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("board", FAMILY, ids=named)
 def test_the_ordered_writes_of_every_transition(board: BoardDescription, tmp_path: Path) -> None:
-    recorded = {part.split("\n", 1)[0]: part.rstrip("\n") for part in SNAPSHOT.read_text().split("== ")[1:]}
     for number, (name, kernel) in enumerate(systems(board)):
         (folder := tmp_path / str(number)).mkdir()
-        made = "\n".join(transitions(name, kernel, folder)).removeprefix("== ")
-        assert made == recorded[name], "if the order was meant to change: python tests/daemon/hardware/test_family.py"
+        made = "\n".join(transitions(kernel, folder))
+        assert made == recorded(board.name, name), "if the order was meant to change: run this file"
 
 
 @pytest.mark.parametrize("board", FAMILY, ids=named)
@@ -264,8 +259,7 @@ def test_whatever_is_asked_of_whichever_board_it_ends_as_asked_or_as_found(
 
 
 if __name__ == "__main__":
-    lines: list[str] = []
-    for name, kernel in SYSTEMS:
-        with tempfile.TemporaryDirectory() as folder:
-            lines += transitions(name, kernel, Path(folder))
-    SNAPSHOT.write_text("\n".join(lines) + "\n")
+    for described in FAMILY:
+        for name, kernel in systems(described):
+            with tempfile.TemporaryDirectory() as place:
+                record(described.name, name, transitions(kernel, Path(place)))

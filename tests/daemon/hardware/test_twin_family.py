@@ -22,10 +22,9 @@ from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_bo
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
 from jetdvfs.profiles.twin.variant import installed, laid_over
-from jetdvfs.tests.support.paths import SNAPSHOTS
+from jetdvfs.tests.support.snapshots import record, recorded
 from jetdvfs.tests.support.twin_fakes import TreeFiles, VirtualClock, fake_board
 
-SNAPSHOT = SNAPSHOTS / "twin_writes.txt"
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 
 
@@ -158,7 +157,6 @@ def test_every_file_of_a_twin_can_be_read_and_every_link_leads_somewhere(system:
 
 def transitions(system: System, folder: Path) -> Iterator[str]:
     one = found(system, folder)
-    yield f"== {system}"
     for title, configuration in zip(("taken over", "all up", "all down"), corners(one.hardware.grid()), strict=True):
         one.hardware.apply(configuration, "test")
         yield f"{title}: {' '.join(map(str, configuration))}"
@@ -170,9 +168,8 @@ def transitions(system: System, folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("system", FAMILY, ids=str)
 def test_the_ordered_writes_on_every_twin(system: System, tmp_path: Path) -> None:
-    recorded = {part.split("\n", 1)[0]: part.rstrip("\n") for part in SNAPSHOT.read_text().split("== ")[1:]}
-    made = "\n".join(transitions(system, tmp_path)).removeprefix("== ")
-    assert made == recorded[str(system)], "if the order was meant to change: python tests/daemon/hardware/test_twin_family.py"
+    made = "\n".join(transitions(system, tmp_path))
+    assert made == recorded(system.board, f"JetPack {system.jetpack}"), "if the order was meant to change: run this file"
 
 
 @pytest.mark.parametrize("name", list_boards())
@@ -385,8 +382,6 @@ def test_adding_a_board_with_its_twin_is_adding_one_file(tmp_path: Path) -> None
 
 
 if __name__ == "__main__":
-    lines: list[str] = []
     for system in FAMILY:
         with tempfile.TemporaryDirectory() as place:
-            lines += transitions(system, Path(place))
-    SNAPSHOT.write_text("\n".join(lines) + "\n")
+            record(system.board, f"JetPack {system.jetpack}", transitions(system, Path(place)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +16,7 @@ from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.board import simulated_board
 from jetdvfs.profiles.twin.variant import laid_over
 from jetdvfs.profiles.twin.work.load import BoardClocks, Load
-from jetdvfs.tests.support.twin_fakes import Shell, VirtualClock, fake_board, small_network
+from jetdvfs.tests.support.twin_fakes import Shell, VirtualClock, fake_board, refused, small_network
 
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 POLICY = f"{CPUFREQ}/policy0"
@@ -34,13 +32,6 @@ THOR = "/sys/class/devfreq/gpu-gpc-0"
 
 def shell(name: str, **how: Any) -> Shell:
     return Shell(fake_board(VirtualClock(), name, **how))
-
-
-@contextmanager
-def refused(number: int) -> Iterator[None]:
-    with pytest.raises(OSError) as caught:
-        yield
-    assert caught.value.errno == number
 
 
 def sleep(board: Shell, seconds: float) -> None:

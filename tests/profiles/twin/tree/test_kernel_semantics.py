@@ -4,24 +4,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from jetdvfs.tests.support.twin_fakes import CAP, CPU, DEVFREQ, EMC, GPU, POLICY, Shell, fake_board
+from jetdvfs.tests.support.twin_fakes import CAP, CPU, DEVFREQ, EMC, GPU, POLICY, Shell, fake_board, refused
 
 
 @pytest.fixture
 def shell() -> Shell:
     return Shell(fake_board())
-
-
-@contextmanager
-def refused(number: int) -> Iterator[None]:
-    with pytest.raises(OSError) as caught:
-        yield
-    assert caught.value.errno == number
 
 
 def test_a_board_that_has_just_booted_stands_in_maxn_with_its_governors(shell: Shell) -> None:
