@@ -6,52 +6,17 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
+from ..kinds import KINDS
 from ..operators.recorder import DataDependent
 from ..operators.values import SCALAR_CODES, Tensor
 from .call import Call, onnx_operator
 from .model import TYPES
 
 
-def _one(name: str, *spellings: str) -> None:
-    @onnx_operator(*spellings)
+def _one(name: str, spelling: str) -> None:
+    @onnx_operator(spelling)
     def rule(call: Call) -> Any:
         return call.aten(name, call.tensor(0))
-
-
-for _aten, _spellings in {
-    "relu": ("Relu",),
-    "sigmoid": ("Sigmoid",),
-    "tanh": ("Tanh",),
-    "erf": ("Erf",),
-    "exp": ("Exp",),
-    "log": ("Log",),
-    "sqrt": ("Sqrt",),
-    "abs": ("Abs",),
-    "neg": ("Neg",),
-    "sign": ("Sign",),
-    "floor": ("Floor",),
-    "ceil": ("Ceil",),
-    "round": ("Round",),
-    "sin": ("Sin",),
-    "cos": ("Cos",),
-    "tan": ("Tan",),
-    "atan": ("Atan",),
-    "reciprocal": ("Reciprocal",),
-    "elu": ("Elu",),
-    "celu": ("Celu",),
-    "selu": ("Selu",),
-    "leaky_relu": ("LeakyRelu",),
-    "softplus": ("Softplus",),
-    "hardswish": ("HardSwish", "aten::hardswish"),
-    "hardsigmoid": ("HardSigmoid",),
-    "mish": ("Mish", "aten::mish"),
-    "silu": ("Swish", "aten::silu"),
-    "gelu": ("Gelu", "aten::gelu", "com.microsoft::Gelu", "com.microsoft::FastGelu"),
-    "log_sigmoid": ("aten::log_sigmoid",),
-    "logical_not": ("Not",),
-    "isnan": ("IsNaN", "IsInf"),
-}.items():
-    _one(_aten, *_spellings)
 
 
 def _two(name: str, spelling: str, reverse: str | None = None) -> None:
@@ -66,25 +31,26 @@ def _two(name: str, spelling: str, reverse: str | None = None) -> None:
         return call.aten(name, first, second)
 
 
-for _aten, _spelling, _reverse in (
-    ("add", "Add", "add"),
-    ("sub", "Sub", "rsub"),
-    ("mul", "Mul", "mul"),
-    ("div", "Div", None),
-    ("pow", "Pow", None),
-    ("remainder", "Mod", None),
-    ("eq", "Equal", "eq"),
-    ("lt", "Less", "gt"),
-    ("le", "LessOrEqual", "ge"),
-    ("ne", "aten::ne", "ne"),
-    ("gt", "Greater", "lt"),
-    ("ge", "GreaterOrEqual", "le"),
-    ("logical_and", "And", None),
-    ("logical_or", "Or", None),
-    ("bitwise_and", "BitwiseAnd", None),
-    ("bitwise_or", "BitwiseOr", None),
-):
-    _two(_aten, _spelling, _reverse)
+#: The operator that does the same with its operands exchanged: ATen wants the tensor first where the other one is a number.
+_EXCHANGED = {
+    "add": "add",
+    "sub": "rsub",
+    "mul": "mul",
+    "eq": "eq",
+    "lt": "gt",
+    "le": "ge",
+    "ne": "ne",
+    "gt": "lt",
+    "ge": "le",
+}
+
+for _row in KINDS.values():
+    for _spelling in _row.onnx:
+        if _row.operands == 1:
+            _one(_row.name, _spelling)
+        else:
+            _two(_row.name, _spelling, _EXCHANGED.get(_row.name))
+_one("selu", "Selu")  # launches what "elu" does
 
 
 def _is_number(operand: Any) -> bool:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .. import kinds as cost
 from ..budget import Meter
 from ..errors import BudgetExceeded, ModelError, ShapeError
+from ..kinds import flops
 from ..network import Call, HostOp, KernelInvocation, ParamValue, Shape
 from .values import HostValue, Number, Tensor
 
@@ -85,7 +85,11 @@ class Recorder:
         params: Mapping[str, ParamValue] | None = None,
         weights: Iterable[Tensor | None] = (),
     ) -> Tensor:
-        """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs."""
+        """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs.
+
+        Raises:
+            UnsupportedOperator: the kind has no row in :mod:`jetdvfs.kernels.kinds`.
+        """
         params = params or {}
         if len(inputs) > self.meter.ITEMS:
             self.meter.items(len(inputs))
@@ -96,8 +100,8 @@ class Recorder:
         for weight in weights:
             if weight is not None:
                 moved += weight.nbytes
-        flops = cost.flops(kind, shapes, output.shape, params)
-        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, flops, moved))
+        work = flops(kind, shapes, output.shape, params)
+        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, work, moved))
         self.reads.append(tuple([tensor.written_by for tensor in inputs]))
         output.written_by = len(self.reads) - 1
         return output

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.cost.features import ELEMENTWISE, MODELLED_KINDS
+from ...kernels.cost.features import MODELLED_KINDS
+from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Network
 from ..board import load_board
 from ..bundle.bundle import Bundle, load_bundle, write_bundle, write_manifest

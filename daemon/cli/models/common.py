@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ....kernels.cost.model import METHODS, BoardCost, surface, unmodelled_kinds
 from ....kernels.decompose import decompose, parse_input
 from ....kernels.errors import ModelError
-from ....kernels.fusion import STAND_INS, fuse
+from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.kinds import is_fused
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....profiles.board import load_board
@@ -177,7 +178,7 @@ def model_notes(network: Network, cost: BoardCost) -> Iterator[str]:
     for kind in unmodelled_kinds(network, cost.model_for):
         part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
         yield f"no model for {printable(kind.kind)} ({part}): bounded by the roofline"
-    served = {launch.kind: cost.model_for(launch) for launch in network.launches if launch.kind in STAND_INS}
+    served = {launch.kind: cost.model_for(launch) for launch in network.launches if is_fused(launch.kind)}
     for fused, model in served.items():
         if model is not None and model.kind != fused:
             yield f"no model for {fused}: the model of {model.kind} stands in, less certainly"

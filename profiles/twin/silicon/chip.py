@@ -165,7 +165,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Host:
-    """The CPU that issues work, against the one whose costs per call are listed (see :mod:`.silicon_host`).
+    """The CPU that issues work, against the one whose costs per call are listed (:mod:`.kinds`, :mod:`.host`).
 
     Attributes:
         scale: how much longer a call takes at this chip's reference clocks.

@@ -19,9 +19,8 @@ from ....kernels.network import Call, KernelInvocation
 from ...board import BoardDescription, load_board
 from ...errors import TwinError
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
-from .conv import convolution
 from .host import clock_factor, issue_us
-from .kernels import passes
+from .kinds import passes
 from .passes import Pass, gap_seconds, launches, seconds
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
 from .voltage import Variation
@@ -108,7 +107,7 @@ class Silicon:
             local = np.full(len(invocations), -1)
             local[members] = np.arange(len(members))
             samples = np.flatnonzero(local[rows] >= 0)
-            for work in self._passes(kind, [invocations[int(index)] for index in members]):
+            for work in passes(self.chip, kind, [invocations[int(index)] for index in members]):
                 running = samples[work.runs[local[rows[samples]]]]
                 if not len(running):
                     continue
@@ -129,9 +128,6 @@ class Silicon:
         whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}
         moved = np.broadcast_to(column.moved(cold=False), busy.shape)
         return Activity(busy, self._on_rails(whole, self.busy_rails), np.ones(busy.shape), moved)
-
-    def _passes(self, kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
-        return convolution(self.chip, invocations) if kind == "conv2d" else passes(self.chip, kind, invocations)
 
     def _on_rails(self, domains: Mapping[str, Array], rails: Sequence[str]) -> dict[str, Array]:
         """What each rail carries of the domains' power or energy; a rail may measure several, with their losses."""
@@ -198,7 +194,7 @@ class Silicon:
                 positions.setdefault(call.kind, []).append(position)
         for kind, where in positions.items():
             launched = launches(
-                self._passes(kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)])
+                passes(self.chip, kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)])
             )
             for position, count in zip(where, launched, strict=True):
                 counts[position] = float(count)
