@@ -36,9 +36,10 @@ def run(args: argparse.Namespace) -> int:
     # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
     ending = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    from ....profiles.twin.board import simulated_board
+    from ....profiles.twin.application import application_port
+    from ....profiles.twin.application_port import ApplicationPort
     from ....profiles.twin.serve import serve
-    from ....profiles.twin.work.application_port import ApplicationPort, application_port
+    from ....profiles.twin.simulated_board import simulated_board
 
     board = simulated_board(
         args.board, args.seed, jetpack=args.jetpack, firmware=args.firmware, mode=args.mode, desktop=not args.headless

@@ -23,7 +23,7 @@ from ....profiles.board import load_board
 from ....profiles.bundle.bundle import load_bundle
 from ....profiles.bundle.finding import find_bundles
 from ....profiles.reference import reference_network
-from ....profiles.twin.work.application_port import Application
+from ....profiles.twin.application import Application
 from ... import arguments
 from ...errors import UsageError
 from ...hardware.files import Files

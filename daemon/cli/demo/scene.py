@@ -13,7 +13,7 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....profiles.reference import reference_input, reference_model
-from ....profiles.twin.work.application_port import Application
+from ....profiles.twin.application import Application
 from ...wire.client import Client, HeldLease
 
 CONFIDENCE = 0.95
@@ -111,9 +111,9 @@ class Scene:
         self, ask: str, fps: float | None, lease: HeldLease, predicted: Mapping[str, Any], limit_ms: float | None
     ) -> Run:
         if fps is None:
-            seen = self._application.run(self._loaded, frames=_FRAMES)
+            seen = self._application.stream(self._loaded, frames=_FRAMES)
         else:
-            seen = self._application.run(self._loaded, fps=fps, seconds=_PACED_S)
+            seen = self._application.stream(self._loaded, fps=fps, seconds=_PACED_S)
         latencies = seen["latencies_ms"]
         p95 = statistics.quantiles(latencies, n=20, method="inclusive")[-1]
         assert lease.applied is not None

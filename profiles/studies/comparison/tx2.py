@@ -113,7 +113,7 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
         (work_of, _), (gpu_of, _), (emc_of, _) = axes
         gpus, emcs = np.meshgrid(gpu_of, emc_of, indexing="ij")
         clocks = Clocks(np.full(gpus.size, _VGG_CPU_HZ), gpus.ravel(), emcs.ravel())
-        seconds = silicon.run(mixbench(silicon.chip, element, work_of), clocks).seconds.reshape(-1, *gpus.shape)
+        seconds = silicon.launch(mixbench(silicon.chip, element, work_of), clocks).seconds.reshape(-1, *gpus.shape)
         simulated = 1e3 * seconds[tuple(at.T)]
         kept = held_out(gpu_of[at[:, 1]], emc_of[at[:, 2]])
         fits.append(Fit(f"mixbench {name}, ms", measured, simulated, kept, TIME_LIMIT))
@@ -129,7 +129,7 @@ def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
     seconds = np.zeros(len(clocks))
     energy = {rail: np.zeros(len(clocks)) for rail in silicon.busy_rails}
     for element in MIXBENCH_TYPES.values():
-        activity = silicon.run(mixbench(silicon.chip, element, iterations), clocks)
+        activity = silicon.launch(mixbench(silicon.chip, element, iterations), clocks)
         seconds += activity.seconds.sum(axis=0)
         for rail, joules in activity.energy_j.items():
             energy[rail] += joules.sum(axis=0)

@@ -82,7 +82,7 @@ class Silicon:
         ``cold`` says that parameters have left the caches since the kernel last ran, as they have inside a network.
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
-        activity = self._run(invocations, rows.ravel(), clocks.take(columns.ravel()), cold)
+        activity = self._activity(invocations, rows.ravel(), clocks.take(columns.ravel()), cold)
         shape = rows.shape
         return Activity(
             activity.seconds.reshape(shape),
@@ -93,9 +93,11 @@ class Silicon:
 
     def pairs(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
         """Each invocation at the configuration of the same position: arrays of shape ``(len(invocations),)``."""
-        return self._run(invocations, np.arange(len(invocations)), clocks, cold)
+        return self._activity(invocations, np.arange(len(invocations)), clocks, cold)
 
-    def _run(self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool) -> Activity:
+    def _activity(
+        self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool
+    ) -> Activity:
         gap = gap_seconds(clocks, self.chip, self.variation)
         energy: dict[str, Array] = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
         total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
@@ -118,7 +120,7 @@ class Silicon:
                 total.dram_bytes[running] += part.moved(cold=cold)
         return replace(total, energy_j=self._on_rails(energy, self.busy_rails))
 
-    def run(self, work: Pass, clocks: Clocks) -> Activity:
+    def launch(self, work: Pass, clocks: Clocks) -> Activity:
         """One launch of given work, without the framework that would issue it: arrays of shape ``(n, len(clocks))``."""
         column = Pass(*(getattr(work, name)[:, None] for name in Pass.__dataclass_fields__))
         busy = seconds(column, clocks, self.chip, self.variation, cold=False)

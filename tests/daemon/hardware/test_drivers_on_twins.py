@@ -17,8 +17,8 @@ from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.timing import SystemClock
-from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
 from jetdvfs.profiles.twin.serve import serve
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.hardware_kernel import CPU, EMC, GPU, XAVIER, FakeClock, Kernel
 
@@ -37,7 +37,7 @@ SETTINGS = (
 class Served:
     """A simulated board, its files, and what was written to them."""
 
-    def __init__(self, board: TwinBoard, mount: Path, folder: Path) -> None:
+    def __init__(self, board: SimulatedBoard, mount: Path, folder: Path) -> None:
         self.board = board
         self.mount = mount
         self.baseline = folder / "baseline.json"

@@ -20,7 +20,7 @@ from jetdvfs.daemon.watch.floors import FloorRules
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.profiles.twin.variant import installed, laid_over
 from jetdvfs.tests.support.snapshots import record, recorded
 from jetdvfs.tests.support.twin_fakes import TreeFiles, VirtualClock, fake_board
@@ -45,7 +45,7 @@ USUAL = [System(name, "") for name in list_boards()]
 class Found:
     """A twin, and the hardware layer on it, in a time that passes only when somebody waits."""
 
-    def __init__(self, board: TwinBoard, folder: Path) -> None:
+    def __init__(self, board: SimulatedBoard, folder: Path) -> None:
         self.board = board
         self.files = TreeFiles(board)
         self.baseline = folder / "baseline.json"

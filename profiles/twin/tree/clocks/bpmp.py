@@ -12,7 +12,7 @@ from typing import Any
 
 from ..attributes import Attribute, Link
 from ..parsing import whole_number
-from .emc import MemoryClock
+from .emc import SimulatedMemoryClock
 
 _COUNTED = 0.99776  # the hardware counter against the firmware's bookkeeping, as seen on a real board
 
@@ -26,7 +26,7 @@ class BpmpFiles:
         read_s: how long the firmware takes to answer a read.
     """
 
-    def __init__(self, memory: MemoryClock, section: Mapping[str, Any], read_s: float) -> None:
+    def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any], read_s: float) -> None:
         self._memory = memory
         self._section = section
         self._read_s = read_s
