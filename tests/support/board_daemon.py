@@ -18,7 +18,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.protocol import ADMIN_SOCKET_NAME
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.serve import serve
-from jetdvfs.profiles.twin.simulated_board import simulated_board
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 
 CPU = "sys/devices/system/cpu/cpufreq/policy0"
 GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
