@@ -365,7 +365,7 @@ def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
 ) -> None:
     code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--config", "1000,400,1600")
     assert code == 0
-    assert "handmade on small, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
+    assert "handmade on agx-xavier, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
     assert "simulated" in out
     assert re.search(r"^conv2d +conv +1x64x56x56 +compute +1 +1\.156 ", out, re.MULTILINE)
     assert re.search(r"^softmax .* no model$", out, re.MULTILINE)
