@@ -15,8 +15,9 @@ from ....kernels.network import Network
 from ..silicon.chip import Array, Clocks
 
 _BUCKET_C = 4.0
+# Assumed.
 _JITTER, _WAITING_JITTER = 0.006, 0.030  # of a frame's logarithm: always, and where the GPU waits for the host
-_OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and by how much at most
+_OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and by how much of its logarithm at most
 
 
 class BoardSilicon(Protocol):
