@@ -294,7 +294,7 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
 
 
 def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
-    """What a chip's own file sets, by dotted name, besides its version and its seed.
+    """What a chip's own file sets, by dotted name, except its version and its seed.
 
     Raises:
         TwinError: there is no such chip, or its file is malformed.

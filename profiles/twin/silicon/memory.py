@@ -12,9 +12,7 @@ import numpy as np
 
 from .chip import Array, Memory
 
-_FABRIC_LEAST = (
-    0.35  # assumed: what the worst access pattern reaches of the fabric's rate
-)
+_FABRIC_LEAST = 0.35  # assumed: what the worst access pattern reaches of the fabric's rate
 
 
 def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:

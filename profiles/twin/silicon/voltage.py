@@ -56,7 +56,7 @@ class Variation:
     @classmethod
     def none(cls, chip: Chip) -> Variation:
         """The nominal chip."""
-        return cls(*(1.0,) * len(_SPREAD), gain=(1.0,) * len(chip.rails), trim=(1.0,) * _TRIMS)
+        return cls(*(1.0,) * 11, gain=(1.0,) * len(chip.rails), trim=(1.0,) * _TRIMS)
 
 
 def _steps(volts: Array, millivolts: float) -> Array:

@@ -149,7 +149,7 @@ class Stream:
         period_s: time between frames; a late one is handed in as soon as the one before is done. None: back to back.
         frames: how many, or None for as many as are handed in before ``ends_at``.
         ends_at: when it stops, at the earliest.
-        pid: the process that hands them in; 0 is none.
+        pid: the process that hands them in; 0 stands for no process.
         latencies_s: from handing in to completion, of every frame done.
         waited_s: how much of that each frame waited for others.
         started_s: when each was handed in.
