@@ -25,7 +25,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def board() -> Iterator[Board]:
-    """A simulated board served through FUSE by a process of its own; skipped where there is no FUSE."""
+    """A simulated board that this process serves through FUSE; skipped where there is no FUSE."""
     if fuse.missing():
         pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")
     # Pytest's own folders may be on a path that is too long for a socket's name.

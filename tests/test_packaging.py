@@ -30,7 +30,6 @@ DATA = (
     "reference/*.pt",
     "reference/LICENSE-*",
     "**/*.varlink",
-    "**/*.c",
     "**/*.pyi",
 )
 
@@ -122,7 +121,7 @@ def test_workers_do_their_jobs_although_they_may_not_enter_the_installation(inst
 import asyncio, sys
 from pathlib import Path
 from jetdvfs.daemon.worker.workers import Workers
-from jetdvfs.profiles.bundle.bundle import resolve_bundle
+from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.reference import reference_model
 
 async def jobs():

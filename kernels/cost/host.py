@@ -89,4 +89,4 @@ def _over_clocks(
     coefficients: NDArray[np.float64], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     a, b, c = coefficients.T[:, :, None, None]
-    return np.asarray(a + b / np.float64(cpu_mhz)[:, None] + c / np.float64(emc_mhz)[None, :])
+    return np.asarray(a + b / cpu_mhz.astype(np.float64)[:, None] + c / emc_mhz.astype(np.float64)[None, :])

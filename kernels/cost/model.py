@@ -223,16 +223,16 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline", each
 
 def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Method) -> Surface:
     """The surface of a network whose kernels' costs are known already, as :func:`surface` describes it."""
-    idle_mw = np.float64(cost.idle_mw)
+    idle_mw = cost.idle_mw.astype(np.float64)
     if method == "timeline":
         host_ms, once_ms = _host_times_ms(network, cost)
         played = timeline.play(host_ms, costs.gpu_ms, costs.order)
-        latency_ms = np.float64(played.latency_ms) + once_ms[:, None, :]
+        latency_ms = played.latency_ms.astype(np.float64) + once_ms[:, None, :]
         critical = played.critical
-        host_mj = np.float64(cost.host_active_mw)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
+        host_mj = cost.host_active_mw.astype(np.float64)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
     else:
         counts = np.bincount(costs.order).astype(np.float32)
-        latency_ms = np.float64(np.einsum("k,kcge->cge", counts, costs.gpu_ms))
+        latency_ms = np.einsum("k,kcge->cge", counts, costs.gpu_ms).astype(np.float64)
         critical = np.zeros(cost.grid.shape, np.int32)
         host_mj = np.zeros(cost.grid.shape)
     totals = add_up(costs.gpu_ms, costs.dynamic_mw, _memory_share(costs, cost), _groups(costs), costs.order, critical, idle_mw)

@@ -70,7 +70,7 @@ def _checked(rule: Rule) -> Rule:
     if not by_name:
         return rule
 
-    def run(recorder: Any, *args: Any, **kwargs: Any) -> Any:
+    def checking(recorder: Any, *args: Any, **kwargs: Any) -> Any:
         for value, check in zip(args, in_order, strict=False):
             if check is not None and not check(value):
                 raise TypeError("an argument is of another type than the operator takes")
@@ -79,7 +79,7 @@ def _checked(rule: Rule) -> Rule:
                 raise TypeError(f"argument {name} is of another type than the operator takes")
         return rule(recorder, *args, **kwargs)
 
-    return run
+    return checking
 
 
 def rule_of(name: str) -> Rule | None:

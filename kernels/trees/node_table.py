@@ -26,10 +26,10 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class NodeTable:
             if not np.isfinite(getattr(self, name)):
                 raise EnsembleError(f"{name} is {getattr(self, name)}: expected a finite number")
         if self.leaf_bound < 0:
-            raise EnsembleError(f"leaf_bound is {self.leaf_bound}: expected no negative number")
+            raise EnsembleError(f"leaf_bound is {self.leaf_bound}: expected a number that is not negative")
         arrays = (("nodes", NODE, 1), ("roots", np.dtype("<u4"), 1), ("boxes", np.dtype("<u2"), 2))
         for name, dtype, dimensions in arrays:
             array = getattr(self, name)
@@ -212,7 +212,7 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
     """Maps a node table file read-only and checks everything about it but the order of its nodes.
 
     Raises:
-        EnsembleError: the file cannot be read, is no node table, is of another version, or is damaged.
+        EnsembleError: the file cannot be read, is not a node table, is of another version, or is damaged.
     """
     file, _ = _mapped(path)
     return _table(file, os.fspath(path), checksum=True)
@@ -249,10 +249,11 @@ def _table(file: NDArray[np.uint8], where: str, *, checksum: bool) -> NodeTable:
         fields = json.loads(header)
         axes = len(fields["arrays"]) - 3
         dtypes = (NODE, np.dtype("<u4"), np.dtype("<u2"), *[np.dtype("<f4")] * axes)
-        nodes, roots, boxes, *thresholds = (
+        arrays: Iterator[NDArray[Any]] = (
             np.ndarray(shape, dtype, file, start + offset)
             for dtype, (offset, *shape) in zip(dtypes, fields["arrays"], strict=True)
         )
+        nodes, roots, boxes, *thresholds = arrays
         return NodeTable(
             int(fields["n_features"]),
             float(fields["base_score"]),

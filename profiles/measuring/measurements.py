@@ -103,7 +103,7 @@ class Measurements:
             "invocations": [invocation.to_json() for invocation in self.invocations],
         }
         with path.open("wb") as file:
-            np.savez_compressed(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays_of(self.tables))  # type: ignore[arg-type]
+            np.savez_compressed(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays_of(self.tables))
 
     @classmethod
     def load(cls, path: Path) -> Measurements:
@@ -132,7 +132,7 @@ class Measurements:
             raise MeasurementError(f"measurements {path}: not a campaign's result ({error})") from error
 
 
-def arrays_of(tables: Mapping[str, Rows]) -> dict[str, NDArray[Any]]:
+def arrays_of(tables: Mapping[str, Rows]) -> dict[str, Any]:
     """Tables as the named arrays of an npz file."""
     return {f"{name}.{column}": getattr(rows, column) for name, rows in tables.items() for column in COLUMNS}
 

@@ -13,7 +13,8 @@ request                                            answer
 "seconds": 2}`` (or ``"frames": 30``; without       "rails_mw", "rails_mj"}``: paced inside the board; power is the mean over
 ``fps``: back to back)                              the whole interval, idle between frames included
 ``{"op": "energy"}``                               ``{"time_s", "rails_mj"}`` since the board was started
-``{"op": "state"}``                                clocks (requested, effective), governors, temperatures, mean power
+``{"op": "state"}``                                clocks (requested, effective), governors, temperatures, mean power,
+                                                    how often a program was allowed to reboot the board
 ``{"op": "fault", "kind": ..., ...}``              ``{}``; see :meth:`~jetdvfs.profiles.twin.faults.Faults.script`
 =================================================  ===============================================================
 

@@ -180,6 +180,7 @@ class ApplicationPort:
                 },
                 "temperatures_c": board.thermal.temperatures_c(),
                 "rails_mw": {rail: 1e3 * watts for rail, watts in zip(board.rails.rails, board.watts, strict=True)},
+                "reboots": board.tools.reboots,
             }
 
     def _fault(self, request: Mapping[str, Any]) -> dict[str, Any]:

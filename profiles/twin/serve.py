@@ -48,6 +48,9 @@ class Serving:
 def serve(board: SimulatedBoard, mount: Path, backend: str = "auto") -> Serving:
     """Serve a board's files on a directory until :meth:`Serving.close`; when this returns, they answer.
 
+    The process that serves must not run the board's own programs: while it starts one, no thread of it may be running that
+    could serve the program's file.
+
     Args:
         mount: an empty directory, or one to be made.
         backend: ``fuse``, ``folder``, or ``auto`` for the first that can be had.

@@ -42,14 +42,9 @@ from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.kernels.trees.reader import read_treelite
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.bundle import (
-    find_bundles,
-    load_bundle,
-    read_manifest,
-    resolve_bundle,
-    table_stamps,
-    write_manifest,
-)
+from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest, table_stamps
+from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.writing import write_manifest
 from jetdvfs.profiles.measuring.sampling import Sampler
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.tests.support.paths import ROOT

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.files import Files
-from jetdvfs.daemon.wire.client import Client, Network
+from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.daemon.wire.client import Client, LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.reference import reference_network
@@ -103,7 +103,7 @@ def stage() -> Iterator[Stage]:
 
 
 @contextmanager
-def serving(stage: Stage, folder: Path, floors: str) -> Iterator[tuple[Client, Network]]:
+def serving(stage: Stage, folder: Path, floors: str) -> Iterator[tuple[Client, LoadedModel]]:
     """A daemon that has looked at the board for a while, and a network loaded on it."""
     (folder / "jetdvfsd.yaml").write_text(f"floors: {floors}\nprofile: agx-xavier-sim\n")
     with Daemon(stage.board, folder, "--config", str(folder / "jetdvfsd.yaml")) as daemon, daemon.client() as client:

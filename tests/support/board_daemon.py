@@ -25,11 +25,11 @@ GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
 EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
 
 
-class Board:
-    """A simulated board that is being served, and what somebody else does to it."""
+class BoardFiles:
+    """A served board's files, and what somebody else does to them."""
 
-    def __init__(self, twin: SimulatedBoard, root: Path) -> None:
-        self.twin, self.root = twin, root
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
     def read(self, path: str) -> str:
         return (self.root / path).read_text().strip()
@@ -43,6 +43,14 @@ class Board:
         files = [f"{CPU}/scaling_governor", f"{CPU}/scaling_min_freq", f"{CPU}/scaling_max_freq"]
         files += [f"{GPU}/governor", f"{GPU}/min_freq", f"{GPU}/max_freq", f"{EMC}/mrq_rate_locked"]
         return {path: self.read(path) for path in files}
+
+
+class Board(BoardFiles):
+    """A simulated board that this process serves. It must run none of the board's programs: see :mod:`.board_apart`."""
+
+    def __init__(self, twin: SimulatedBoard, root: Path) -> None:
+        super().__init__(root)
+        self.twin = twin
 
     @property
     def clocks(self) -> FrequencyConfiguration:
@@ -60,7 +68,7 @@ def served_board(root: Path, backend: str, name: str = "agx-xavier") -> Iterator
 class Daemon:
     """A ``jetdvfsd`` process."""
 
-    def __init__(self, board: Board, folder: Path, *options: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, board: BoardFiles, folder: Path, *options: str, env: dict[str, str] | None = None) -> None:
         self.socket = folder / "run" / "jetdvfs.sock"
         self.admin = self.socket.with_name(ADMIN_SOCKET_NAME)
         self.state = folder / "state"

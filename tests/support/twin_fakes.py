@@ -125,7 +125,7 @@ class TreeFiles(Files):
 
     def __init__(self, board: SimulatedBoard) -> None:
         self.written: list[tuple[str, str]] = []
-        super().__init__("/", lambda path, value: self.written.append((path, value)))
+        super().__init__("/", lambda path, value: self.written.append((path, value)), clock=board.clock)
         self.tree = board.tree
         self.before: Callable[[str, str], None] = lambda path, value: None
 

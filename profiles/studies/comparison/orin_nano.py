@@ -135,7 +135,7 @@ def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
-        CalibrationDataError: they are not there.
+        ComparisonDataError: they are not there.
     """
     silicon = Silicon(None, BOARD)
     return Report(
@@ -194,7 +194,7 @@ def cell_watts(silicon: Silicon, cells: Sequence[_Cell], rows: Sequence[Mapping[
     names = ("cpu_mhz_mean", "gr3d_mhz_mean", "emc_mhz", "gpu_temp_c", "cpu_util_mean", "emc_util_mean")
     cpu, gpu, emc, celsius, cpu_share, emc_share = (numbers(list(rows), name, POWER) for name in names)
     ours = Silicon(None, BOARD, chip=runtime(silicon.chip))
-    total = {rail: np.zeros(len(rows)) for rail in silicon.rails}
+    total: dict[str, Array] = {rail: np.zeros(len(rows)) for rail in silicon.rails}
     for index, cell in enumerate(cells):
         at = Clocks(1e6 * cpu[[index]], 1e6 * gpu[[index]], _emc_hz(emc[[index]]))
         rails = ours.idle_rails_w(at, float(celsius[index]))

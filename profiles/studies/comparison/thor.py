@@ -29,7 +29,7 @@ def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
-        CalibrationDataError: they are not there.
+        ComparisonDataError: they are not there.
     """
     silicon = Silicon(None, BOARD)
     rows = list(read_rows(folder, POWER))

@@ -345,13 +345,10 @@ def _finish(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     outputs = s.batch * s.filters * s.out_h * s.out_w
     tiles = np.where(fft, _fft_tiles(s), s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)) * s.filters
     spectral = fft | staged
-    moved = (
-        np.where(spectral, tiles * np.where(fft, _FFT_BYTES, _STAGED_BYTES), s.element * m * n * product.split)
-        + s.element * outputs
-    )
-    operations = np.where(
-        spectral, tiles * np.where(fft, _FFT_OPERATIONS, _STAGED_OUTPUTS), outputs * (_PART_OPERATIONS + product.split)
-    )
+    spectra = tiles * np.where(fft, _FFT_BYTES, _STAGED_BYTES)
+    moved = s.element * outputs + np.where(spectral, spectra, s.element * m * n * product.split)
+    transformed = tiles * np.where(fft, _FFT_OPERATIONS, _STAGED_OUTPUTS)
+    operations = np.where(spectral, transformed, outputs * (_PART_OPERATIONS + product.split))
     direct = way == DEPTHWISE
     return Pass.of(
         len(m),

@@ -48,11 +48,11 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
     issue = silicon.issue_s(network.calls, clocks)
     gap, start = silicon.gap_s(clocks), silicon.chip.start
 
-    host = np.zeros(len(clocks))
-    gpu = np.zeros(len(clocks))
+    host: Array = np.zeros(len(clocks))
+    gpu: Array = np.zeros(len(clocks))
     gpu_busy = np.zeros(len(clocks))
-    moved = np.zeros(len(clocks))
-    energy = {rail: np.zeros(len(clocks)) for rail in silicon.busy_rails}
+    moved: Array = np.zeros(len(clocks))
+    energy: dict[str, Array] = {rail: np.zeros(len(clocks)) for rail in silicon.busy_rails}
     queued: deque[Array] = deque(maxlen=LAUNCH_QUEUE)
     for call, cost in zip(network.calls, issue, strict=True):
         if not isinstance(call, KernelInvocation):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import Call, KernelInvocation
-from ...board import BoardDescription, load_board
+from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
 from .host import clock_factor, issue_us
@@ -45,7 +45,7 @@ class Silicon:
 
     Args:
         node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
-            Figure 2. None is the nominal chip, which calibrations are of.
+            Figure 2. None is the nominal chip, which is compared with real boards.
         board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
 
     Attributes:
@@ -99,7 +99,7 @@ class Silicon:
         self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool
     ) -> Activity:
         gap = gap_seconds(clocks, self.chip, self.variation)
-        energy = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
+        energy: dict[str, Array] = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
         total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
         kinds = np.array([invocation.kind for invocation in invocations])
         for kind in dict.fromkeys(kinds.tolist()):
@@ -176,7 +176,7 @@ class Silicon:
         domains = idle_w(self.chip, clocks, self.variation, temperature_c)
         if cluster_hz is not None:
             if len(cluster_hz) != len(self.chip.clusters):
-                raise TwinError(f"{len(cluster_hz)} CPU clocks for {len(self.chip.clusters)} clusters")
+                raise TwinError(f"expected a CPU clock for each of {len(self.chip.clusters)} clusters, got {len(cluster_hz)}")
             domains["cpu"] = cpu_idle_w(self.chip, cluster_hz, self.variation, temperature_c)
         return self._on_rails(domains, self.rails)
 
@@ -202,7 +202,7 @@ class Silicon:
 
 
 def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:
-    channels = {rail for monitor in description.monitors for rail in monitor.channels if rail != "NC"}
+    channels = {rail for monitor in description.monitors for rail in monitor.channels if rail != UNUSED}
     unknown = sorted(channels - set(chip.rails))
     if unknown:
         raise TwinError(f"simulated silicon {chip.name!r} has no rail {', '.join(unknown)}; valid: {', '.join(chip.rails)}")

@@ -6,7 +6,6 @@ While ``mrq_rate_locked`` is 1 the firmware ignores every other request and hold
 
 from __future__ import annotations
 
-import posixpath
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -68,8 +67,3 @@ class BpmpFiles:
             yield str(self._section["table"]), self._file(lambda: lines)
         if "halt" in self._section:
             yield str(self._section["halt"]), self._file(lambda: int(self._memory.halted), self._set_halt)
-
-    @property
-    def private_directory(self) -> str:
-        """The mount point of debugfs, which only root may enter."""
-        return posixpath.join("/", *str(self._section["bpmp"]).split("/")[1:4])
