@@ -128,7 +128,7 @@ class Energies:
     operation_j: float
     l2_byte_j: float
     fabric_byte_j: float
-    soc_byte_j: float  # at the square of 0.5 V
+    soc_byte_j: float  # where the square of the voltage is 0.5
     soc_active_w: float  # while a kernel runs
     dram_byte_j: float
     dram_active_w: float  # while a kernel runs
