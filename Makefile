@@ -2,6 +2,7 @@
 # make test   set up, check style and types, run every test
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
+# make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make lint   style and types only
 # make test-oldest  the same as make test, with the oldest dependencies admitted
 # make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
@@ -11,11 +12,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= demo-out
 BIN    := $(VENV)/bin
-BUILD  := setup.cfg setup.py pyproject.toml kernels/trees/_sweep.c
+BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
 BENCHES := decompose limits memory surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test test-oldest test-roots test-jtop bench lint clean
+.PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
@@ -36,6 +37,10 @@ test-jtop: $(VENV)/.test
 
 bench: $(VENV)/.test
 	@for name in $(BENCHES); do $(BIN)/python tests/bench/$$name.py || exit; done
+
+test-system: $(VENV)/.test
+	@tests/system/debian.sh check
+	$(BIN)/python -m pytest -m system tests/system
 
 test-aarch64: $(VENV)/.test
 	PYTHON=$(abspath $(BIN)/python) tests/system/aarch64.sh

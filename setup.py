@@ -17,10 +17,11 @@ setup(
     ext_modules=[
         Extension(
             "jetdvfs.kernels.trees._sweep",
-            sources=["kernels/trees/_sweep.c"],
+            sources=[f"kernels/trees/{name}.c" for name in ("_sweep", "forest", "reach", "sweep")],
+            depends=[f"kernels/trees/{name}.h" for name in ("forest", "reach", "sweep")],
             define_macros=[("Py_LIMITED_API", "0x030A0000")],
             py_limited_api=True,
-            extra_compile_args=["-O3", "-fno-math-errno"],
+            extra_compile_args=["-O3", "-fno-math-errno", "-fvisibility=hidden"],
             optional=True,
         )
     ],

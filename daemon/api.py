@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.network import DTYPE_BYTES
+from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
-from .errors import DaemonError, InputError, LimitReached, TargetNotAttainable, UsageError
-from .hardware.board import Hardware
+from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
+from .hardware.hardware import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
 from .surfaces import LoadedNetwork, Surfaces, register
+from .targets import listing
 from .watch.events import Events
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
@@ -31,7 +32,6 @@ _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
 
 _INPUTS = 64
-_DIMENSIONS = 16
 _ACCEPTED = 64
 _FRAMES_PER_REPORT = 1024
 _LONGEST_FRAME_MS = 1e7
@@ -55,7 +55,7 @@ class Api:
     """``io.jetdvfs``: what applications may ask."""
 
     def __init__(self, context: Context) -> None:
-        self.interface = Interface.load(DEFINITIONS[INTERFACE])
+        self.interface = Interface.load(DEFINITIONS[INTERFACE], targets=listing())
         self._context = context
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._count = 0
@@ -109,9 +109,9 @@ class Api:
             "applied": None if controller.applied is None else controller.applied.to_json(),
             "floors": [asdict(floor) for floor in controller.floors.floors],
             "leases": [self._lease(lease) for lease in controller.leases],
-            "rails_mw": hardware.rails_mw(),
+            "rails_mw": hardware.sensors.rails_mw(),
             "energy_rails": list(hardware.description.energy_rails),
-            "temperatures_mc": hardware.temperatures_mc(),
+            "temperatures_mc": hardware.sensors.temperatures_mc(),
             "mode": None if mode is None else {"id": mode.id, "name": mode.name},
             "throttled": list(hardware.throttled()),
             "over_current": [asdict(event) for event in context.events.events],
@@ -145,7 +145,7 @@ class Api:
         if len(descriptors) != 1:
             raise UsageError(f"LoadModel: exactly one descriptor must come with the call, {len(descriptors)} did")
         self._room(session)
-        inputs = [_tensor(item) for item in parameters["inputs"]]
+        inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
@@ -217,7 +217,7 @@ class Api:
         return {}
 
     def _room(self, session: Session) -> None:
-        limit = self._context.config.networks
+        limit = self._context.config.clients.networks
         if len(self._networks.get(session, ())) >= limit:
             raise LimitReached(f"{limit} networks are loaded on this connection, as many as may be; unload one")
 
@@ -286,15 +286,6 @@ class AdminApi:
         """Nothing here belongs to a connection."""
 
 
-def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
-    shape, dtype = item["shape"], item.get("dtype") or "float32"
-    if len(shape) > _DIMENSIONS or any(not 0 < size < 1 << 31 for size in shape):
-        raise InputError(f"input of shape {shape!r:.80}: expected at most {_DIMENSIONS} positive sizes")
-    if dtype not in DTYPE_BYTES:
-        raise InputError(f"input type {dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
-    return {"shape": shape, "dtype": dtype}
-
-
 def _accepted(parameters: _Parameters) -> Sequence[str]:
     """The operators at which a list of launches may end."""
     accepted: list[str] = parameters.get("accept_boundary") or []
@@ -346,9 +337,12 @@ def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
 
 
 def _process_name(peer: Peer) -> str:
+    """What a client calls itself that gave no name. It is a process of this machine, whatever root the board's files have."""
+    import psutil  # takes memory, and most clients give a name
+
     try:
-        return Path(f"/proc/{peer.pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
+        return str(psutil.Process(peer.pid).name())
+    except psutil.Error:
         return f"pid {peer.pid}"
 
 

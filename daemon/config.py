@@ -5,7 +5,7 @@
 
     board: agx-xavier            # default: detected
     profile: agx-xavier-sim      # default: the first of this board; on the running system, none that was simulated
-    socket_group: jetdvfs        # who may ask for clocks
+    socket_group: jetdvfs        # who may ask for clocks; default: this one, if there is such a group
     axes: [cpu, gpu, emc]        # clocks that may be set; the others stay as they are found
     limits:                      # clocks outside are never set
       cpu_khz: {min: 499200, max: 2265600}
@@ -21,48 +21,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
-import yaml
+from msgspec import Meta
 
+from ..profiles.documents import DocumentError, Positive, Text, convert, dotted, line_of, load_yaml, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
 from .watch.floors import FloorRules
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
-AXES = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
+Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
+AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
+Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 
 
 @dataclass(frozen=True)
 class Bounds:
     """The lowest and highest clock allowed on an axis, in the axis's unit; None where there is no bound."""
 
-    min: int | None = None
-    max: int | None = None
+    min: Positive | None = None
+    max: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
 
 
 @dataclass(frozen=True)
-class Config:
-    """What the operator decided; see the module's text for each member's meaning."""
+class ClockLimits:
+    """Bounds of each axis; clocks outside are never set."""
 
-    board: str | None = None
-    profile: str | None = None
-    socket_group: str | None = None
-    axes: tuple[str, ...] = tuple(AXES)
-    limits: Mapping[str, Bounds] = field(default_factory=dict)
-    clusters: Clusters = field(default_factory=Clusters)
-    floors: FloorRules | None = field(default_factory=FloorRules)
-    connections: int = 64
-    leases: int = 64
-    networks: int = 16
-    worker_user: str = "nobody"
-    worker_parallel: int = 2
-    worker_threads: int = 4
-    worker_timeout_s: float = 20.0
+    cpu_khz: Bounds = field(default_factory=Bounds)
+    gpu_hz: Bounds = field(default_factory=Bounds)
+    emc_hz: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True)
+class ClientLimits:
+    """How many connections, leases and loaded networks there may be at once."""
+
+    connections: Number = 64
+    leases: Number = 64
+    networks: Number = 16
+
+
+@dataclass(frozen=True)
+class WorkerRules:
+    """The user that reads strangers' model files, how many of its processes run at once, and with what."""
+
+    user: Text = "nobody"
+    parallel: Number = 2
+    threads: Number = 4
+    timeout_s: Number = 20
+
+
+@dataclass(frozen=True)
+class Members:
+    """What the file may hold; see the module's text for each member's meaning."""
+
+    board: Text | None = None
+    profile: Text | None = None
+    socket_group: Text | None = None
+    axes: frozenset[Axis] = frozenset(AXES)
+    limits: ClockLimits = field(default_factory=ClockLimits)
+    cpu_clusters: Literal["together", "apart"] = "together"
+    cpu_leader: Text | None = None
+    floors: Annotated[FloorRules | None, Meta(description="auto, off or a mapping")] = field(default_factory=FloorRules)
+    clients: ClientLimits = field(default_factory=ClientLimits)
+    worker: WorkerRules = field(default_factory=WorkerRules)
+
+
+@dataclass(frozen=True)
+class Config(Members):
+    """What the operator decided.
+
+    Attributes:
+        warnings: what the file says to no effect, each in a line.
+    """
+
     warnings: tuple[str, ...] = ()
+
+    @property
+    def clusters(self) -> Clusters:
+        return Clusters(self.cpu_clusters == "apart", self.cpu_leader)
 
 
 def load_config(path: Path | None) -> Config:
@@ -75,120 +120,34 @@ def load_config(path: Path | None) -> Config:
     if path is None and not wanted.exists():
         return Config()
     try:
-        raw = yaml.safe_load(wanted.read_text(encoding="utf-8"))
+        text = wanted.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"configuration {wanted}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"configuration {wanted}: not valid YAML: {' '.join(str(error).split())}") from error
-    reader = _Reader(str(wanted))
-    return reader.config({} if raw is None else raw)
+    except UnicodeError as error:
+        raise UsageError(f"configuration {wanted}: not valid YAML: {error}") from error
+    try:
+        raw = _filled(load_yaml(text))
+        members = convert(raw, Members)
+    except DocumentError as error:
+        raise UsageError(error.in_file(f"configuration {wanted}", text)) from error
+    return Config(**vars(members), warnings=tuple(_warnings(wanted, text, raw, members)))
 
 
-class _Reader:
-    _KNOWN = (
-        *("board", "profile", "socket_group", "axes", "limits", "cpu_clusters", "cpu_leader", "floors", "clients", "worker"),
-    )
+def _filled(raw: Any) -> Any:
+    """The document without members that are left empty, and with ``floors`` as a mapping or nothing."""
+    if not isinstance(raw, dict):
+        return {} if raw is None else raw
+    filled = {name: _filled(value) for name, value in raw.items() if value is not None}
+    # YAML reads off and on as truth values.
+    if filled.get("floors") in ("auto", True):
+        del filled["floors"]
+    elif filled.get("floors") in ("off", False):
+        filled["floors"] = None
+    return filled
 
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._warnings: list[str] = []
 
-    def config(self, raw: Any) -> Config:
-        top = self._mapping(raw, "")
-        clients = self._mapping(top.get("clients"), "clients")
-        worker = self._mapping(top.get("worker"), "worker")
-        limits = self._mapping(top.get("limits"), "limits")
-        config = Config(
-            board=self._text(top, "board"),
-            profile=self._text(top, "profile"),
-            socket_group=self._text(top, "socket_group"),
-            axes=self._axes(top.get("axes", list(AXES))),
-            limits={axis: self._bounds(limits[axis], f"limits.{axis}") for axis in AXES.values() if axis in limits},
-            clusters=self._clusters(top),
-            floors=self._floors(top.get("floors", "auto")),
-            connections=self._count(clients, "clients.connections", Config.connections),
-            leases=self._count(clients, "clients.leases", Config.leases),
-            networks=self._count(clients, "clients.networks", Config.networks),
-            worker_user=self._text(worker, "worker.user") or Config.worker_user,
-            worker_parallel=self._count(worker, "worker.parallel", Config.worker_parallel),
-            worker_threads=self._count(worker, "worker.threads", Config.worker_threads),
-            worker_timeout_s=float(self._count(worker, "worker.timeout_s", int(Config.worker_timeout_s))),
-        )
-        self._unknown(top, "", self._KNOWN)
-        self._unknown(clients, "clients.", ("connections", "leases", "networks"))
-        self._unknown(worker, "worker.", ("user", "parallel", "threads", "timeout_s"))
-        self._unknown(limits, "limits.", tuple(AXES.values()))
-        return Config(**{**vars(config), "warnings": tuple(self._warnings)})
-
-    def _mapping(self, value: Any, name: str) -> Mapping[str, Any]:
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self._bad(name, "a mapping", value)
-        return value
-
-    def _text(self, section: Mapping[str, Any], name: str) -> str | None:
-        value = section.get(name.rpartition(".")[2])
-        if value is not None and (not isinstance(value, str) or not value):
-            raise self._bad(name, "a text", value)
-        return value
-
-    def _count(self, section: Mapping[str, Any], name: str, default: int) -> int:
-        value = section.get(name.rpartition(".")[2], default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
-            raise self._bad(name, "a whole number from 1 to 10000", value)
-        return value
-
-    def _axes(self, value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list) or not set(map(str, value)) <= set(AXES):
-            raise self._bad("axes", f"a list of {', '.join(AXES)}", value)
-        return tuple(axis for axis in AXES if axis in value)
-
-    def _bounds(self, value: Any, name: str) -> Bounds:
-        section = self._mapping(value, name)
-        self._unknown(section, f"{name}.", ("min", "max"))
-        found: dict[str, int | None] = {}
-        for end in ("min", "max"):
-            bound = section.get(end)
-            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound <= 0):
-                raise self._bad(f"{name}.{end}", "a positive whole number", bound)
-            found[end] = bound
-        low, high = found["min"], found["max"]
-        if low is not None and high is not None and low > high:
-            raise self._bad(name, "min not above max", f"{low} > {high}")
-        return Bounds(low, high)
-
-    def _clusters(self, top: Mapping[str, Any]) -> Clusters:
-        how = top.get("cpu_clusters", "together")
-        if how not in ("together", "apart"):
-            raise self._bad("cpu_clusters", "together or apart", how)
-        leader = self._text(top, "cpu_leader")
-        if leader is not None and how == "together":
-            self._warnings.append(f"{self._where}: cpu_leader is ignored without cpu_clusters: apart")
-        return Clusters(how == "apart", leader)
-
-    def _floors(self, value: Any) -> FloorRules | None:
-        # YAML reads off and on as truth values.
-        if value in ("off", False):
-            return None
-        if value in ("auto", True):
-            return FloorRules()
-        section = self._mapping(value, "floors") if isinstance(value, dict) else None
-        if section is None:
-            raise self._bad("floors", "auto, off or a mapping", value)
-        parts: dict[str, float] = dict(vars(FloorRules()))
-        self._unknown(section, "floors.", tuple(parts))
-        for name in parts:
-            value, most = section.get(name, parts[name]), 3600 if name == "hold_s" else 1
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
-                raise self._bad(f"floors.{name}", f"a number above 0, at most {most}", value)
-            parts[name] = float(value)
-        return FloorRules(**parts)
-
-    def _unknown(self, section: Mapping[str, Any], prefix: str, known: tuple[str, ...]) -> None:
-        for name in section:
-            if name not in known:
-                self._warnings.append(f"{self._where}: {prefix}{name} is unknown and ignored; known: {', '.join(known)}")
-
-    def _bad(self, name: str, expected: str, value: Any) -> UsageError:
-        return UsageError(f"configuration {self._where}: {name or 'top level'}: expected {expected}, got {value!r:.60}")
+def _warnings(path: Path, text: str, raw: Any, members: Members) -> Iterator[str]:
+    for at, known in unknown_members(raw, Members):
+        yield f"{path}, line {line_of(text, at)}: {dotted(at)} is unknown and ignored; known: {', '.join(known)}"
+    if members.cpu_leader is not None and members.cpu_clusters == "together":
+        yield f"{path}: cpu_leader is ignored without cpu_clusters: apart"

@@ -7,25 +7,26 @@ import logging
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, Protocol
 
-from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
-from .config import Config
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
+from ..kernels.units import AXES, CLOCKS, mhz_text
+from .config import Bounds, Config
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .hardware.applied import Applied
+from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
-from .hardware.clocks.domain import Reading
+from .hardware.clocks.driver import Reading
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
+from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields
 from .watch.demand import Leased
 from .watch.drift import LEFT, Watch
 from .watch.floors import Demand, FloorRules, Floors, floors
 
 log = logging.getLogger(__name__)
 
-_AXES = ("cpu_khz", "gpu_hz", "emc_hz")
-
 
 class Board(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.hardware.board.Hardware`."""
+    """What the controller needs of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
 
     @property
     def touched(self) -> bool: ...
@@ -53,7 +54,7 @@ class Board(Protocol):
 
 
 class Demands(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.Meter`."""
+    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.DemandMonitor`."""
 
     rules: FloorRules
 
@@ -65,7 +66,7 @@ class Demands(Protocol):
     def demand(self) -> Demand: ...
 
 
-class Setting(NamedTuple):
+class BoardSetting(NamedTuple):
     """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy."""
 
     configuration: FrequencyConfiguration
@@ -86,7 +87,7 @@ class Controller:
     """
 
     def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], demands: Demands | None = None) -> None:
-        self.leases = Leases(LeaseLimits(total=config.leases))
+        self.leases = Leases(LeaseLimits(total=config.clients.leases))
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
@@ -127,7 +128,7 @@ class Controller:
 
     def _limits(self) -> Limits:
         grid = self._board.grid()
-        ranges = {axis: self._range(axis, getattr(grid, axis)) for axis in _AXES}
+        ranges = {axis: self._range(axis, grid.levels(axis)) for axis in AXES}
         # Where the operator's upper limit is below what other work needs, it stands.
         return Limits(**{axis: (max(low, min(self.floors.least(axis), high)), high) for axis, (low, high) in ranges.items()})
 
@@ -149,13 +150,17 @@ class Controller:
         except BaseException:
             self.leases.remove(lease)
             raise
-        log.info("%s, pid %d, holds %s (%s)", lease.label, holder.pid, need.configuration, need.target or "as asked")
+        log.info(
+            "%s, pid %d, holds %s (%s)",
+            *(lease.label, holder.pid, need.configuration, need.target or "as asked"),
+            extra=fields(LEASE_BEGUN, **_about(lease), configuration=_listed(need.configuration), reason=reason),
+        )
         return lease, applied
 
     def release(self, lease: Lease) -> None:
         """End a lease: what the others need together comes into force, or the baseline when it was the last."""
         self.leases.remove(lease)
-        log.info("%s ended", lease.label)
+        log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
         self._follow(f"{lease.label} ended")
 
     def drop(self, connection: Hashable) -> None:
@@ -163,7 +168,7 @@ class Controller:
         gone = self.leases.of(connection)
         for lease in gone:
             self.leases.remove(lease)
-            log.info("%s ended with its connection", lease.label)
+            log.info("%s ended with its connection", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
         if gone:
             self._follow("a connection ended")
 
@@ -200,7 +205,7 @@ class Controller:
             self._set(reason)
         except (DaemonError, OSError) as error:
             self.troubles = (str(error),)
-            log.error("%s: %s", reason, error)
+            log.error("%s: %s", reason, error, extra=fields(TROUBLE, reason=reason, error=type(error).__name__))
 
     def _measure(self) -> None:
         if self._demands is None or self._config.floors is None:
@@ -237,19 +242,19 @@ class Controller:
             except TargetNotAttainable as error:
                 self._unmet[lease.id] = f"{lease.label}: {error}"
             except DaemonError as error:
-                log.warning("%s keeps its plan: %s", lease.label, error)
+                log.warning("%s keeps its plan: %s", lease.label, error, extra=fields(TROUBLE, **_about(lease)))
 
     def _look_after(self, applied: Applied) -> None:
         try:
             if self._board.keep_memory():
                 log.warning("the memory clock is locked: the kernel no longer keeps it where it was")
             wish = self._wish()
-            in_force = Setting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
+            in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
-                    log.warning("%s", text)
+                    log.warning("%s", text, extra=fields(TROUBLE))
             if again:
                 self._set("; ".join(texts) or "; ".join(self.floors.reasons) or "what others allow or need has changed")
                 return
@@ -263,8 +268,10 @@ class Controller:
         applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied = applied
         self.troubles = () if applied.verified else applied.notes
+        about = fields(CLOCKS_SET, configuration=_listed(applied.accepted), verified=applied.verified, reason=reason)
+        log.info("%s, for %s", _in_words(applied.accepted), reason, extra=about)
         for note in applied.notes:
-            log.warning("%s", note)
+            log.warning("%s", note, extra=fields(TROUBLE, reason=reason))
         return applied
 
     def _give_back(self) -> RestoreReport:
@@ -275,42 +282,45 @@ class Controller:
             report = RestoreReport(failed=(str(error),))
         self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
         for text in report.failed:
-            log.error("not given back: %s", text)
+            log.error("not given back: %s", text, extra=fields(TROUBLE))
         for path in report.left:
-            log.info("%s was left as somebody else set it", path)
+            log.info("%s was left as somebody else set it", path, extra=fields(GIVEN_BACK))
+        if report.restored and not report.failed:
+            log.info("the board is as it was found", extra=fields(GIVEN_BACK))
         return report
 
     def _check(self, configuration: FrequencyConfiguration) -> None:
         grid = self._board.grid()
-        for axis in _AXES:
-            value, allowed = getattr(configuration, axis), self._inside(axis, getattr(grid, axis))
-            if value not in allowed:
-                raise UsageError(f"{axis}={value} may not be set; valid: {', '.join(map(str, allowed)) or 'none'}")
+        for axis in AXES:
+            level, allowed = getattr(configuration, axis), self._inside(axis, grid.levels(axis))
+            if level not in allowed:
+                given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
+                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, allowed)}")
 
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
         needed = combine([lease.need for lease in self.leases])
-        return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in _AXES))
+        return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
 
-    def _setting(self) -> Setting:
+    def _setting(self) -> BoardSetting:
         """What is needed, each clock moved into what is allowed and offered now, as little as possible.
 
         A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
         lowest level that limits and other work allow is best, whatever the other clocks are.
         """
         wish, grid = self._wish(), self._allowed()
-        nearest = (min(getattr(grid, axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in _AXES)
+        nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
         clusters = {}
         for policy, levels in self._board.clusters().items():
             allowed = self._inside("cpu_khz", levels) or levels[-1:]
             least = self.floors.least(policy)
             clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
-        return Setting(FrequencyConfiguration(*nearest), clusters)
+        return BoardSetting(FrequencyConfiguration(*nearest), clusters)
 
     def _allowed(self) -> FrequencyGrid:
         """The levels that the board offers now and the operator allows; of a clock with none, the highest offered."""
         grid = self._board.grid()
-        levels = {axis: getattr(grid, axis) for axis in _AXES}
+        levels = {axis: grid.levels(axis) for axis in AXES}
         return FrequencyGrid(**{axis: self._inside(axis, one) or one[-1:] for axis, one in levels.items()})
 
     def _inside(self, axis: str, levels: tuple[int, ...]) -> tuple[int, ...]:
@@ -318,7 +328,20 @@ class Controller:
         return tuple(level for level in levels if low <= level <= high)
 
     def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
-        bounds = self._config.limits.get(axis)
-        low = levels[0] if bounds is None or bounds.min is None else max(levels[0], bounds.min)
-        high = levels[-1] if bounds is None or bounds.max is None else min(levels[-1], bounds.max)
+        bounds: Bounds = getattr(self._config.limits, axis)
+        low = levels[0] if bounds.min is None else max(levels[0], bounds.min)
+        high = levels[-1] if bounds.max is None else min(levels[-1], bounds.max)
         return low, high
+
+
+def _about(lease: Lease) -> dict[str, object]:
+    """What the journal says of a lease."""
+    return {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target}
+
+
+def _in_words(configuration: FrequencyConfiguration) -> str:
+    return ", ".join(f"{title(axis)} {megahertz(axis, level)}" for axis, level in configuration._asdict().items())
+
+
+def _listed(configuration: FrequencyConfiguration) -> str:
+    return ",".join(map(str, configuration))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of this package, each with the exit code the command line answers with.
 
-``TransientError`` marks what is worth retrying, ``PermanentError`` what will fail the same way again.
+A ``TransientError`` is worth another try, which :func:`jetdvfs.daemon.retry.retried` makes; every other one would fail again.
 """
 
 from __future__ import annotations
@@ -19,29 +19,25 @@ class TransientError(DaemonError):
     """The same request may succeed when tried again."""
 
 
-class PermanentError(DaemonError):
-    """The same request will fail in the same way."""
-
-
-class UsageError(PermanentError):
+class UsageError(DaemonError):
     """The request itself is malformed."""
 
     exit_code = 2
 
 
-class InputError(PermanentError):
+class InputError(DaemonError):
     """What was handed in (a model, a profile, a descriptor) cannot be used."""
 
     exit_code = 3
 
 
-class TargetNotAttainable(PermanentError):
+class TargetNotAttainable(DaemonError):
     """No permitted frequency configuration meets the target."""
 
     exit_code = 4
 
 
-class HardwareRefused(PermanentError):
+class HardwareRefused(DaemonError):
     """The board refused a setting, or it could not be verified."""
 
     exit_code = 5
@@ -61,7 +57,7 @@ class LimitReached(TransientError):
     """As many of something are in use as are allowed at once."""
 
 
-class NotPermitted(PermanentError):
+class NotPermitted(DaemonError):
     """The caller may not do this."""
 
 

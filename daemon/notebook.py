@@ -25,8 +25,8 @@ import numpy as np
 from ..kernels.cost.model import METHODS
 from ..kernels.cost.model import surface as predict
 from ..kernels.decompose import decompose as read_model
-from ..kernels.decompose import parse_input
 from ..kernels.grid import FrequencyGrid
+from ..kernels.inputs import parse_input
 from ..kernels.network import Network, TensorSpec
 from ..kernels.surface import Surface
 from ..profiles.board import load_board

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.surface import Surface
+from ..kernels.units import AXES, CLOCKS, mhz_text
 from .errors import TargetNotAttainable, UsageError
 from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Outlook, Target, parse_target
 
@@ -20,9 +21,6 @@ __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "par
 
 # Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken.
 TIE = 1e-3
-
-_AXES = ("cpu_khz", "gpu_hz", "emc_hz")
-_CLOCKS = {"cpu_khz": "CPU", "gpu_hz": "GPU", "emc_hz": "EMC"}
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,13 @@ class Limits:
             UsageError: they leave none; the text says which clock, and its frequencies.
         """
         masks = []
-        for name in _AXES:
-            axis, bounds = np.array(getattr(grid, name)), getattr(self, name)
+        for name in AXES:
+            axis, bounds = np.array(grid.levels(name)), getattr(self, name)
             mask = np.ones(len(axis), bool) if bounds is None else (axis >= bounds[0]) & (axis <= bounds[1])
             if not mask.any():
-                raise UsageError(f"limits: {name} from {bounds[0]} to {bounds[1]} holds none of {', '.join(map(str, axis))}")
+                valid = f"{mhz_text(name, axis[0])} to {mhz_text(name, axis[-1])} MHz"
+                low, high = (mhz_text(name, bound) for bound in bounds)
+                raise UsageError(f"limits: no {CLOCKS[name]} frequency from {low} to {high} MHz; this board has {valid}")
             masks.append(mask)
         permitted: NDArray[np.bool_] = masks[0][:, None, None] & masks[1][:, None] & masks[2]
         return permitted
@@ -257,7 +257,7 @@ class _Planner:
 
     def _lowest_clocks(self, among: NDArray[np.bool_]) -> tuple[int, int, int]:
         """Of several configurations the one whose clocks are lowest, in sum of parts of each clock's top."""
-        parts = [np.array(getattr(self.grid, name)) / getattr(self.grid, name)[-1] for name in _AXES]
+        parts = [np.array(self.grid.levels(name)) / self.grid.levels(name)[-1] for name in AXES]
         height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
         cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), self.grid.shape)
         return int(cpu), int(gpu), int(emc)
@@ -275,17 +275,16 @@ class _Planner:
         )
 
     def _alternatives(self, index: tuple[int, int, int], objective: NDArray[np.float64]) -> Iterator[Alternative]:
-        for axis, name in enumerate(_AXES):
-            levels = getattr(self.grid, name)
+        for axis, name in enumerate(AXES):
+            levels = self.grid.levels(name)
             for step, direction in ((-1, "down"), (1, "up")):
                 level = index[axis] + step
                 if not 0 <= level < len(levels):
                     continue
                 other = (*index[:axis], level, *index[axis + 1 :])
                 neighbour = (other[0], other[1], other[2])
-                mhz = levels[level] / (1e3 if name == "cpu_khz" else 1e6)
                 yield Alternative(
-                    f"{direction} on {_CLOCKS[name]} ({mhz:g} MHz)",
+                    f"{direction} on {CLOCKS[name]} ({mhz_text(name, levels[level])} MHz)",
                     self._option(neighbour),
                     self._verdict(neighbour, index, objective),
                 )

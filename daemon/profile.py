@@ -7,7 +7,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..profiles.bundle.bundle import find_bundles, read_manifest, resolve_bundle
+from ..profiles.bundle.bundle import read_manifest
+from ..profiles.bundle.finding import find_bundles, resolve_bundle
 from ..profiles.bundle.manifest import Manifest
 from ..profiles.errors import BundleError
 from .errors import InputError

@@ -10,7 +10,8 @@
             with qos.frame(lease):
                 network(image)
 
-With ``required=False`` the application runs the same where no daemon is: the lease then stands for none.
+With ``required=False`` the application runs the same where no daemon is, or none that lets it in: the lease then stands for
+none.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
-from .errors import NoDaemon
-from .wire.client import Client, Configuration, Lease
+from .errors import NoDaemon, NotPermitted
+from .wire.client import Client, Configuration, HeldLease
 
 __all__ = ["frame", "hold"]
 
@@ -36,7 +37,7 @@ class frame:
 
     __slots__ = ("_lease", "_start", "latency_ms")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: HeldLease) -> None:
         self._lease = lease
         self._start = 0.0
         self.latency_ms = 0.0
@@ -64,13 +65,13 @@ def hold(
     required: bool = True,
     accept_boundary: Sequence[str] = (),
     socket_path: str | os.PathLike[str] | None = None,
-) -> Iterator[Lease]:
+) -> Iterator[HeldLease]:
     """Connect, load the model, and hold the clocks for its target (or a configuration) while the block runs.
 
     ``accept_boundary`` is that of :meth:`jetdvfs.daemon.client.Client.load`.
 
     Raises:
-        NoDaemon: nobody answers, or no longer, unless ``required`` is false.
+        NoDaemon, NotPermitted: nobody answers, or no longer, or not to this user; unless ``required`` is false.
         DaemonError: the model or the target was refused; that is raised whatever ``required`` says.
     """
     with ExitStack() as stack:
@@ -79,8 +80,8 @@ def hold(
             network = client.load(model, inputs, accept_boundary=accept_boundary) if model is not None else None
             asked = client.hold(network, target, configuration=configuration, fps=fps, confidence=confidence, reason=reason)
             lease = stack.enter_context(asked)
-        except NoDaemon:
+        except (NoDaemon, NotPermitted):
             if required:
                 raise
-            lease = Lease(None, {})
+            lease = HeldLease(None, {})
         yield lease

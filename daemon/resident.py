@@ -20,27 +20,30 @@ from pathlib import Path
 from .. import __version__
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
-from . import notify
 from .api import AdminApi, Api, Context
 from .config import AXES, load_config
 from .controller import Controller
 from .errors import UsageError
-from .hardware.board import Hardware
 from .hardware.files import LONGEST_S, Files
+from .hardware.hardware import Hardware
 from .profile import choose_profile
-from .state import BASELINE_NAME, default_state_dir, locked_state
 from .surfaces import Surfaces
-from .watch.demand import Meter
+from .system import notify
+from .system.state import BASELINE_NAME, default_state_dir, locked_state
+from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
 from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
-from .wire.server import Limits, Server
+from .wire.server import Server, ServerLimits
 from .worker.workers import Workers, WorkerSettings
 
 log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
 _TEND_S = 0.5
+_INSTALLED_GROUP = "jetdvfs"
+"""The group that systemd/jetdvfs.sysusers.conf makes."""
+_UNCHANGED = -1
 
 
 class Resident:
@@ -79,14 +82,14 @@ class Resident:
         )
         for note in hardware.notes:
             log.warning("%s", note)
-        demands = Meter(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
+        demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
         self._workers = WorkerSettings(
-            config.worker_user, config.worker_parallel, config.worker_timeout_s, config.worker_threads
+            config.worker.user, config.worker.parallel, config.worker.timeout_s, config.worker.threads
         )
         self._context = Context(
             version=__version__,
@@ -95,7 +98,7 @@ class Resident:
             surfaces=Surfaces(
                 Workers(self._workers),
                 profile,
-                _cache_dir(state_dir, config.worker_user),
+                _cache_dir(state_dir, config.worker.user),
                 SurfaceCache(state_dir.resolve() / "surfaces"),
                 notes,
             ),
@@ -106,9 +109,9 @@ class Resident:
         )
         path = args.socket or default_socket()
         given = notify.listen_sockets()
-        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, config.socket_group))
+        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, _group_id(config.socket_group)))
         self._admin = given.get("jetdvfs-admin") or stack.enter_context(
-            _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, None)
+            _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, _UNCHANGED)
         )
         for note in notes:
             log.warning("%s", note)
@@ -130,7 +133,7 @@ class Resident:
         if asked_to_end:
             stop.set()
         config = self._context.config
-        server = Server(__version__, Limits(connections=config.connections))
+        server = Server(__version__, ServerLimits(connections=config.clients.connections))
         server.listen(self._public, Api(self._context))
         admin = AdminApi(self._context, self._args.config)
         server.listen(self._admin, admin, only_uids=frozenset({0, os.geteuid()}))
@@ -173,8 +176,22 @@ def _cache_dir(state_dir: Path, user: str) -> Path:
     return cache
 
 
+def _group_id(wanted: str | None) -> int:
+    """The group whose members may ask for clocks: the one wanted, else the installation's if there is one and we are root.
+
+    Raises:
+        UsageError: there is no group of the name wanted.
+    """
+    try:
+        return grp.getgrnam(wanted or _INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else _UNCHANGED
+    except KeyError:
+        if wanted is None:
+            return _UNCHANGED
+        raise UsageError(f"socket_group: there is no group {wanted!r}") from None
+
+
 @contextlib.contextmanager
-def _listening(path: Path, mode: int, group: str | None) -> Iterator[socket.socket]:
+def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
     """A listening socket at this path, which is gone again afterwards.
 
     Raises:
@@ -192,11 +209,9 @@ def _listening(path: Path, mode: int, group: str | None) -> Iterator[socket.sock
                 sock.bind(os.fspath(path))
             finally:
                 os.umask(before)
-            if group is not None:
-                os.chown(path, -1, grp.getgrnam(group).gr_gid)
+            if group_id != _UNCHANGED:
+                os.chown(path, _UNCHANGED, group_id)
             sock.listen(64)
-        except KeyError:
-            raise UsageError(f"socket_group: there is no group {group!r}") from None
         except OSError as error:
             raise UsageError(f"socket {path}: {error.strerror or error}") from error
         try:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from .. import __version__
+from . import arguments
+from .system.journal import TROUBLE, fields, log_handler
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in ENDING:
         signal.signal(number, lambda number, _: asked_to_end.append(number))
     args = _parser().parse_args(argv)
-    _log_to_stderr()
+    logging.basicConfig(level=logging.INFO, handlers=[log_handler(sys.stderr)])
 
     from ..kernels.errors import KernelsError
     from ..profiles.errors import ProfilesError
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with Resident(args) as daemon:
             asyncio.run(daemon.serve(ENDING, asked_to_end))
     except (DaemonError, KernelsError, ProfilesError) as error:
-        log.critical("jetdvfsd: %s", one_line(error))
+        log.critical("jetdvfsd: %s", one_line(error), extra=fields(TROUBLE, error=type(error).__name__))
         return error.exit_code
     return 0
 
@@ -47,33 +48,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jetdvfsd", description="Sets a Jetson's clocks to what applications need.")
     parser.add_argument("--version", action="version", version=f"jetdvfsd {__version__}")
-    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where the board's /sys and /proc are")
+    arguments.add_root(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        metavar="DIR",
-        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
-    )
+    arguments.add_socket(parser)
+    arguments.add_state_dir(parser)
     parser.add_argument("--board", metavar="NAME", help="the board's description; default: detected")
     profile_help = (
         "the bundle to predict with; default: the first of this board; on the running system, none that was simulated"
     )
     parser.add_argument("--profile", metavar="NAME|DIR", help=profile_help)
     return parser
-
-
-def _log_to_stderr() -> None:
-    """Log to stderr; for the journal, with the priority prefixes of sd-daemon(3)."""
-    handler = logging.StreamHandler()
-    if os.environ.get("JOURNAL_STREAM") or os.environ.get("NOTIFY_SOCKET"):
-        for level, prefix in ((10, 7), (20, 6), (30, 4), (40, 3), (50, 2)):
-            logging.addLevelName(level, f"<{prefix}>")
-        handler.setFormatter(logging.Formatter("%(levelname)s%(message)s"))
-    else:
-        handler.setFormatter(logging.Formatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 if __name__ == "__main__":

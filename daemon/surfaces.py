@@ -17,7 +17,7 @@ from typing import Any
 
 from ..kernels.cost.model import METHODS
 from ..kernels.grid import FrequencyGrid
-from ..kernels.network import Network
+from ..kernels.network import Network, TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.trees.node_table import Stamp
 from ..profiles.bundle.bundle import read_manifest, table_stamps
@@ -124,7 +124,7 @@ class Surfaces:
         self._known = table_stamps(profile.manifest, self._cache_dir)
 
     async def decompose(
-        self, descriptor: int, inputs: Sequence[Mapping[str, Any]], name: str, accepted: Sequence[str] = ()
+        self, descriptor: int, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
     ) -> LoadedNetwork:
         """Have the model that a descriptor is open on read by a worker.
 

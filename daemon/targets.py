@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be asked of a plan: one class per kind of target, each saying what it permits and what it prefers."""
+"""What may be asked of a plan: one class per kind of target, each saying what it permits and what it prefers.
+
+A concrete class derived from :class:`Target` here or anywhere else is a target: its text is understood, and it stands in every
+list of targets. Loads the standard library only.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from inspect import isabstract
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Figure: TypeAlias = Literal["latency_ms", "power_mw", "energy_mj"]
 
@@ -50,7 +57,7 @@ class Target(ABC):
 
     Attributes:
         keyword: what it is called in that text.
-        goal: what it prefers among the configurations it permits, in words.
+        goal: what it prefers among the configurations it permits, in words, such as "lowest latency".
     """
 
     keyword: ClassVar[str]
@@ -65,13 +72,18 @@ class Target(ABC):
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
         """What it prefers: the figure of merit over the grid, the less the better."""
 
+    @property
+    def meaning(self) -> str:
+        """What it asks for, in words."""
+        return f"the {self.goal}{f' with {self.bound}' if self.bound else ''}"
+
     @classmethod
     @abstractmethod
     def parse(cls, value: str | None) -> Target:
         """Make one from what follows the ``=`` of its text, None where there is no ``=``.
 
         Raises:
-            ValueError: the value is missing, superfluous or no positive number.
+            ValueError: the value is missing, superfluous or not a positive number.
         """
 
     @classmethod
@@ -79,13 +91,19 @@ class Target(ABC):
     def usage(cls) -> str:
         """The form of its text, for messages."""
 
+    @classmethod
+    @abstractmethod
+    def example(cls) -> Target:
+        """One as it might be asked for, for lists of targets."""
+
 
 @dataclass(frozen=True)
-class _BoundedTarget(Target):
-    """A limit on one figure: ``figure=limit``."""
+class BoundedTarget(Target):
+    """A limit on one figure: ``figure=limit``. ``typical`` is the limit of its example."""
 
     limit: float
     keyword: ClassVar[Figure]
+    typical: ClassVar[float]
 
     @property
     def bound(self) -> Bound:
@@ -108,38 +126,45 @@ class _BoundedTarget(Target):
     def usage(cls) -> str:
         return f"{cls.keyword}=NUMBER"
 
+    @classmethod
+    def example(cls) -> Target:
+        return cls(cls.typical)
 
-class LatencyTarget(_BoundedTarget):
+
+class LatencyTarget(BoundedTarget):
     """The least energy that keeps the latency within a limit."""
 
     keyword = "latency_ms"
     goal = "least energy"
+    typical = 50
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
         return outlook.energy_mj
 
 
-class EnergyTarget(_BoundedTarget):
+class EnergyTarget(BoundedTarget):
     """The lowest latency that keeps the energy within a limit."""
 
     keyword = "energy_mj"
     goal = "lowest latency"
+    typical = 400
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
         return outlook.latency_ms
 
 
-class PowerTarget(_BoundedTarget):
+class PowerTarget(BoundedTarget):
     """The lowest latency that keeps the mean power within a limit."""
 
     keyword = "power_mw"
     goal = "lowest latency"
+    typical = 15_000
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
         return outlook.latency_ms
 
 
-class _UnboundedTarget(Target):
+class UnboundedTarget(Target):
     """A preference alone: its keyword is its text."""
 
     def __str__(self) -> str:
@@ -161,8 +186,12 @@ class _UnboundedTarget(Target):
     def usage(cls) -> str:
         return cls.keyword
 
+    @classmethod
+    def example(cls) -> Target:
+        return cls()
 
-class MinEnergy(_UnboundedTarget):
+
+class MinEnergy(UnboundedTarget):
     """The least energy, however long it takes."""
 
     keyword = "min-energy"
@@ -172,7 +201,7 @@ class MinEnergy(_UnboundedTarget):
         return outlook.energy_mj
 
 
-class MinEdp(_UnboundedTarget):
+class MinEdp(UnboundedTarget):
     """The least product of energy and latency."""
 
     keyword = "min-edp"
@@ -182,20 +211,35 @@ class MinEdp(_UnboundedTarget):
         return outlook.energy_mj * outlook.latency_ms
 
 
-TARGETS: tuple[type[Target], ...] = (LatencyTarget, EnergyTarget, PowerTarget, MinEnergy, MinEdp)
+def target_classes() -> tuple[type[Target], ...]:
+    """Every kind of target there is, in the order in which the classes were defined."""
+    return tuple(target for target in _derived(Target) if not isabstract(target))
+
+
+def _derived(base: type[Any]) -> Iterator[type[Target]]:
+    for target in base.__subclasses__():
+        yield target
+        yield from _derived(target)
 
 
 def parse_target(text: str) -> Target:
-    """Read a target: ``latency_ms=50``, ``energy_mj=400``, ``power_mw=15000``, ``min-energy`` or ``min-edp``.
+    """Read a target by its text, such as ``latency_ms=50`` or ``min-energy``.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: no kind of target reads like this; the text lists them.
     """
     keyword, equals, value = text.strip().partition("=")
-    for kind in TARGETS:
-        if kind.keyword == keyword.strip():
+    for target in target_classes():
+        if target.keyword == keyword.strip():
             try:
-                return kind.parse(value if equals else None)
+                return target.parse(value if equals else None)
             except ValueError as error:
-                raise UsageError(f"target {text!r}: expected {kind.usage()}, {error}") from error
-    raise UsageError(f"target {text!r}; valid: {', '.join(kind.usage() for kind in TARGETS)}")
+                raise UsageError(f"target {text!r:.80}: expected {target.usage()}, {error}") from error
+    raise UsageError(f"target {text!r:.80}; valid: {', '.join(target.usage() for target in target_classes())}")
+
+
+def listing() -> str:
+    """An example of every kind and what it means, a line each."""
+    examples = [target.example() for target in target_classes()]
+    width = max(len(str(example)) for example in examples)
+    return "\n".join(f"{example!s:{width}}  {example.meaning}" for example in examples)

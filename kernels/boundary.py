@@ -15,7 +15,7 @@ _CHARACTERS = 1024
 
 @dataclass(frozen=True)
 class Boundary:
-    """The operator a list of launches ends at; what comes after it is in no figure.
+    """The operator a list of launches ends at; what comes after it is not counted.
 
     Attributes:
         operator: its name with its namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``): what is accepted.
@@ -33,7 +33,7 @@ class Boundary:
     @property
     def note(self) -> str:
         """What stands beside every figure that was made from the list."""
-        return f"{self}; what follows is in no figure"
+        return f"{self}; what follows is not counted"
 
     def to_json(self) -> dict[str, str]:
         return {"operator": self.operator, "place": self.place, "reason": self.reason}

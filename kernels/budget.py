@@ -83,7 +83,7 @@ def resident_bytes() -> int:
         os.close(file)
 
 
-class Meter:
+class Account:
     """Counts what one decomposition has used of its budget."""
 
     #: How many steps pass between two looks at the clock.

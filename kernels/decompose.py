@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .boundary import Boundary
-from .budget import Budget, Meter
+from .budget import Account, Budget
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRIES, ExportedProgram
 from .network import DTYPE_BYTES, Network, TensorSpec
@@ -25,22 +24,6 @@ from .torchscript.interpreter import Interpreter
 from .torchscript.source import SourceTree
 from .torchscript.unpickle import decode, unpickle
 from .torchscript.versions import NEWEST, parse_version
-
-_INPUT = re.compile(r"(?P<shape>\d+(?:x\d+)*|scalar)(?::(?P<dtype>\w+))?")
-
-
-def parse_input(text: str) -> TensorSpec:
-    """Read ``1x3x224x224`` or ``1x3x224x224:float16``; the element type is float32 unless given.
-
-    Raises:
-        ShapeError: it is not of that form.
-    """
-    match = _INPUT.fullmatch(text.strip())
-    dtype = match["dtype"] or "float32" if match else ""
-    if match is None or dtype not in DTYPE_BYTES:
-        raise ShapeError(f"input {text!r:.60}: expected sizes joined by x and an element type, like 1x3x224x224:float32")
-    shape = () if match["shape"] == "scalar" else tuple(int(size[:20]) for size in match["shape"].split("x"))
-    return TensorSpec(shape, dtype)
 
 
 def decompose(
@@ -78,16 +61,16 @@ def decompose(
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except KernelsError as error:
             raise type(error)(f"{path}: {error}") from error
-    meter = Meter(budget)
+    account = Account(budget)
     with _guarded():
         if is_onnx(source):
             _only_forward(method)
-            return _replay(OnnxProgram(source, meter), meter, inputs, name or "network")
+            return _replay(OnnxProgram(source, account), account, inputs, name or "network")
         archive = Archive(source, budget)
         if any(entry in archive for entry in GRAPH_ENTRIES):
             _only_forward(method)
-            return _replay(ExportedProgram(archive, budget), meter, inputs, name or "network")
-        return _Model(archive, meter).run(inputs, name or "network", method)
+            return _replay(ExportedProgram(archive, budget), account, inputs, name or "network")
+        return _Model(archive, account).run(inputs, name or "network", method)
 
 
 def _only_forward(method: str) -> None:
@@ -95,9 +78,9 @@ def _only_forward(method: str) -> None:
         raise ModelError(f"the file holds one graph, without a method {method!r:.80}; valid: forward")
 
 
-def _replay(program: ExportedProgram | OnnxProgram, meter: Meter, inputs: Sequence[TensorSpec], name: str) -> Network:
+def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Sequence[TensorSpec], name: str) -> Network:
     """A file that holds a graph: a ``torch.export`` archive or ONNX."""
-    recorder = Recorder(meter)
+    recorder = Recorder(account)
     boundary = None
     try:
         program.run(recorder, [_input(recorder, spec) for spec in inputs])
@@ -135,9 +118,9 @@ def _guarded() -> Iterator[None]:
 class _Model:
     """A TorchScript archive opened for one decomposition."""
 
-    def __init__(self, archive: Archive, meter: Meter) -> None:
+    def __init__(self, archive: Archive, account: Account) -> None:
         self._archive = archive
-        self._meter = meter
+        self._account = account
         if "data.pkl" not in archive:
             raise ModelError("not a TorchScript file: the archive has no data.pkl; expected what torch.jit.save writes")
         if not any(entry.startswith("code/") for entry in archive.names):
@@ -163,7 +146,7 @@ class _Model:
             data = self._archive.read(path)[offset * size : (offset + count) * size]
             return decode(data, dtype, self._big_endian)
 
-        return unpickle(self._archive.read(entry), entry, self._meter, load)
+        return unpickle(self._archive.read(entry), entry, self._account, load)
 
     def _name_modules(self) -> None:
         """Give every module the path by which the root reaches it first."""
@@ -177,13 +160,13 @@ class _Model:
                     if len(value.path) > 1024:
                         raise BudgetExceeded("modules are nested too deeply")
                     seen += 1
-                    if seen > self._meter.budget.tree_objects:
-                        raise BudgetExceeded(f"the model has more than {self._meter.budget.tree_objects} modules")
+                    if seen > self._account.budget.tree_objects:
+                        raise BudgetExceeded(f"the model has more than {self._account.budget.tree_objects} modules")
                     waiting.append(value)
 
     def run(self, inputs: Sequence[TensorSpec], name: str, method: str) -> Network:
-        recorder = Recorder(self._meter)
-        interpreter = Interpreter(SourceTree(self._archive, self._meter), self._constants, recorder, self._version)
+        recorder = Recorder(self._account)
+        interpreter = Interpreter(SourceTree(self._archive, self._account), self._constants, recorder, self._version)
         boundary = None
         try:
             tensors = [_input(recorder, spec) for spec in inputs]

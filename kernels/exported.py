@@ -14,9 +14,9 @@ from typing import Any
 
 from .budget import Budget
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from .operators.applying import apply_rule
 from .operators.layout import show
 from .operators.recorder import Recorder
-from .operators.rules import apply_rule
 from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
 from .torchscript.archive import Archive
 
@@ -132,7 +132,7 @@ class ExportedProgram:
         meta = self._metas[name]
         sizes, strides = ([part["as_int"] for part in meta[key]] for key in ("sizes", "strides"))
         if not all(type(step) is int and step >= 0 for step in strides) or len(strides) != len(sizes):
-            raise ModelError(f"{self._entry}: tensor {name!r:.80} has no proper strides")
+            raise ModelError(f"{self._entry}: tensor {name!r:.80} has invalid strides")
         return recorder.tensor(
             sizes, _TYPES[meta["dtype"]], strides, parameter=parameter, requires_grad=meta.get("requires_grad") is True
         )
@@ -230,7 +230,7 @@ def _value(argument: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
         return ACCELERATOR
     if sort == "as_layout":
         return None
-    raise UnsupportedOperator(f"arguments of sort {sort!r:.40} are not followed")
+    raise UnsupportedOperator(f"arguments of type {sort!r:.40} are not followed")
 
 
 def _optional(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:

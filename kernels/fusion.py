@@ -26,22 +26,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .errors import ModelError
+from .kinds import KINDS
 from .network import DTYPE_BYTES, Call, HostOp, KernelInvocation, Network, ParamValue, Shape, numel
 
 POINTWISE_GROUP = "fused_pointwise"
-STAND_INS = {"conv2d_relu": "conv2d", "conv2d_add_relu": "conv2d", POINTWISE_GROUP: "elementwise"}
-"""The kind whose model serves a fused kernel where a profile has none of its own."""
-
-_CONVOLUTIONS = frozenset({"conv2d", "conv3d"})
-_FUSIBLE = frozenset({
-    "abs", "acos", "add", "add_scalar", "addcmul", "asin", "atan", "atan2", "batch_norm", "bitwise_and", "bitwise_and_scalar",
-    "bitwise_or", "bitwise_or_scalar", "bitwise_xor", "bitwise_xor_scalar", "cat", "ceil", "clamp", "cos", "cosh", "div",
-    "div_scalar", "elu", "eq", "eq_scalar", "erf", "exp", "expm1", "floor", "ge", "ge_scalar", "gelu", "gt", "gt_scalar",
-    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "le", "le_scalar", "leaky_relu", "lerp", "log", "log1p", "log2", "lt",
-    "lt_scalar", "maximum", "minimum", "mish", "mul", "mul_scalar", "ne", "ne_scalar", "neg", "pow_scalar", "reciprocal",
-    "relu", "remainder", "remainder_scalar", "round", "rsqrt", "sigmoid", "silu", "sin", "sinh", "softplus", "sqrt", "sub",
-    "sub_scalar", "tan", "tanh", "threshold", "to", "trunc", "where",
-})  # fmt: skip
 _UNFUSIBLE_TYPES = frozenset({"uint8", "complex64", "complex128", "quint8", "qint8", "qint32"})
 _MOST_OPERANDS = 128
 
@@ -220,18 +208,22 @@ class _Graph:
 
 
 def _fuse_convolutions(graph: _Graph) -> None:
+    made = {row.members: row.name for row in KINDS.values() if row.members}
+    convolutions = {members[0] for members in made}
     for number, launch in enumerate(graph.launches):
-        if launch.kind not in _CONVOLUTIONS:
+        if launch.kind not in convolutions:
             continue
-        chain, kind = [number], launch.kind
+        chain = [number]
         reader = graph.only_reader(number)
         if reader and reader[1] == 0 and _adds_like(graph.launches[reader[0]], launch):
             chain.append(reader[0])
-            kind += "_add"
             reader = graph.only_reader(reader[0])
-        if reader and graph.launches[reader[0]].kind == "relu":
-            unit = _Unit(f"{kind}_relu")
-            for member in (*chain, reader[0]):
+        if reader:
+            chain.append(reader[0])
+        kind = made.get(tuple(graph.launches[member].kind for member in chain))
+        if kind is not None:
+            unit = _Unit(kind)
+            for member in chain:
                 graph.merge(unit, graph.units[member])
 
 
@@ -259,7 +251,8 @@ def _joins(graph: _Graph, unit: _Unit) -> bool:
     if unit.kind == POINTWISE_GROUP:
         return True
     launch = graph.launches[unit.members[0]]
-    if unit.kind not in _FUSIBLE or launch.dtype in _UNFUSIBLE_TYPES:
+    row = KINDS.get(unit.kind)
+    if row is None or not row.fusible or launch.dtype in _UNFUSIBLE_TYPES:
         return False
     types = {graph.launches[writer].dtype for writer in graph.reads[unit.members[0]] if writer >= 0}
     return not types & _UNFUSIBLE_TYPES

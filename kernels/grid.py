@@ -1,17 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frequency configurations of one board: the product of its CPU, GPU and memory-clock axes."""
+"""The frequency configurations of one board: the product of its CPU, GPU and memory-clock axes.
+
+Applications name configurations by this module too: loading it loads the standard library only.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import GridError
+from .units import AXES, CLOCKS, mhz, mhz_text, per_mhz
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CONFIGURATION_FORM = "CPU,GPU,EMC"
+"""How people write a configuration: each clock in MHz, or in the unit of its kernel file."""
+
+# No clock is as slow as this in kHz or Hz, and none as fast in MHz.
+_MHZ_BELOW = 20_000
 
 
 class FrequencyConfiguration(NamedTuple):
@@ -21,8 +34,49 @@ class FrequencyConfiguration(NamedTuple):
     gpu_hz: int
     emc_hz: int
 
+    @property
+    def mhz(self) -> tuple[float, float, float]:
+        """The three in MHz."""
+        cpu, gpu, emc = (mhz(axis, level) for axis, level in zip(AXES, self, strict=True))
+        return cpu, gpu, emc
+
+    @property
+    def mhz_texts(self) -> tuple[str, str, str]:
+        """The three in MHz, as tables have them: with as many digits as the clocks of boards have."""
+        cpu, gpu, emc = self.mhz
+        return f"{cpu:.1f}", f"{gpu:.2f}", f"{emc:.1f}"
+
     def __str__(self) -> str:
-        return f"CPU {self.cpu_khz / 1e3:.1f} MHz, GPU {self.gpu_hz / 1e6:.2f} MHz, EMC {self.emc_hz / 1e6:.1f} MHz"
+        cpu, gpu, emc = self.mhz_texts
+        # A GPU that idles without power has no clock.
+        return f"CPU {cpu} MHz, GPU {f'{gpu} MHz' if self.gpu_hz else 'without power'}, EMC {emc} MHz"
+
+
+def parse_configuration(text: str) -> FrequencyConfiguration:
+    """Read ``CPU,GPU,EMC``, three numbers: one below 20,000 is in MHz, any other in the unit of the clock's kernel file.
+
+    Whether a board has these frequencies, its grid says (:meth:`FrequencyGrid.index`).
+
+    Raises:
+        GridError: these are not three positive numbers.
+    """
+    try:
+        cpu, gpu, emc = (float(word) for word in text.split(","))
+        if not all(0 < value < math.inf for value in (cpu, gpu, emc)):
+            raise ValueError("not a frequency")
+    except ValueError as error:
+        raise GridError(
+            f"configuration {text!r:.80}: expected {CONFIGURATION_FORM} in MHz, for instance 2265.6,1377,2133, or in kHz,Hz,Hz"
+        ) from error
+    given = zip(AXES, (cpu, gpu, emc), strict=True)
+    return FrequencyConfiguration(*(round(value * per_mhz(axis) if value < _MHZ_BELOW else value) for axis, value in given))
+
+
+def beside(axis: str, level: int, levels: Sequence[int]) -> str:
+    """The levels next to one that is not among them, in MHz, for messages."""
+    place = bisect(levels, level)
+    near = " and ".join(mhz_text(axis, one) for one in levels[max(place - 1, 0) : place + 1])
+    return f"{near} MHz" if near else "none"
 
 
 @dataclass(frozen=True)
@@ -40,7 +94,7 @@ class FrequencyGrid:
     emc_hz: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        for name in ("cpu_khz", "gpu_hz", "emc_hz"):
+        for name in AXES:
             axis = tuple(int(level) for level in getattr(self, name))
             if not axis or axis[0] <= 0 or any(b <= a for a, b in pairwise(axis)):
                 raise GridError(f"grid axis {name}: expected positive frequencies in strictly rising order, got {axis!r}")
@@ -62,11 +116,15 @@ class FrequencyGrid:
 
     def levels_mhz(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """The axes as float32 MHz, the unit in which tree ensembles see frequencies."""
-        return (
-            np.asarray(np.asarray(self.cpu_khz, np.float64) / 1e3, np.float32),
-            np.asarray(np.asarray(self.gpu_hz, np.float64) / 1e6, np.float32),
-            np.asarray(np.asarray(self.emc_hz, np.float64) / 1e6, np.float32),
-        )
+        import numpy as np
+
+        cpu, gpu, emc = (np.asarray(np.asarray(self.levels(axis), np.float64) / per_mhz(axis), np.float32) for axis in AXES)
+        return cpu, gpu, emc
+
+    def levels(self, axis: str) -> tuple[int, ...]:
+        """The frequencies of one axis by its name, in the axis's unit."""
+        levels: tuple[int, ...] = getattr(self, axis)
+        return levels
 
     def configuration(self, index: Sequence[int]) -> FrequencyConfiguration:
         """The configuration at a grid index ``(cpu, gpu, emc)``."""
@@ -77,15 +135,15 @@ class FrequencyGrid:
         """The grid index of a configuration.
 
         Raises:
-            GridError: one of its frequencies is not on its axis; the text lists the valid ones.
+            GridError: one of its frequencies is not on its axis; the text names the nearest that are.
         """
-        found = []
-        for name, value in zip(("cpu_khz", "gpu_hz", "emc_hz"), configuration, strict=True):
-            axis: tuple[int, ...] = getattr(self, name)
-            if value not in axis:
-                raise GridError(f"{name}={value} is not a frequency of this board; valid: {', '.join(map(str, axis))}")
-            found.append(axis.index(value))
-        return (found[0], found[1], found[2])
+        for axis, level in zip(AXES, configuration, strict=True):
+            levels = self.levels(axis)
+            if level not in levels:
+                given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
+                raise GridError(f"{given} is not a frequency of this board; nearest: {beside(axis, level, levels)}")
+        cpu, gpu, emc = (self.levels(axis).index(level) for axis, level in zip(AXES, configuration, strict=True))
+        return cpu, gpu, emc
 
     def __iter__(self) -> Iterator[FrequencyConfiguration]:
         for cpu in self.cpu_khz:
@@ -94,11 +152,11 @@ class FrequencyGrid:
                     yield FrequencyConfiguration(cpu, gpu, emc)
 
     def to_json(self) -> dict[str, list[int]]:
-        return {"cpu_khz": list(self.cpu_khz), "gpu_hz": list(self.gpu_hz), "emc_hz": list(self.emc_hz)}
+        return {axis: list(self.levels(axis)) for axis in AXES}
 
     @classmethod
     def from_json(cls, data: dict[str, list[int]]) -> FrequencyGrid:
         try:
-            return cls(tuple(data["cpu_khz"]), tuple(data["gpu_hz"]), tuple(data["emc_hz"]))
+            return cls(*(tuple(data[axis]) for axis in AXES))
         except (KeyError, TypeError, ValueError) as error:
-            raise GridError(f"grid: expected integer lists cpu_khz, gpu_hz and emc_hz ({error})") from error
+            raise GridError(f"grid: expected integer lists {', '.join(AXES)} ({error})") from error

@@ -1,111 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floating-point operations and memory traffic of one kernel invocation, from its shapes and parameters.
+"""What each kind of kernel is: one row per kind, from which cost, features, fusion, host times and the ONNX front end read.
 
-Convolutions and matrix products count as ``torch.utils.flop_counter`` counts them (a multiply-add is two operations); the other
-kinds count what their textbook definition does to each element, so that arithmetic intensity means the same everywhere.
+A new operator that launches a kernel needs a shape rule (``operators/``) and a row here; a simulated board keeps an account of
+its own of what the kind's work is (``profiles/twin/silicon/kinds.py``). An operator cannot launch a kind that has no row. Lists
+of launches written by others may name any kind: they state FLOPs and bytes themselves, and the kind counts as unmodelled.
+
+Convolutions and matrix products count operations as ``torch.utils.flop_counter`` counts them (a multiply-add is two); the other
+kinds count what their textbook definition does to each element, so that arithmetic intensity means the same everywhere. Bytes
+follow one rule for all kinds: inputs, weights and outputs, each moved once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
+from .errors import UnsupportedOperator
 from .network import ParamValue, Shape, numel
 
-#: Operations per output element of pointwise and normalising kinds; the transcendental ones count as PyTorch's kernels do them.
-PER_ELEMENT: Mapping[str, int] = {
-    "batch_norm": 2,
-    "layer_norm": 8,
-    "group_norm": 8,
-    "instance_norm": 8,
-    "rms_norm": 5,
-    "softmax": 5,
-    "log_softmax": 5,
-    "sigmoid": 4,
-    "silu": 5,
-    "gelu": 8,
-    "tanh": 6,
-    "elu": 4,
-    "mish": 10,
-    "softplus": 6,
-    "hardswish": 4,
-    "hardsigmoid": 3,
-    "hardtanh": 2,
-    "exp": 4,
-    "log": 4,
-    "sqrt": 1,
-    "rsqrt": 2,
-    "pow": 4,
-    "addcmul": 3,
-    "lerp": 3,
-}
+Params: TypeAlias = Mapping[str, ParamValue]
+FlopsRule: TypeAlias = Callable[[Sequence[Shape], Shape, Params], int]
+"""Operations of one invocation, from the shapes of its inputs, the shape of its output and its parameters."""
 
-#: Kinds that only move data.
-MOVES: frozenset[str] = frozenset(
-    (
-        "cat",
-        "clone",
-        "copy",
-        "stack",
-        "index_select",
-        "gather",
-        "embedding",
-        "pad",
-        "constant_pad_nd",
-        "reflection_pad2d",
-        "replication_pad2d",
-        "roll",
-        "flip",
-        "fill",
-        "zeros",
-        "ones",
-        "full",
-        "arange",
-        "empty",
-        "index",
-        "repeat",
-        "masked_fill",
-        "where",
-        "to",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "channel_shuffle",
-        "tril",
-        "triu",
-        "scatter",
-        "index_put",
-        "upsample_nearest1d",
-        "upsample_nearest2d",
-        "upsample_nearest3d",
-        "im2col",
-        "col2im",
-        "repeat_interleave",
-        "sort",
-        "topk",
-        "nonzero",
-        "unique",
-    )
-)
+FeatureFamily: TypeAlias = Literal[
+    "", "conv2d", "batch_norm", "matmul", "pointwise", "cat", "pool2d", "adaptive_pool2d", "mean"
+]
 
-REDUCTIONS: frozenset[str] = frozenset(
-    (
-        "mean",
-        "sum",
-        "amax",
-        "amin",
-        "max",
-        "min",
-        "argmax",
-        "argmin",
-        "prod",
-        "norm",
-        "var",
-        "std",
-        "cumsum",
-        "any",
-        "all",
-        "logsumexp",
-    )
-)
+ELEMENTWISE = "elementwise"
+"""The family whose model, where a profile has one, serves the pointwise kinds that have none of their own."""
+
+
+@dataclass(frozen=True)
+class KernelKind:
+    """One kind of kernel.
+
+    Attributes:
+        name: ATen's name without decoration.
+        flops: its operations; None for what fusion makes, which has those of its members.
+        features: the family of features that its own model is told; empty where a profile cannot have a model of it.
+        served_by: the kind or family whose model serves it where a profile has none of its own.
+        fusible: whether PyTorch's tensor-expression fuser takes it into a pointwise group.
+        members: the kinds that cuDNN runs as this one, in order.
+        gathers: whether the host prepares each of its inputs by itself.
+        depthwise_apart: whether depthwise ones do not go through the convolution library, so that issuing them costs otherwise.
+        operands: how many tensors or numbers a pointwise operator of this kind combines.
+        onnx: the operators of ONNX that are this kind and take nothing but those operands.
+    """
+
+    name: str
+    flops: FlopsRule | None
+    features: FeatureFamily = ""
+    served_by: str = ""
+    fusible: bool = False
+    members: tuple[str, ...] = ()
+    gathers: bool = False
+    depthwise_apart: bool = False
+    operands: int = 0
+    onnx: tuple[str, ...] = ()
+
+    @property
+    def fused(self) -> bool:
+        """Whether fusion makes it, and no operator launches it."""
+        return self.flops is None
+
+    @property
+    def profiled(self) -> bool:
+        """Whether profiles bring models of it."""
+        return bool(self.features) and not self.fused
+
+
+def kind_of(name: str) -> KernelKind:
+    """A kind's row.
+
+    Raises:
+        UnsupportedOperator: there is none; the text names the closest ones.
+    """
+    row = KINDS.get(name)
+    if row is None:
+        import difflib  # the resident daemon loads this module and never gets here
+
+        closest = difflib.get_close_matches(name[:64], KINDS, 3, 0.0)
+        raise UnsupportedOperator(f"kernel kind {name!r:.66} is not known; the closest: {', '.join(closest)}")
+    return row
+
+
+def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    """Operations of one invocation that an operator launches.
+
+    Raises:
+        UnsupportedOperator: the kind has no row, or it is one that fusion makes.
+    """
+    rule = kind_of(kind).flops
+    if rule is None:
+        raise UnsupportedOperator(f"kernel kind {kind!r} is made by fusion; its operations are those of its members")
+    return rule(inputs, output, params)
+
+
+def stand_in(kind: str) -> str:
+    """The kind whose model and issue time stand in for a fused kernel's; empty for every other kind."""
+    row = KINDS.get(kind)
+    return row.served_by if row is not None and row.fused else ""
+
+
+def served_by(model: str) -> frozenset[str]:
+    """The kinds that operators launch and that the model of another kind or family serves."""
+    return frozenset(row.name for row in KINDS.values() if row.served_by == model and not row.fused)
+
+
+def is_fused(kind: str) -> bool:
+    """Whether fusion makes kernels of this kind."""
+    row = KINDS.get(kind)
+    return row is not None and row.fused
 
 
 def _sizes(value: ParamValue) -> tuple[int, ...]:
@@ -116,40 +122,223 @@ def _integer(value: ParamValue) -> int:
     return value if isinstance(value, int) else 0
 
 
-def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Mapping[str, ParamValue]) -> int:
-    """Operations of one invocation."""
-    if kind.startswith("conv_transpose"):
-        return 2 * numel(inputs[0]) * numel(_sizes(params["weight"])[1:]) if inputs else 0
-    if kind.startswith("conv"):
-        return 2 * numel(output) * numel(_sizes(params["weight"])[1:])
-    if kind == "matmul":
-        return 2 * _integer(params["m"]) * _integer(params["k"]) * _integer(params["n"]) * _integer(params["batch"])
-    if kind == "attention":
-        query, key, value = inputs[:3]
-        return 2 * numel(query) * key[-2] + 2 * numel(query[:-1]) * numel(value[-2:])
-    if kind in ("lstm", "gru", "rnn"):
-        return _recurrent(kind, inputs[0], params)
-    if kind in MOVES:
-        return 0
-    if kind in REDUCTIONS:
-        return numel(inputs[0]) if inputs else 0
-    if kind.startswith(("max_pool", "avg_pool")):
-        return numel(output) * numel(_sizes(params["kernel_size"]))
-    if kind.startswith("adaptive_"):
-        return numel(inputs[0])
-    if kind.startswith("upsample_bilinear"):
-        return 11 * numel(output)
-    if kind.startswith("upsample_bicubic"):
-        return 60 * numel(output)
-    return PER_ELEMENT.get(kind, 1) * numel(output)
+def per_element(operations: int) -> FlopsRule:
+    """So many operations for each element of the output."""
+    return lambda inputs, output, params: operations * numel(output)
 
 
-def _recurrent(kind: str, sequence: Shape, params: Mapping[str, ParamValue]) -> int:
+def moves_only(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    """None: the kernel only moves data."""
+    return 0
+
+
+def per_element_read(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    """One operation for each element of the first input."""
+    return numel(inputs[0]) if inputs else 0
+
+
+def _convolution(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    return 2 * numel(output) * numel(_sizes(params["weight"])[1:])
+
+
+def _transposed_convolution(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    return 2 * numel(inputs[0]) * numel(_sizes(params["weight"])[1:]) if inputs else 0
+
+
+def _product(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    return 2 * _integer(params["m"]) * _integer(params["k"]) * _integer(params["n"]) * _integer(params["batch"])
+
+
+def _attention(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    query, key, value = inputs[:3]
+    return 2 * numel(query) * key[-2] + 2 * numel(query[:-1]) * numel(value[-2:])
+
+
+def _window(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    return numel(output) * numel(_sizes(params["kernel_size"]))
+
+
+def _recurrent(gates: int) -> FlopsRule:
     """The matrix products of every gate, layer, direction and step."""
-    gates = {"lstm": 4, "gru": 3, "rnn": 1}[kind]
-    hidden, layers, directions = (_integer(params[name]) for name in ("hidden", "layers", "directions"))
-    state = _integer(params.get("projection", hidden))
-    widths = [sequence[-1]] + [state * directions] * (layers - 1)
-    projection = hidden * state if "projection" in params else 0
-    steps = numel(sequence[:-1])
-    return 2 * steps * directions * sum(gates * hidden * (width + state) + projection for width in widths)
+
+    def rule(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+        sequence = inputs[0]
+        hidden, layers, directions = (_integer(params[name]) for name in ("hidden", "layers", "directions"))
+        state = _integer(params.get("projection", hidden))
+        widths = [sequence[-1]] + [state * directions] * (layers - 1)
+        projection = hidden * state if "projection" in params else 0
+        steps = numel(sequence[:-1])
+        return 2 * steps * directions * sum(gates * hidden * (width + state) + projection for width in widths)
+
+    return rule
+
+
+def _alike(names: str, flops: FlopsRule) -> Iterator[KernelKind]:
+    """Kinds of which nothing else is known."""
+    return (KernelKind(name, flops) for name in names.split())
+
+
+def _one(name: str, operations: int, *onnx: str, fusible: bool = True, served_by: str = "") -> KernelKind:
+    """A pointwise operator of one tensor."""
+    return KernelKind(name, per_element(operations), served_by=served_by, fusible=fusible, operands=1, onnx=onnx)
+
+
+def _two(name: str, *onnx: str, fusible: bool = True, served_by: str = "") -> KernelKind:
+    """A pointwise operator of two tensors, one operation for each element."""
+    return KernelKind(name, per_element(1), served_by=served_by, fusible=fusible, operands=2, onnx=onnx)
+
+
+def _with_scalar(row: KernelKind) -> tuple[KernelKind, KernelKind]:
+    """A pointwise operator of two tensors, and the kind that it is of a tensor and a number."""
+    return row, replace(row, name=f"{row.name}_scalar", features="", served_by="", operands=1, onnx=())
+
+
+_ROWS: tuple[KernelKind, ...] = (
+    # Profiles bring models of these, in this order.
+    KernelKind("conv2d", _convolution, "conv2d", depthwise_apart=True),
+    KernelKind("batch_norm", per_element(2), "batch_norm", fusible=True),
+    KernelKind("matmul", _product, "matmul"),
+    KernelKind("relu", per_element(1), "pointwise", ELEMENTWISE, fusible=True, operands=1, onnx=("Relu",)),
+    KernelKind("hardtanh", per_element(2), "pointwise", ELEMENTWISE, fusible=True, operands=1),
+    KernelKind("cat", moves_only, "cat", fusible=True, gathers=True),
+    KernelKind("max_pool2d", _window, "pool2d"),
+    KernelKind("avg_pool2d", _window, "pool2d"),
+    KernelKind("adaptive_avg_pool2d", per_element_read, "adaptive_pool2d"),
+    KernelKind("mean", per_element_read, "mean"),
+    *_with_scalar(KernelKind("add", per_element(1), "pointwise", ELEMENTWISE, fusible=True, operands=2, onnx=("Add",))),
+    KernelKind("clone", moves_only, "pointwise", ELEMENTWISE),
+    # What fusion makes.
+    KernelKind("conv2d_relu", None, "conv2d", "conv2d", members=("conv2d", "relu")),
+    KernelKind("conv2d_add_relu", None, "conv2d", "conv2d", members=("conv2d", "add", "relu")),
+    KernelKind("fused_pointwise", None, "pointwise", ELEMENTWISE),
+    KernelKind("conv3d_relu", None, members=("conv3d", "relu")),
+    KernelKind("conv3d_add_relu", None, members=("conv3d", "add", "relu")),
+    # Convolutions, products, attention, recurrence.
+    *_alike("conv1d conv3d", _convolution),
+    *_alike("conv_transpose1d conv_transpose2d conv_transpose3d", _transposed_convolution),
+    KernelKind("attention", _attention),
+    KernelKind("lstm", _recurrent(4)),
+    KernelKind("gru", _recurrent(3)),
+    KernelKind("rnn", _recurrent(1)),
+    *_alike("lstm_cell gru_cell rnn_cell", per_element(1)),  # what follows their two products
+    *_alike("addbmm addmv addr linalg_cross _trilinear _cdist_forward dist trace renorm", per_element(1)),
+    *_alike("_weight_norm_interface", per_element(1)),
+    # Normalisation.
+    *_alike("layer_norm group_norm", per_element(8)),
+    *_alike("rms_norm softmax log_softmax", per_element(5)),
+    # Pools and sampling.
+    *_alike("max_pool3d avg_pool3d", _window),
+    *_alike("adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d", per_element_read),
+    *_alike("upsample_bilinear2d", per_element(11)),
+    *_alike("upsample_bicubic2d", per_element(60)),
+    *_alike("upsample_linear1d upsample_trilinear3d", per_element(1)),
+    *_alike("max_unpool2d max_unpool3d grid_sampler_2d roi_align affine_grid_generator", per_element(1)),
+    # Pointwise, of one tensor.
+    _one("sigmoid", 4, "Sigmoid", served_by=ELEMENTWISE),
+    _one("silu", 5, "Swish", "aten::silu", served_by=ELEMENTWISE),
+    _one("gelu", 8, "Gelu", "aten::gelu", "com.microsoft::Gelu", "com.microsoft::FastGelu", served_by=ELEMENTWISE),
+    _one("tanh", 6, "Tanh", served_by=ELEMENTWISE),
+    _one("elu", 4, "Elu", served_by=ELEMENTWISE),
+    _one("leaky_relu", 1, "LeakyRelu", served_by=ELEMENTWISE),
+    _one("softplus", 6, "Softplus", served_by=ELEMENTWISE),
+    _one("hardswish", 4, "HardSwish", "aten::hardswish", served_by=ELEMENTWISE),
+    _one("hardsigmoid", 3, "HardSigmoid", served_by=ELEMENTWISE),
+    _one("mish", 10, "Mish", "aten::mish"),
+    _one("hardshrink", 1),
+    _one("threshold", 1),
+    _one("celu", 1, "Celu", fusible=False),
+    _one("log_sigmoid", 1, "aten::log_sigmoid", fusible=False),
+    _one("exp", 4, "Exp", served_by=ELEMENTWISE),
+    _one("log", 4, "Log"),
+    _one("sqrt", 1, "Sqrt", served_by=ELEMENTWISE),
+    _one("rsqrt", 2, served_by=ELEMENTWISE),
+    _one("reciprocal", 1, "Reciprocal"),
+    _one("abs", 1, "Abs", served_by=ELEMENTWISE),
+    _one("neg", 1, "Neg", served_by=ELEMENTWISE),
+    _one("clamp", 1, served_by=ELEMENTWISE),
+    _one("sign", 1, "Sign", fusible=False),
+    _one("floor", 1, "Floor"),
+    _one("ceil", 1, "Ceil"),
+    _one("round", 1, "Round"),
+    _one("trunc", 1),
+    _one("erf", 1, "Erf"),
+    _one("sin", 1, "Sin"),
+    _one("cos", 1, "Cos"),
+    _one("tan", 1, "Tan"),
+    _one("asin", 1),
+    _one("acos", 1),
+    _one("atan", 1, "Atan"),
+    _one("sinh", 1),
+    _one("cosh", 1),
+    _one("log1p", 1),
+    _one("log2", 1),
+    _one("expm1", 1),
+    _one("logical_not", 1, "Not", fusible=False),
+    _one("isnan", 1, "IsNaN", "IsInf", fusible=False),
+    KernelKind("to", moves_only, fusible=True),
+    *_alike("acosh angle asinh atanh bitwise_not clamp_max clamp_min deg2rad digamma erfc erfinv exp2 frac i0", per_element(1)),
+    *_alike("isinf isneginf isposinf lgamma log10 logit nan_to_num prelu rad2deg rrelu_with_noise sgn", per_element(1)),
+    *_alike("signbit sinc softshrink", per_element(1)),
+    # Pointwise, of two tensors or of a tensor and a number.
+    *_with_scalar(_two("sub", "Sub", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("mul", "Mul", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("div", "Div", served_by=ELEMENTWISE)),
+    KernelKind("pow", per_element(4), served_by=ELEMENTWISE, operands=2, onnx=("Pow",)),
+    _one("pow_scalar", 1),
+    *_with_scalar(_two("remainder", "Mod")),
+    *_with_scalar(_two("rsub", fusible=False)),
+    *_with_scalar(_two("floor_divide", fusible=False)),
+    *_with_scalar(_two("eq", "Equal")),
+    *_with_scalar(_two("ne", "aten::ne")),
+    *_with_scalar(_two("lt", "Less")),
+    *_with_scalar(_two("le", "LessOrEqual")),
+    *_with_scalar(_two("gt", "Greater")),
+    *_with_scalar(_two("ge", "GreaterOrEqual")),
+    *_with_scalar(_two("bitwise_and", "BitwiseAnd")),
+    *_with_scalar(_two("bitwise_or", "BitwiseOr")),
+    *_with_scalar(_two("bitwise_xor")),
+    *_with_scalar(_two("bitwise_left_shift", fusible=False)),
+    *_with_scalar(_two("bitwise_right_shift", fusible=False)),
+    *_with_scalar(_two("logical_and", "And", fusible=False)),
+    *_with_scalar(_two("logical_or", "Or", fusible=False)),
+    *_with_scalar(_two("logical_xor", fusible=False)),
+    *(_two(name) for name in ("maximum", "minimum", "atan2")),
+    *_alike("maximum_scalar minimum_scalar atan2_scalar", per_element(1)),
+    *_alike("copysign fmax fmin fmod heaviside hypot ldexp logaddexp logaddexp2 nextafter polar xlogy", per_element(1)),
+    *_alike("copysign_scalar fmax_scalar fmin_scalar fmod_scalar heaviside_scalar hypot_scalar ldexp_scalar", per_element(1)),
+    *_alike("logaddexp_scalar logaddexp2_scalar nextafter_scalar polar_scalar xlogy_scalar", per_element(1)),
+    *_alike("complex glu addcdiv", per_element(1)),
+    *(KernelKind(name, per_element(3), fusible=True) for name in ("addcmul", "lerp")),
+    KernelKind("where", moves_only, fusible=True),
+    *_alike("mse_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits", per_element(1)),
+    # Along dimensions.
+    *_alike("sum prod amax max min argmax norm var std cumsum any all logsumexp", per_element_read),
+    *_alike("nansum count_nonzero var_mean std_mean aminmax median kthvalue mode", per_element(1)),
+    *_alike("cumprod logcumsumexp cummax cummin", per_element(1)),
+    *_alike("_fft_r2c _fft_c2r _fft_c2c", per_element(1)),
+    *_alike("searchsorted bucketize", per_element(1)),
+    # Moving data and making it.
+    KernelKind("stack", moves_only, gathers=True),
+    *_alike("copy fill zeros ones full arange masked_fill repeat roll flip tril triu sort topk", moves_only),
+    *_alike("gather index index_select index_put scatter embedding im2col col2im", moves_only),
+    *_alike("constant_pad_nd reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle", moves_only),
+    *_alike("upsample_nearest1d upsample_nearest2d upsample_nearest3d", moves_only),
+    *_alike("reflection_pad1d reflection_pad3d replication_pad1d replication_pad3d", per_element(1)),
+    *_alike("scatter_add scatter_reduce index_add index_copy index_fill masked_scatter take embedding_bag", per_element(1)),
+    *_alike("rot90 diag_embed diagonal_copy block_diag", per_element(1)),
+    *_alike("linspace logspace eye tril_indices triu_indices", per_element(1)),
+    *_alike("rand randn rand_like randn_like randint normal uniform exponential bernoulli", per_element(1)),
+)
+
+
+def _by_name(rows: Sequence[KernelKind]) -> dict[str, KernelKind]:
+    table: dict[str, KernelKind] = {}
+    for row in rows:
+        if row.name in table:
+            raise ValueError(f"kernel kind {row.name} has two rows")
+        table[row.name] = row
+    return table
+
+
+KINDS: dict[str, KernelKind] = _by_name(_ROWS)
+"""Every kind, by name. Whoever adds an operator of their own adds its row here."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
+from .units import AXES
 
 _ARRAYS = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma")
 
@@ -66,7 +67,7 @@ class Surface:
         boundary: where the list of launches ends that it was made from, if before the end of its network.
 
     Raises:
-        CostModelError: an array has not the grid's shape or holds something that is no figure.
+        CostModelError: an array has not the grid's shape or holds a value that is not a finite number.
     """
 
     grid: FrequencyGrid
@@ -149,9 +150,7 @@ class Surface:
         Raises:
             CostModelError: the file cannot be written.
         """
-        arrays: dict[str, Any] = {
-            name: np.array(getattr(self.grid, name), np.int64) for name in ("cpu_khz", "gpu_hz", "emc_hz")
-        }
+        arrays: dict[str, Any] = {axis: np.array(self.grid.levels(axis), np.int64) for axis in AXES}
         arrays |= {name: getattr(self, name) for name in _ARRAYS}
         about = json.dumps(
             {
@@ -176,7 +175,7 @@ class Surface:
         """
         try:
             with np.load(path, allow_pickle=False) as data:
-                axes = (tuple(int(level) for level in data[name]) for name in ("cpu_khz", "gpu_hz", "emc_hz"))
+                axes = (tuple(int(level) for level in data[name]) for name in AXES)
                 about = json.loads(str(data["about"][()]))
                 return cls(
                     grid=FrequencyGrid(*axes),

@@ -10,18 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..kernels.errors import GridError
 from ..kernels.grid import FrequencyGrid
+from .documents import Count, DocumentError, NotNegative, Positive, Text, convert, load_yaml, unknown_members
 from .errors import BoardDescriptionError
-from .marks import MARKS, collect_marks, weakest
+from .marks import MARKS, Mark, collect_marks, weakest
 
-# The sections that every description has, each with its mark.
-SECTIONS = ("identity", "axes", "cpu", "gpu", "emc", "rails", "thermal", "throttling", "fan", "modes")
-MONITOR_CHIPS = ("ina3221", "ina238")
+Section: TypeAlias = Literal["identity", "axes", "cpu", "gpu", "emc", "rails", "thermal", "throttling", "fan", "modes"]
+SECTIONS: tuple[str, ...] = get_args(Section)
+"""The sections that every description has, each with its mark."""
+
+Role: TypeAlias = Literal["cpu", "gpu", "soc", "cv", "dram", "module", "other"]
+"""What a rail feeds: a part of the chip, the memory, the module as a whole, or something else on it."""
+
+UNUSED = "NC"
+"""The name of a monitor's channel that no rail is wired to."""
+
 # The part of a section that its driver stands on; the others are known to the twin, or say how long a change takes.
 _STANDS_ON = {"identity": "modules", "cpu": "policies", "gpu": "devfreq", "rails": "monitors", "thermal": "zones"}
 BOARDS_DIR = Path(__file__).with_name("boards")
@@ -31,29 +37,29 @@ BOARDS_DIR = Path(__file__).with_name("boards")
 class CpuPolicy:
     """One cpufreq policy: the cores that share a clock."""
 
-    name: str
-    cpus: tuple[int, ...]
+    name: Text
+    cpus: tuple[Count, ...]
 
 
 @dataclass(frozen=True)
 class PowerMonitor:
     """One power monitor: its I2C address, its hwmon node, its shunt, what each channel measures, and which chip it is."""
 
-    address: str
-    hwmon: str
-    shunt_uohm: int
-    channels: tuple[str, ...]
-    chip: str = "ina3221"
+    address: Text
+    hwmon: Text
+    shunt_uohm: Positive
+    channels: tuple[Text, ...]
+    chip: Literal["ina3221", "ina238"]
 
 
 @dataclass(frozen=True)
 class Release:
     """A JetPack that runs on a board, and the marks that differ from those of the description's sections."""
 
-    jetpack: str
-    l4t: str
-    kernel: str
-    marks: Mapping[str, str]
+    jetpack: Text
+    l4t: Text
+    kernel: Text
+    marks: Mapping[Section, Mark] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,14 @@ class PowerMode:
         masks: units that it powers down (``tpc_pg_mask``); changing them may need a reboot.
     """
 
-    id: int
-    name: str
-    cores: int | None = None
-    cpu_min_khz: int | None = None
-    cpu_khz: int | None = None
-    gpu_hz: int | None = None
-    emc_hz: int | None = None
-    masks: Mapping[str, int] = field(default_factory=dict)
+    id: Count
+    name: Text
+    cores: Positive | None = None
+    cpu_min_khz: Positive | None = None
+    cpu_khz: Positive | None = None
+    gpu_hz: Positive | None = None
+    emc_hz: Positive | None = None
+    masks: Mapping[str, Count] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,8 @@ class ChipRates:
         bytes_per_emc_cycle: DRAM bytes per memory-controller cycle.
     """
 
-    flops_per_gpu_cycle: Mapping[str, float]
-    bytes_per_emc_cycle: float
+    flops_per_gpu_cycle: Mapping[str, NotNegative]
+    bytes_per_emc_cycle: NotNegative
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,7 @@ class BoardDescription:
         energy_rails: the rails whose sum is the energy of an inference; none lies within another.
         total_rails: the rails whose sum is what the module draws.
         within: rails that measure a part of another one.
+        roles: what each rail feeds.
         firmware: axes that a board with other firmware offers instead, by the firmware's name.
         marks: how much is known, by section or part of one (see :mod:`.marks`).
     """
@@ -125,6 +132,7 @@ class BoardDescription:
     energy_rails: tuple[str, ...]
     total_rails: tuple[str, ...]
     within: Mapping[str, str]
+    roles: Mapping[str, tuple[Role, ...]]
     releases: tuple[Release, ...]
     firmware: Mapping[str, FrequencyGrid]
     modes: tuple[ModeSet, ...]
@@ -135,10 +143,17 @@ class BoardDescription:
     def cores(self) -> int:
         return int(self.raw["cpu"]["cores"])
 
+    @cached_property
+    def host_rails(self) -> tuple[str, ...]:
+        """Those of the energy rails that feed the CPU and not the GPU; none where one rail feeds the whole module."""
+        feeds = {rail: self.roles.get(rail, ()) for rail in self.energy_rails}
+        return tuple(rail for rail, roles in feeds.items() if "cpu" in roles and "gpu" not in roles)
+
     def mark(self, section: str, release: Release | None = None) -> str:
         """How much is known of what the driver of a section stands on, on one release."""
-        if release is not None and section in release.marks:
-            return release.marks[section]
+        for name, mark in release.marks.items() if release is not None else ():
+            if name == section:
+                return mark
         part = self.raw["emc"]["drivers"][0] if section == "emc" else _STANDS_ON.get(section)
         whole = [mark for name, mark in self.marks.items() if name.partition(".")[0] == section]
         return self.marks.get(section) or self.marks.get(f"{section}.{part}") or weakest(whole)
@@ -171,92 +186,142 @@ def load_board(name: str, folder: Path = BOARDS_DIR) -> BoardDescription:
         raise BoardDescriptionError(f"board {name!r} is not described; valid: {', '.join(list_boards(folder))}")
     try:
         return _read(path, path.stat().st_mtime_ns)
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, GridError) as error:
-        raise BoardDescriptionError(f"board file {path}: {error!r}") from error
+    except (OSError, UnicodeError) as error:
+        raise BoardDescriptionError(f"board file {path}: {error}") from error
 
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _: int) -> BoardDescription:
-    # libyaml's loader is ten times as fast, and not everywhere.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return parse_board(yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
+    text = path.read_text(encoding="utf-8")
+    try:
+        return parse_board(load_yaml(text))
+    except DocumentError as error:
+        raise BoardDescriptionError(error.in_file(f"board file {path}", text)) from error
+
+
+@dataclass(frozen=True)
+class _Cpu:
+    cores: Positive
+    policies: tuple[CpuPolicy, ...]
+    transition_ms: NotNegative
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    devfreq: tuple[Text, ...]
+    transition_ms: NotNegative
+
+
+@dataclass(frozen=True)
+class _Emc:
+    drivers: tuple[Text, ...]
+    transition_ms: NotNegative
+
+
+@dataclass(frozen=True)
+class _Rails:
+    energy: tuple[Text, ...]
+    total: tuple[Text, ...]
+    monitors: tuple[PowerMonitor, ...]
+    roles: Mapping[str, tuple[Role, ...]]
+    driver: Text
+    within: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        measured = {rail for monitor in self.monitors for rail in monitor.channels} - {UNUSED}
+        for rail in (*self.energy, *self.total, *self.roles):
+            if rail not in measured:
+                raise ValueError(f"no monitor measures {rail!r}; valid: {', '.join(sorted(measured))}")
+        if measured - set(self.roles):
+            raise ValueError(f"roles does not say what {', '.join(sorted(measured - set(self.roles)))} feeds")
+        for counted in (self.energy, self.total):
+            for rail in counted:
+                if self.within.get(rail) in counted:
+                    raise ValueError(f"{rail} lies within {self.within[rail]} and would be counted twice")
+
+
+@dataclass(frozen=True)
+class _Modes:
+    conf: Text
+    default: Count
+    table: tuple[PowerMode, ...]
+
+
+@dataclass(frozen=True)
+class _OtherAxes:
+    """The axes that other firmware has otherwise."""
+
+    cpu_khz: tuple[int, ...] | None = None
+    gpu_hz: tuple[int, ...] | None = None
+    emc_hz: tuple[int, ...] | None = None
+
+    def over(self, grid: FrequencyGrid) -> FrequencyGrid:
+        return FrequencyGrid(self.cpu_khz or grid.cpu_khz, self.gpu_hz or grid.gpu_hz, self.emc_hz or grid.emc_hz)
+
+
+@dataclass(frozen=True)
+class _BoardFile:
+    """What a board file must hold; drivers and twins look into its sections for more."""
+
+    name: Text
+    title: Text
+    soc: Text
+    jetpack: Text
+    l4t: Text
+    kernel: Text
+    model: Text
+    compatible: tuple[Text, ...]
+    modules: tuple[Text, ...]
+    axes: FrequencyGrid
+    chip: ChipRates
+    cpu: _Cpu
+    gpu: _Gpu
+    emc: _Emc
+    rails: _Rails
+    releases: tuple[Release, ...]
+    modes: Mapping[str, _Modes]
+    firmware: Mapping[str, _OtherAxes] = field(default_factory=dict)
 
 
 def parse_board(raw: Any) -> BoardDescription:
     """Check what a board file holds.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError, GridError: it is malformed.
+        DocumentError: it is malformed.
     """
-    axes, chip, rails = raw["axes"], raw["chip"], raw["rails"]
+    try:
+        file = convert(raw, _BoardFile)
+        firmware = {name: axes.over(file.axes) for name, axes in file.firmware.items()}
+    except GridError as error:
+        raise DocumentError(str(error)) from error
+    for at, known in unknown_members(raw, _BoardFile):
+        if any(isinstance(key, int) for key in at):  # a section may have more, for a driver or a twin; a list's entry may not
+            raise DocumentError(f"unknown; valid: {', '.join(known)}", at)
     marks = collect_marks(raw)
     unmarked = [name for name in SECTIONS if not any(mark.partition(".")[0] == name for mark in marks)]
     if unmarked:
-        raise ValueError(f"no status in {', '.join(unmarked)}; valid: {', '.join(MARKS)}")
+        raise DocumentError(f"no status in {', '.join(unmarked)}; valid: {', '.join(MARKS)}")
     return BoardDescription(
-        name=raw["name"],
-        title=raw["title"],
-        soc=raw["soc"],
-        jetpack=str(raw["jetpack"]),
-        l4t=str(raw["l4t"]),
-        kernel=str(raw["kernel"]),
-        model=raw["model"],
-        compatible=tuple(raw["compatible"]),
-        modules=tuple(raw["modules"]),
-        grid=_grid(axes, {}),
-        chip=ChipRates({str(k): float(v) for k, v in chip["flops_per_gpu_cycle"].items()}, float(chip["bytes_per_emc_cycle"])),
-        cpu_policies=tuple(CpuPolicy(p["name"], tuple(p["cpus"])) for p in raw["cpu"]["policies"]),
-        monitors=tuple(
-            PowerMonitor(m["address"], m["hwmon"], int(m["shunt_uohm"]), tuple(m["channels"]), _monitor_chip(m))
-            for m in rails["monitors"]
-        ),
-        energy_rails=_counted_once(rails, "energy"),
-        total_rails=_counted_once(rails, "total"),
-        within=dict(rails.get("within", {})),
-        releases=tuple(
-            Release(str(r["jetpack"]), str(r["l4t"]), str(r["kernel"]), _release_marks(r.get("marks", {})))
-            for r in raw["releases"]
-        ),
-        firmware={str(name): _grid(other, axes) for name, other in raw.get("firmware", {}).items()},
-        modes=tuple(_mode_set(name, part) for name, part in raw["modes"].items()),
+        name=file.name,
+        title=file.title,
+        soc=file.soc,
+        jetpack=file.jetpack,
+        l4t=file.l4t,
+        kernel=file.kernel,
+        model=file.model,
+        compatible=file.compatible,
+        modules=file.modules,
+        grid=file.axes,
+        chip=file.chip,
+        cpu_policies=file.cpu.policies,
+        monitors=file.rails.monitors,
+        energy_rails=file.rails.energy,
+        total_rails=file.rails.total,
+        within=file.rails.within,
+        roles=file.rails.roles,
+        releases=file.releases,
+        firmware=firmware,
+        modes=tuple(ModeSet(name, modes.conf, modes.default, modes.table) for name, modes in file.modes.items()),
         marks=marks,
         raw=raw,
     )
-
-
-def _grid(axes: Mapping[str, Any], otherwise: Mapping[str, Any]) -> FrequencyGrid:
-    cpu_khz, gpu_hz, emc_hz = (tuple((axes if name in axes else otherwise)[name]) for name in ("cpu_khz", "gpu_hz", "emc_hz"))
-    return FrequencyGrid(cpu_khz, gpu_hz, emc_hz)
-
-
-def _counted_once(rails: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    counted, within = tuple(rails[key]), rails.get("within", {})
-    measured = {rail for monitor in rails["monitors"] for rail in monitor["channels"]}
-    for rail in counted:
-        if rail not in measured:
-            raise ValueError(f"rails.{key}: no monitor measures {rail!r}; valid: {', '.join(sorted(measured))}")
-        if within.get(rail) in counted:
-            raise ValueError(f"rails.{key}: {rail} lies within {within[rail]} and would be counted twice")
-    return counted
-
-
-def _monitor_chip(monitor: Mapping[str, Any]) -> str:
-    chip = str(monitor.get("chip", MONITOR_CHIPS[0]))
-    if chip not in MONITOR_CHIPS:
-        raise ValueError(f"rails.monitors: chip {chip!r}; valid: {', '.join(MONITOR_CHIPS)}")
-    return chip
-
-
-def _release_marks(marks: Mapping[str, Any]) -> dict[str, str]:
-    for section, mark in marks.items():
-        if section not in SECTIONS or mark not in MARKS:
-            raise ValueError(f"releases: mark {section}: {mark}; valid: {', '.join(SECTIONS)}: {', '.join(MARKS)}")
-    return dict(marks)
-
-
-def _mode_set(name: str, section: Mapping[str, Any]) -> ModeSet:
-    table = []
-    for row in section["table"]:
-        clocks = {key: value for key, value in row.items() if not key.endswith("_pg_mask")}
-        table.append(PowerMode(**clocks, masks={key: value for key, value in row.items() if key not in clocks}))
-    return ModeSet(str(name), section["conf"], int(section["default"]), tuple(table))

@@ -28,5 +28,5 @@ class MeasurementError(ProfilesError):
     """A measurement did not come out; worth retrying."""
 
 
-class CalibrationDataError(ProfilesError):
+class ComparisonDataError(ProfilesError):
     """Measurements of a real board, to compare a simulated one with, are missing or unreadable."""

@@ -8,10 +8,13 @@ neither.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
-# From the strongest to the weakest.
-MARKS = ("verified", "derived", "unknown")
+from .documents import DocumentError, Place, dotted
+
+Mark: TypeAlias = Literal["verified", "derived", "unknown"]
+MARKS: tuple[str, ...] = get_args(Mark)
+"""From the strongest to the weakest."""
 
 
 def weakest(marks: Iterable[str]) -> str:
@@ -25,22 +28,25 @@ def collect_marks(raw: Mapping[str, Any]) -> dict[str, str]:
     A section's ``status`` is one mark, or a mapping from its parts to theirs.
 
     Raises:
-        ValueError: a status is not a mark.
+        DocumentError: a status is not a mark.
     """
-    marks = dict(_collect("", raw))
-    for name, mark in marks.items():
-        if mark not in MARKS:
-            raise ValueError(f"status of {name}: {mark!r} is no mark; valid: {', '.join(MARKS)}")
-    return marks
+    return dict(_collect(raw, ()))
 
 
-def _collect(prefix: str, section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _collect(section: Mapping[str, Any], at: Place) -> Iterator[tuple[str, str]]:
     for name, part in section.items():
         if not isinstance(part, Mapping) or name == "status":
             continue
+        here = (*at, name)
         status = part.get("status")
         if isinstance(status, Mapping):
-            yield from ((f"{prefix}{name}.{piece}", str(mark)) for piece, mark in status.items())
+            yield from ((dotted((*here, piece)), _mark(mark, (*here, "status", piece))) for piece, mark in status.items())
         elif status is not None:
-            yield f"{prefix}{name}", str(status)
-        yield from _collect(f"{prefix}{name}.", part)
+            yield dotted(here), _mark(status, (*here, "status"))
+        yield from _collect(part, here)
+
+
+def _mark(value: Any, at: Place) -> str:
+    if value not in MARKS:
+        raise DocumentError(f"expected {', '.join(MARKS[:-1])} or {MARKS[-1]}, got {value!r:.60}", at)
+    return str(value)

@@ -6,103 +6,176 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-import jetdvfs
+from jetdvfs.docs.module_graph import PICTURE, picture
+from jetdvfs.tests.support.imports import FLOORS, PACKAGES, circle, floor_of, imported_names, imports, modules, passages, syntax
+from jetdvfs.tests.support.paths import ROOT
 
-ROOT = Path(jetdvfs.__file__).parent
-PACKAGES = ("kernels", "profiles", "daemon")
 HEAVY = ("torch", "xgboost", "treelite", "optuna", "dask", "pandas", "sklearn", "scipy", "matplotlib", "jtop", "mfusepy")
-RESIDENT = {"numpy", "yaml", "psutil", "systemd", "jtop"}
+# What the resident daemon may load beside the standard library.
+# (msgspec itself loads typing_extensions where it happens to be installed.)
+RESIDENT = {"numpy", "yaml", "msgspec", "psutil", "systemd", "typing_extensions"}
+MOST_FILES, MOST_LINES = 16, 400
+CODE = (".py", ".c", ".h")
+
+#: Imports each module first in a child of its own. To be quick, libraries are loaded before, and code is read once.
+IMPORT_EACH_FIRST = """
+import functools, importlib, os, sys
+from importlib.machinery import SourceFileLoader
+
+SourceFileLoader.get_code = functools.cache(SourceFileLoader.get_code)
+files = dict(line.split(" ", 1) for line in sys.stdin.read().splitlines())
+
+def of_child(work):
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.close(reader)
+        with os.fdopen(writer, "w") as answer:
+            try:
+                answer.write(work())
+            except BaseException as error:
+                answer.write(repr(error))
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.wait()
+    return text
+
+def others():
+    for name in files:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass  # told below
+    return " ".join(name for name in sys.modules if name.partition(".")[0] not in ("jetdvfs", "__main__"))
+
+for name in of_child(others).split():
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass  # made by another module rather than found
+for name, path in files.items():
+    SourceFileLoader(name, path).get_code(name)
+for name in files:
+    failure = of_child(lambda: importlib.import_module(name) and "")
+    if failure:
+        print(f"{name}: {failure}")
+"""
 
 
-def modules(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+def test_every_module_can_be_imported_first() -> None:
+    files = "\n".join(f"jetdvfs.{name} {path}" for name, path in modules().items() if not name.endswith("__main__"))
+    program = [sys.executable, "-c", IMPORT_EACH_FIRST]
+    done = subprocess.run(program, input=files, capture_output=True, text=True, check=True, cwd="/")
+    assert not done.stdout.splitlines()
 
 
-def imported_packages(path: Path) -> set[tuple[str, ...]]:
-    """Every module a file imports, at any depth in the code, relative ones resolved to paths inside the product."""
-    here = path.relative_to(ROOT).with_suffix("").parts
-    found: set[tuple[str, ...]] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {tuple(alias.name.split(".")) for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = ("jetdvfs", *here[: len(here) - node.level]) if node.level else ()
-            module = tuple((node.module or "").split(".")) if node.module else ()
-            found |= {base + module + (alias.name,) for alias in node.names}
-    return found
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types() -> None:
+    assert not circle({name: imports(name) for name in modules()})
+
+
+def test_rooms_import_only_rooms_on_floors_below() -> None:
+    upwards = [text for (room, other), found in passages().items() if floor_of(other) <= floor_of(room) for text in found]
+    assert not upwards
+
+
+def test_every_room_of_the_floor_plan_exists() -> None:
+    rooms = [room for floor in FLOORS for room in floor]
+    assert len(set(rooms)) == len(rooms) and set(rooms) <= modules().keys()
+
+
+def test_the_picture_of_the_rooms_is_up_to_date() -> None:
+    assert PICTURE.read_text(encoding="utf-8") == picture(), "python docs/module_graph.py draws it again"
 
 
 def test_dependencies_run_daemon_to_profiles_to_kernels_only() -> None:
-    forbidden = {"kernels": {"profiles", "daemon"}, "profiles": {"daemon"}}
     upwards = [
-        f"{path.relative_to(ROOT)} imports {'.'.join(name)}"
-        for folder, above in forbidden.items()
-        for path in modules(folder)
-        for name in imported_packages(path)
-        if name[0] == "jetdvfs" and len(name) > 1 and name[1] in above
+        f"{name} imports {other}"
+        for name in modules()
+        for other in imports(name)
+        if PACKAGES.index(other.partition(".")[0]) < PACKAGES.index(name.partition(".")[0])
     ]
     assert not upwards
 
 
 def test_the_product_imports_itself_relatively() -> None:
     absolute = [
-        str(path.relative_to(ROOT))
-        for folder in PACKAGES
-        for path in modules(folder)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "jetdvfs" for alias in node.names))
-        or (isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "jetdvfs")
+        name
+        for name, path in modules().items()
+        for imported in imported_names(syntax(path), path)
+        if imported.name.split(".")[0] == "jetdvfs"
     ]
     assert not absolute
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
-def test_no_module_imports_a_heavy_library_when_it_is_loaded(folder: str) -> None:
+def test_no_folder_has_more_files_than_are_seen_at_a_glance() -> None:
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in CODE]
+    counted = Counter(path.parent.relative_to(ROOT) for path in files if path.name != "__init__.py")
+    assert not {str(folder): count for folder, count in counted.items() if count > MOST_FILES}
+
+
+def test_no_file_of_the_product_is_too_long_to_be_read_at_once() -> None:
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in CODE]
+    lines = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in files}
+    assert not {name: count for name, count in lines.items() if count > MOST_LINES}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_imports_a_heavy_library_when_it_is_loaded(package: str) -> None:
     eager = []
-    for path in modules(folder):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            eager += [f"{path.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in HEAVY]
+    for name, path in modules().items():
+        for statement in syntax(path).body:
+            if name.split(".")[0] == package and isinstance(statement, (ast.Import, ast.ImportFrom)):
+                eager += [
+                    f"{name}: {found.name}" for found in imported_names(statement, path) if found.name.split(".")[0] in HEAVY
+                ]
     assert not eager
 
 
 def loaded_by(statement: str) -> set[str]:
-    program = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    """The modules that a statement loads; those without a specification are made in memory, as Cython's are."""
+    program = (
+        f"import sys; before = set(sys.modules); {statement}; "
+        "print(*(name for name in set(sys.modules) - before if getattr(sys.modules[name], '__spec__', None)))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
-    return {name.split(".")[0] for name in done.stdout.split()}
+    return set(done.stdout.split())
+
+
+def strangers(modules: set[str]) -> set[str]:
+    """The top-level ones outside the standard library and the product. An editable installation brings a finder of its own."""
+    names = {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"jetdvfs"}
+    return {name for name in names if not name.startswith("__editable__")}
 
 
 def test_an_application_loads_the_standard_library_only() -> None:
-    loaded = loaded_by("from jetdvfs import Client, qos")
-    strangers = {name for name in loaded if name not in sys.stdlib_module_names and name != "jetdvfs"}
-    # An editable installation brings a finder of its own.
-    assert not {name for name in strangers if not name.startswith("__editable__")}
+    assert not strangers(loaded_by("from jetdvfs import Client, qos"))
 
 
-def test_the_resident_daemon_loads_no_machine_learning_library() -> None:
-    loaded = loaded_by("import jetdvfs.daemon.resident")
-    assert not loaded & set(HEAVY)
+def test_the_resident_daemon_loads_few_libraries_at_its_start_and_later() -> None:
+    loaded = loaded_by("import jetdvfs.daemon.service, jetdvfs.daemon.resident")
+    assert {"numpy", "yaml"} <= strangers(loaded) <= RESIDENT
+    own = [path for name, path in modules().items() if name.startswith("daemon") and f"jetdvfs.{name}" in loaded]
+    named = {found.name for path in own for found in imported_names(syntax(path), path) if not found.level}
+    assert {"psutil", "systemd"} <= strangers(named) <= RESIDENT
 
 
 def test_the_twin_and_the_cost_models_share_no_formula_code() -> None:
-    twin = ROOT / "profiles" / "twin"
     allowed = {("kernels", "network"), ("kernels", "grid"), ("kernels", "errors")}
-    for path in sorted(twin.rglob("*.py")):
-        kernels = {name[1:3] for name in imported_packages(path) if name[:2] == ("jetdvfs", "kernels")}
-        assert kernels <= allowed, path
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        assert not attributes & {"flops", "bytes"}, f"{path} takes its work from the decomposition instead of from shapes"
-    for path in modules("kernels"):
-        assert not any(name[:3] == ("jetdvfs", "profiles", "twin") for name in imported_packages(path)), path
+    for name in (name for name in modules() if f"{name}.".startswith("profiles.twin.")):
+        kernels = {tuple(other.split(".")[:2]) for other in imports(name) if other.startswith("kernels")}
+        assert kernels <= allowed, name
+        attributes = {node.attr for node in ast.walk(syntax(modules()[name])) if isinstance(node, ast.Attribute)}
+        assert not attributes & {"flops", "bytes"}, f"{name} takes its work from the decomposition instead of from shapes"
 
 
 def test_every_source_file_names_its_licence() -> None:
-    files = [path for folder in (*PACKAGES, "tests") for path in modules(folder)] + [ROOT / "__init__.py"]
-    said = {path: path.read_text(encoding="utf-8")[:200] for path in files}
+    tests = (ROOT / "tests").rglob("*.py")
+    code = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in CODE]
+    said: dict[Path, str] = {path: path.read_text(encoding="utf-8")[:200] for path in (*code, *tests, ROOT / "__init__.py")}
     assert not [str(path) for path, text in said.items() if "SPDX-License-Identifier: Apache-2.0" not in text]

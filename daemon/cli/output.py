@@ -10,6 +10,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...kernels.grid import FrequencyConfiguration
+
 SIMULATED = "simulated: this profile was measured on a simulated board; its figures are not those of a real one"
 
 _PATIENCE_S = 0.5
@@ -58,9 +60,8 @@ def share(part: float, whole: float) -> str:
 
 
 def clocks(configuration: Mapping[str, int]) -> str:
-    """A frequency configuration as the daemon gives it; a GPU that idles without power has no clock."""
-    gpu = f"{configuration['gpu_hz'] / 1e6:.2f} MHz" if configuration["gpu_hz"] else "without power"
-    return f"CPU {configuration['cpu_khz'] / 1e3:.1f} MHz, GPU {gpu}, EMC {configuration['emc_hz'] / 1e6:.1f} MHz"
+    """A frequency configuration as the daemon gives it."""
+    return str(FrequencyConfiguration(**configuration))
 
 
 def print_json(data: Any) -> None:

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from .axes import TITLES, megahertz, title
-from .clocks.domain import Reading, Write
-
-# A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
-_TOLERANCE = 0.02
+from .clocks.domain import Write
+from .clocks.driver import Reading, effective, obeyed
 
 
 class Level(NamedTuple):
@@ -61,23 +59,6 @@ class Applied:
             data[name] = getattr(self, name)._asdict()
         data["clusters"] = [{"policy": name, **level._asdict()} for name, level in self.clusters.items()]
         return {**data, "writes": [write._asdict() for write in self.writes], "notes": list(self.notes)}
-
-
-def effective(reading: Reading) -> int:
-    """What a clock runs at; as accepted where there is nothing to measure."""
-    return reading.effective if reading.effective is not None else reading.accepted or 0
-
-
-def obeyed(reading: Reading, level: int) -> bool:
-    """Whether a clock was accepted and runs; a power-gated one (0) runs as accepted when it wakes."""
-    if reading.accepted != level:
-        return False
-    return agrees(reading.effective, level)
-
-
-def agrees(measured: int | None, level: int) -> bool:
-    """Whether a measurement is that of a clock set to ``level``, as far as it can be told."""
-    return not measured or abs(measured - level) <= _TOLERANCE * level
 
 
 def outcome(

@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...kernels.units import mhz_text
 from ...profiles.board import BoardDescription
-from ..errors import HardwareBusy, HardwareRefused
+from ..errors import HardwareBusy, HardwareRefused, TransientError
 from .clocks import cpu, emc, gpu
 from .clocks.clusters import Clusters
-from .clocks.domain import ClockDomain, Driver
+from .clocks.domain import ClockDomain
+from .clocks.driver import Driver
 from .files import Files
 
 
@@ -41,7 +43,7 @@ def megahertz(axis: str, level: int | None) -> str:
     """A level of an axis, or of a cluster that is set apart, for messages."""
     if level is None:
         return "nothing"
-    return f"{level / (1e6 if axis in ('gpu_hz', 'emc_hz') else 1e3):g} MHz"
+    return f"{mhz_text(axis, level)} MHz"
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Axes:
             seen = axis.observe(self._files, self._description)
             level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
             reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
-            self.fixed[axis.name] = FixedAxis(level, bool(seen), reason, isinstance(error, HardwareBusy))
+            self.fixed[axis.name] = FixedAxis(level, bool(seen), reason, isinstance(error, TransientError))
 
     def _probe(self, axis: _Axis) -> Driver:
         if axis.name != "cpu_khz" or not self._clusters.apart:

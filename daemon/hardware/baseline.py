@@ -9,36 +9,17 @@ own. A baseline counts for one boot only; clocks do not survive a reboot.
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DaemonError, HardwareRefused
+from .baseline_file import BaselineEntry, BaselineRecord, load_record, remove_record, save_record
 from .clocks.domain import ClockDomain, Write, clamp, write_each
 from .files import Files
 from .sensors import thermal
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_VERSION = 1
-
-
-class BaselineDamaged(HardwareRefused):
-    """A baseline's file cannot be understood, so that nothing can be given back by it."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What is ours in one file.
-
-    Attributes:
-        values: values we wrote or meant to write, and what the last one read back as.
-        confirmed: the last write was seen to take effect; until then another value proves nothing.
-    """
-
-    values: tuple[str, ...]
-    confirmed: bool
 
 
 @dataclass(frozen=True)
@@ -49,9 +30,6 @@ class RestoreReport:
     left: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, list[object]]:
-        return {"restored": [w._asdict() for w in self.restored], "left": [*self.left], "failed": [*self.failed]}
-
 
 class Baseline:
     """The values found in every file that may be written, and the journal of what was.
@@ -60,13 +38,18 @@ class Baseline:
     """
 
     def __init__(
-        self, files: Files, boot_id: str, domains: Sequence[ClockDomain], values: dict[str, str], journal: dict[str, Entry]
+        self,
+        files: Files,
+        boot_id: str,
+        domains: Sequence[ClockDomain],
+        values: Mapping[str, str],
+        journal: Mapping[str, BaselineEntry],
     ) -> None:
         self._files = files
         self._boot_id = boot_id
         self._domains = tuple(domains)
-        self._values = values
-        self._journal = journal
+        self._values = dict(values)
+        self._journal = dict(journal)
         self._confirmed_journal = dict(journal)
         self._path: Path | None = None
 
@@ -87,20 +70,10 @@ class Baseline:
         Raises:
             BaselineDamaged: the file cannot be understood; the text says how to go on.
         """
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["version"] != _VERSION:
-                raise ValueError(f"version {data['version']}, expected {_VERSION}")
-            journal = {p: Entry(tuple(e["values"]), bool(e["confirmed"])) for p, e in data["journal"].items()}
-            domains = tuple(ClockDomain.from_json(item) for item in data["domains"])
-            outside = [p for d in domains for p in d.paths if not p.startswith("/sys/") or ".." in p]
-            if outside:
-                raise ValueError(f"{outside[0]} is not below /sys")
-            baseline = cls(files, str(data["boot_id"]), domains, dict(data["values"]), journal)
-        except FileNotFoundError:
+        record = load_record(path)
+        if record is None:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BaselineDamaged(f"baseline {path}: damaged ({error}); set the clocks by hand, then remove it") from error
+        baseline = cls(files, record.boot_id, record.domains, record.values, record.journal)
         baseline._path = path
         if baseline._boot_id != files.read_text(BOOT_ID):
             baseline.discard()
@@ -114,24 +87,7 @@ class Baseline:
             HardwareRefused: the file cannot be written; nothing may be set then.
         """
         self._path = path
-        data = {
-            "version": _VERSION,
-            "boot_id": self._boot_id,
-            "domains": [asdict(domain) for domain in self._domains],
-            "values": self._values,
-            "journal": {p: asdict(entry) for p, entry in self._journal.items()},
-        }
-        partial = path.with_name(path.name + ".new")
-        try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(data, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(path)
-            _sync_folder(path.parent)
-        except OSError as error:
-            raise HardwareRefused(f"baseline {path}: cannot be written ({error.strerror}); no clock was set") from error
+        save_record(path, BaselineRecord(self._boot_id, self._domains, self._values, self._journal))
 
     def include(self, domains: Iterable[ClockDomain]) -> None:
         """Cover domains that appeared after the baseline was taken."""
@@ -155,15 +111,15 @@ class Baseline:
         self._confirmed_journal = dict(self._journal)
         held: dict[str, str] = {}
         for path, value in writes:
-            entry = self._journal.get(path, Entry((), False))
+            entry = self._journal.get(path, BaselineEntry((), False))
             current = self._files.find_text(path)
             if current is not None:
                 held[path] = current
                 if not self._is_ours(path, current):
                     self._values[path] = current
                     self._confirmed_journal.pop(path, None)
-                    entry = Entry((), False)
-            self._journal[path] = Entry((*entry.values, value), entry.confirmed)
+                    entry = BaselineEntry((), False)
+            self._journal[path] = BaselineEntry((*entry.values, value), entry.confirmed)
         self._store()
         return held
 
@@ -172,7 +128,7 @@ class Baseline:
         journal = dict(self._confirmed_journal)
         for path, value in writes:
             current = self._files.find_text(path)
-            journal[path] = Entry((value,) if current in (None, value) else (value, str(current)), True)
+            journal[path] = BaselineEntry((value,) if current in (None, value) else (value, str(current)), True)
         self._journal = self._confirmed_journal = journal
         self._store()
 
@@ -220,9 +176,8 @@ class Baseline:
 
     def discard(self) -> None:
         """Remove the baseline from disk."""
-        if self._path is not None and self._path.exists():
-            self._path.unlink()
-            _sync_folder(self._path.parent)
+        if self._path is not None:
+            remove_record(self._path)
 
     def _still_ours(self, domain: ClockDomain, left: list[str], failed: list[str]) -> set[str]:
         """The files of a domain to restore; notes in ``left`` what somebody else has set, in ``failed`` what is not seen."""
@@ -267,7 +222,7 @@ class Baseline:
         bounds = domain.bounds(self._files)
         return int(current) in {clamp(int(value), bounds) for value in entry.values if value.isdigit()}
 
-    def _cut_by_heat(self, path: str, current: str, entry: Entry) -> bool:
+    def _cut_by_heat(self, path: str, current: str, entry: BaselineEntry) -> bool:
         """Whether a limit of ours reads lower than we wrote it because the kernel throttles, not because of anybody.
 
         Thermal limits are apart from the one a file takes; taken for somebody's, they would outlast the heat.
@@ -281,11 +236,3 @@ class Baseline:
         if self._path is None:
             raise HardwareRefused("the baseline is not on disk; no clock was set")
         self.save(self._path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,8 +14,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused
-from .patience import Hangs, Patience
+from ...profiles.timing import Clock, SystemClock
+from ..errors import DaemonError, HardwareBusy, HardwareRefused
+from .patience import Patience
+from .retry import retried
 
 WriteObserver = Callable[[str, str], None]
 T = TypeVar("T")
@@ -23,6 +25,10 @@ T = TypeVar("T")
 LONGEST_S = 0.5
 """How long a file may take to answer, for those who must not wait for ever. The slowest healthy one takes about 10 ms."""
 
+# How long a write is tried again that fails for a reason that may pass: devfreq makes its setpoint only once the governor that
+# takes it has started, and a governor that is being exchanged is busy.
+_RETRIED_S = 0.1
+_RETRY_PAUSE_S = 0.002
 _MOST_LINKS = 40
 _READ_BYTES = 1 << 16
 # What may go away by itself: a node that is not there yet, a powered-off part, a firmware or bus that did not answer.
@@ -48,14 +54,20 @@ class Files:
         root: directory that stands for the board's ``/``.
         observer: called with ``(path, value)`` after every write that the kernel took, in order.
         longest_s: how long a file may take to answer until it is taken to hang; None waits for ever.
+        clock: bounds how long a write is tried again.
     """
 
     def __init__(
-        self, root: str | os.PathLike[str] = "/", observer: WriteObserver | None = None, longest_s: float | None = None
+        self,
+        root: str | os.PathLike[str] = "/",
+        observer: WriteObserver | None = None,
+        longest_s: float | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.root = os.path.realpath(root)
         self._patience = None if longest_s is None else Patience(longest_s)
         self._observer = observer
+        self._clock = clock or SystemClock()
         self._located: dict[str, str] = {}
 
     @property
@@ -103,20 +115,24 @@ class Files:
             return None
 
     def write_text(self, path: str, value: str, valid: Iterable[object] = ()) -> None:
-        """Write a value and a newline in one system call, to a file that exists.
+        """Write a value and a newline in one system call, to a file that exists; again for a while where that may help.
 
         Args:
             valid: values that would be taken, to be listed if this one is refused.
 
         Raises:
-            HardwareBusy: the node is not there (yet), is busy, or did not answer; HardwareHangs if at all.
+            HardwareBusy: the node is still not there, or busy, or it did not answer; HardwareHangs if at all.
             HardwareRefused: the kernel refused the value, or this process may not write.
         """
         line = f"{value}\n".encode()
-        try:
-            taken = self._patiently(path, f"writing {value!r}", lambda: self._write(path, line))
-        except OSError as error:
-            raise _failure(error, path, f"writing {value!r}", valid) from error
+
+        def write() -> int:
+            try:
+                return self._patiently(path, f"writing {value!r}", lambda: self._write(path, line))
+            except OSError as error:
+                raise _failure(error, path, f"writing {value!r}", valid) from error
+
+        taken = retried(write, self._clock, longest_s=_RETRIED_S, pause_s=_RETRY_PAUSE_S)
         if taken != len(line):
             raise HardwareRefused(f"{path}: writing {value!r} was cut short after {taken} bytes")
         if self._observer is not None:
@@ -148,12 +164,7 @@ class Files:
         return tuple(path for path in found if checked or self.exists(path))
 
     def _patiently(self, path: str, doing: str, call: Callable[[], T]) -> T:
-        if self._patience is None:
-            return call()
-        try:
-            return self._patience.call(path, doing, call)
-        except Hangs as hang:
-            raise HardwareHangs(str(hang)) from None
+        return call() if self._patience is None else self._patience.call(path, doing, call)
 
     def _read(self, path: str) -> bytes:
         descriptor = self._open(path, os.O_RDONLY)

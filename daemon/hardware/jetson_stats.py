@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...profiles.board import PowerMode
-from ..errors import HardwareRefused
-from .bounded import Bounded
+from ..errors import HardwareHangs, HardwareRefused
 from .nvpmodel import ModeSwitch
+from .patience import Patience
 
 log = logging.getLogger(__name__)
 SOCKET = Path("/run/jtop.sock")
@@ -43,7 +43,7 @@ class Modes(Protocol):
     def set_nvpmodel_id(self, nvpmodel_id: int, force: bool = False) -> None: ...
 
 
-class Client(Protocol):
+class JtopClient(Protocol):
     """A connected ``jtop.jtop``."""
 
     @property
@@ -62,7 +62,7 @@ class JetsonStats:
         module: the module's name, or an empty string where the service does not know it.
     """
 
-    def __init__(self, client: Client, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, client: JtopClient, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client
         self._sleep = sleep
         self.module = str(client.board.get("hardware", {}).get("Module", ""))
@@ -100,7 +100,7 @@ class JetsonStats:
         return ModeSwitch(mode.name, modes.name, refused, "asked of the jetson-stats service")
 
 
-def _open_client() -> Client | None:
+def _open_client() -> JtopClient | None:
     try:
         from jtop import JtopException, jtop
     except ImportError:
@@ -116,7 +116,7 @@ def _open_client() -> Client | None:
 
 @contextlib.contextmanager
 def connect(
-    open_client: Callable[[], Client | None] = _open_client, socket: Path = SOCKET, longest_s: float = _CONNECT_S
+    open_client: Callable[[], JtopClient | None] = _open_client, socket: Path = SOCKET, longest_s: float = _CONNECT_S
 ) -> Iterator[JetsonStats | None]:
     """The service, or None where there is none, it does not answer in time, or its client is not installed."""
 
@@ -125,7 +125,14 @@ def connect(
         return None if client is None else JetsonStats(client)
 
     with contextlib.ExitStack() as stack:
-        stats = Bounded(reach, None, longest_s)() if socket.exists() else None
+        stats = None
+        if socket.exists():
+            patience = Patience(longest_s)
+            stack.callback(patience.end)
+            try:
+                stats = patience.call(str(socket), "connecting to it", reach)
+            except HardwareHangs as hang:
+                log.info("jetson-stats: %s", hang)
         if stats is not None:
             stack.callback(stats.close)
         yield stats

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from ...profiles.board import PowerMode
 from .axes import megahertz
-from .clocks.domain import Driver
+from .clocks.driver import Driver
 from .files import Files
-from .nvpmodel import bound_levels
+from .power_modes import bound_levels
 
 
 def moved_limits(files: Files, drivers: Iterable[tuple[str, Driver]], mode: PowerMode | None) -> Iterator[str]:

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's power modes: what nvpmodel's configuration says, which mode is in force, and how to change it.
-
-The configuration is a sequence of ``< KIND KEY=VALUE ... >`` headers, each followed by words: pairs of argument and path
-after PARAM, triples of parameter, argument and value after POWER_MODEL. ``#`` starts a comment; lines may be wrapped anywhere
-between words, and identifiers may have gaps.
-"""
+"""The program that sets NVIDIA's power modes, asked without ever agreeing to a reboot."""
 
 from __future__ import annotations
 
@@ -14,88 +9,31 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...profiles.board import ModeSet, PowerMode
-from ..errors import HardwareBusy, HardwareRefused, InputError, UsageError
-from .files import Files
+from ...profiles.board import PowerMode
+from ..errors import HardwareBusy, HardwareRefused
 
-CONF = "/etc/nvpmodel.conf"
-STATUS = "/var/lib/nvpmodel/status"
 PROGRAM = "/usr/sbin/nvpmodel"
 # A mode change waits for cores to come and go; a question that nobody answers takes forever.
 _LONGEST_S = 30.0
 _DYING_S = 1.0
 _MOST_SAID = 1 << 16
-_AXES = {"CPU": "cpu_khz", "GPU": "gpu_hz", "EMC": "emc_hz"}
-_MASKS = ("TPC_PG_MASK", "FBP_PG_MASK", "GPC_PG_MASK", "GPU_PG_MASK")
 
 
-def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:
-    """The modes of a configuration file.
-
-    Args:
-        cores: how many the board has; a mode says which of them it takes offline.
-
-    Raises:
-        InputError: it is not such a file; the text names the line.
-    """
-    table, default = [], None
-    for kind, keys, words, line in _sections(text, name):
-        if kind == "POWER_MODEL":
-            table.append(_mode(keys, words, cores, f"{name}:{line}"))
-        elif kind == "PM_CONFIG":
-            default = _number(keys.get("DEFAULT", ""), f"{name}:{line}: DEFAULT")
-    if not table:
-        raise InputError(f"{name}: no POWER_MODEL in it")
-    numbers = [mode.id for mode in table]
-    if len(set(numbers)) < len(numbers):
-        raise InputError(f"{name}: an ID is used twice among {numbers}")
-    return ModeSet("running", name, table[0].id if default is None else default, tuple(table))
-
-
-def read_modes(files: Files, cores: int) -> ModeSet | None:
-    """The running system's modes, or None where it has no nvpmodel.
-
-    Raises:
-        InputError: its configuration cannot be understood.
-    """
-    text = files.find_text(CONF)
-    return None if text is None else parse_modes(text, cores)
-
-
-def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
-    """The mode that nvpmodel says it set last, or None where it does not say or has no such mode."""
-    told = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
-    return next((mode for mode in modes.table if told and mode.id == int(told[1])), None)
-
-
-def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
-    """The mode of this identifier or name.
-
-    Raises:
-        UsageError: there is none; the text lists those there are.
-    """
-    for mode in modes.table:
-        if wanted == mode.name or (wanted.isdigit() and int(wanted) == mode.id):
-            return mode
-    listed = ", ".join(f"{mode.id} {mode.name}" for mode in modes.table)
-    raise UsageError(f"power mode {wanted!r}: there is none in {modes.conf}; valid: {listed}")
-
-
-class Outcome(NamedTuple):
+class Finished(NamedTuple):
     """What became of running a program: its exit code, None where it did not end in time, and all it printed."""
 
     code: int | None
     text: str
 
 
-Run = Callable[[Sequence[str]], Outcome]
+RunProgram = Callable[[Sequence[str]], Finished]
 
 
-def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Outcome:
+def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Finished:
     """Run a program without anything to read from, not even a terminal, for a bounded time.
 
     Raises:
@@ -114,7 +52,7 @@ def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Outcom
             code = None
             _end(process)
         said.seek(0)
-        return Outcome(code, said.read(_MOST_SAID).decode("utf-8", "replace"))
+        return Finished(code, said.read(_MOST_SAID).decode("utf-8", "replace"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -153,7 +91,7 @@ class Nvpmodel:
         run: runs it; by default :func:`run_program`.
     """
 
-    def __init__(self, program: str = PROGRAM, run: Run = run_program) -> None:
+    def __init__(self, program: str = PROGRAM, run: RunProgram = run_program) -> None:
         self._program = program
         self._run = run
 
@@ -164,12 +102,12 @@ class Nvpmodel:
             HardwareBusy: it did not answer in time.
             HardwareRefused: it said something else.
         """
-        outcome = self._run((self._program, "-q"))
-        if outcome.code is None:
+        finished = self._run((self._program, "-q"))
+        if finished.code is None:
             raise HardwareBusy(f"{self._program} -q: no answer within {_LONGEST_S:g} s")
-        told = re.search(r"NV Power Mode: *(\S+)", outcome.text)
+        told = re.search(r"NV Power Mode: *(\S+)", finished.text)
         if told is None:
-            raise HardwareRefused(f"{self._program} -q: said {outcome.text.strip()[:80]!r}, expected 'NV Power Mode: NAME'")
+            raise HardwareRefused(f"{self._program} -q: said {finished.text.strip()[:80]!r}, expected 'NV Power Mode: NAME'")
         return told[1]
 
     def switch(self, mode: PowerMode) -> ModeSwitch:
@@ -181,68 +119,8 @@ class Nvpmodel:
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`query`.
         """
-        outcome = self._run((self._program, "-m", str(mode.id)))
+        finished = self._run((self._program, "-m", str(mode.id)))
         active = self.query()
-        asked = active != mode.name and "reboot" in outcome.text.lower()
-        late = f"no answer within {_LONGEST_S:g} s; " if outcome.code is None else ""
-        return ModeSwitch(mode.name, active, asked, late + "; ".join(filter(None, map(str.strip, outcome.text.splitlines()))))
-
-
-def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]:
-    """The units' masks that differ between two modes: changing them may need a reboot."""
-    if before is None:
-        return tuple(after.masks)
-    names = {**before.masks, **after.masks}
-    return tuple(name for name in names if before.masks.get(name) != after.masks.get(name))
-
-
-def bound_levels(levels: tuple[int, ...], cap: int | None) -> tuple[int, ...]:
-    """The levels below a mode's cap; the lowest one where the cap is below them all."""
-    return levels if cap is None else tuple(level for level in levels if level <= cap) or levels[:1]
-
-
-def _sections(text: str, name: str) -> Iterable[tuple[str, dict[str, str], list[str], int]]:
-    """Every header with its words and the line that it begins in."""
-    lines = [line.partition("#")[0] for line in text.splitlines()]
-    clean = "\n".join(lines)
-    headers = list(re.finditer(r"<([^<>]*)>", clean))
-    for header, following in zip(headers, [*headers[1:], None], strict=False):
-        head = header[1].split()
-        line = clean.count("\n", 0, header.start()) + 1
-        if not head:
-            raise InputError(f"{name}:{line}: an empty header; valid: PARAM, POWER_MODEL, PM_CONFIG, FAN_CONFIG")
-        keys = dict(word.partition("=")[::2] for word in head[1:])
-        yield head[0], keys, clean[header.end() : following.start() if following else None].split(), line
-
-
-def _mode(keys: dict[str, str], words: list[str], cores: int, where: str) -> PowerMode:
-    if len(words) % 3:
-        raise InputError(f"{where}: {len(words)} words after POWER_MODEL, expected triples of parameter, argument and value")
-    caps: dict[str, int] = {}
-    lowest: int | None = None
-    masks: dict[str, int] = {}
-    for parameter, argument, value in zip(words[::3], words[1::3], words[2::3], strict=True):
-        axis = _AXES.get(parameter.partition("_")[0])
-        if parameter == "CPU_ONLINE":
-            cores -= value == "0"
-        elif argument in _MASKS:
-            masks[argument.lower()] = _number(value, f"{where}: {argument}")
-        elif axis and argument in ("MAX_FREQ", "MIN_FREQ"):
-            # Zero and minus one are no limit. All clusters move together, so that the lowest cap is that of all.
-            limit = _number(value, f"{where}: {parameter} {argument}")
-            if limit > 0 and argument == "MAX_FREQ":
-                caps[axis] = min(limit, caps.get(axis, limit))
-            elif limit > 0 and axis == "cpu_khz":
-                lowest = limit if lowest is None else min(limit, lowest)
-    name = keys.get("NAME")
-    if not name:
-        raise InputError(f"{where}: a POWER_MODEL without NAME")
-    number = _number(keys.get("ID", ""), f"{where}: ID")
-    return PowerMode(number, name, cores, lowest, caps.get("cpu_khz"), caps.get("gpu_hz"), caps.get("emc_hz"), masks)
-
-
-def _number(word: str, what: str) -> int:
-    try:
-        return int(word, 0)
-    except ValueError:
-        raise InputError(f"{what} is {word!r}, expected a whole number") from None
+        asked = active != mode.name and "reboot" in finished.text.lower()
+        late = f"no answer within {_LONGEST_S:g} s; " if finished.code is None else ""
+        return ModeSwitch(mode.name, active, asked, late + "; ".join(filter(None, map(str.strip, finished.text.splitlines()))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls into the kernel that may never come back (a firmware, a bus that is stuck): waited for, but not for ever."""
+"""Calls that may never come back (a firmware, a bus, a service that is stuck): waited for, but not for ever."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..errors import HardwareHangs
+
 T = TypeVar("T")
-
-
-class Hangs(Exception):
-    """A call did not come back in time, or another one into the same place has not yet."""
 
 
 class _Call:
@@ -57,14 +55,17 @@ class Patience:
     def call(self, path: str, doing: str, function: Callable[[], T]) -> T:
         """Call a function that touches a file.
 
+        Args:
+            path, doing: what is said of it should it hang.
+
         Raises:
-            Hangs: it has not come back yet.
+            HardwareHangs: it has not come back yet.
         """
         place = posixpath.dirname(path)
         before = self._stuck.get(place)
         if before is not None:
             if not before.over.is_set():
-                raise Hangs(before.name)
+                raise HardwareHangs(before.name)
             del self._stuck[place]
         if self._calls is None:
             self._calls = queue.SimpleQueue()
@@ -73,11 +74,16 @@ class Patience:
         self._calls.put(call)
         if not call.over.wait(self.longest_s):
             self._stuck[place] = call
-            self._calls.put(None)
-            self._calls = None
-            raise Hangs(call.name)
+            self.end()
+            raise HardwareHangs(call.name)
         result: T = call.outcome()
         return result
+
+    def end(self) -> None:
+        """Let the thread end; the next call starts another one."""
+        if self._calls is not None:
+            self._calls.put(None)
+            self._calls = None
 
 
 def _work(calls: queue.SimpleQueue[_Call | None]) -> None:

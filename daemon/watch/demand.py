@@ -1,41 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """What other work asks of the board: measured before the first lease and while leases are held, apart from the leases' own.
 
-CPU: a core is busy while it does not idle (proc_stat(5): idle and iowait are exact on tickless kernels where the other columns
-are sampled). What the threads of a lease's process, of its children and of this daemon ran is taken off (proc_pid_stat(5)).
-
-EMC: the activity monitor counts everybody; see :mod:`.memory_demand`.
-
-Pressure: Linux, Documentation/accounting/psi.rst; the ``some`` totals.
+CPU: a core is busy while it does not idle; what ran for a lease's process, its children and this daemon is taken off. Pressure:
+the share of time in which some task waited. Both from :mod:`.counters`. EMC: the activity monitor counts everybody; see
+:mod:`.memory_demand`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...profiles.board import BoardDescription
-from ..hardware.clocks.cpu import POLICIES
 from ..hardware.files import Files
+from .counters import TICKS_PER_S, Counters, read_counters
 from .floors import Demand, FloorRules
 from .memory_demand import MemoryDemand
 
-_TICKS_PER_S = 100  # USER_HZ, the same on every architecture Jetsons ever had
 _SHORTEST_S = 0.2
 _PRESSURE_HELD = 6  # times hold_s: pressure is gone as soon as the clock is raised, which does not mean that it may be lowered
-_MOST_PROCESSES = 64
 # A core that other work fills does not tell how much more there is; half as much again is tried, and seen next time.
 _SATURATED, _BEYOND = 0.95, 1.5
-# Columns of /proc/PID/stat after the command's name: time in user and system mode, the same of children waited for, last CPU.
-_OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
 
 
-class Clocks(Protocol):
-    """What is asked of :class:`jetdvfs.daemon.hardware.board.Hardware`."""
+class BoardActivity(Protocol):
+    """What is asked of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
 
     def memory_hz(self) -> int: ...
 
@@ -57,15 +49,11 @@ class Leased:
 
 @dataclass(frozen=True)
 class _Moment:
-    """The counters at one moment: ticks idled by each CPU, ticks of our own by thread, in total, and where each ran last."""
+    """The counters at one moment, and whose leases were in force."""
 
     time_s: float
     leased: Leased
-    idle: Mapping[str, int]
-    threads: Mapping[tuple[str, str], tuple[int, str]]
-    own: int
-    khz: Mapping[str, int]
-    waited_us: Mapping[str, int]
+    counters: Counters
 
 
 @dataclass(frozen=True)
@@ -79,11 +67,11 @@ class _Window:
     held_hz: int
 
 
-class Meter:
+class DemandMonitor:
     """Follows the demand of other work; :meth:`sample` is to be called about twice a second.
 
     Args:
-        clocks: the board's memory clock and GPU.
+        board: tells the memory clock and how busy the GPU is.
     """
 
     def __init__(
@@ -91,13 +79,13 @@ class Meter:
         files: Files,
         description: BoardDescription,
         monotonic: Callable[[], float],
-        clocks: Clocks,
+        board: BoardActivity,
         rules: FloorRules,
     ) -> None:
         self._files = files
         self._monitors: Sequence[str] = description.section("emc").get("activity", ())
         self._monotonic = monotonic
-        self._clocks = clocks
+        self._board = board
         self.rules = rules
         self._last: _Moment | None = None
         self._windows: deque[_Window] = deque()
@@ -118,7 +106,8 @@ class Meter:
         now = self._monotonic()
         if self._last is not None and now - self._last.time_s < _SHORTEST_S:
             return
-        before, self._last = self._last, self._look(now, leased)
+        counters = read_counters(self._files, {os.getpid(), *leased.pids})
+        before, self._last = self._last, _Moment(now, leased, counters)
         same = before is not None and before.leased.pids == leased.pids
         if before is not None and same:
             self._learn(before, self._last)
@@ -141,46 +130,29 @@ class Meter:
             held_hz=worst.held_hz if worst else 0,
         )
 
-    def _look(self, now: float, leased: Leased) -> _Moment:
-        files = self._files
-        idle = {}
-        for line in (files.find_text("/proc/stat") or "").splitlines():
-            if told := re.match(r"cpu(\d+)(?: \d+){3} (\d+) (\d+)", line):
-                idle[told[1]] = int(told[2]) + int(told[3])
-        threads: dict[tuple[str, str], tuple[int, str]] = {}
-        own = 0
-        for pid in self._tree({os.getpid(), *leased.pids}):
-            own += sum(self._times(f"/proc/{pid}/stat")[_ALL_TIMES])
-            for thread in files.list_names(f"/proc/{pid}/task"):
-                times = self._times(f"/proc/{pid}/task/{thread}/stat")
-                if len(times) > _LAST_CPU:
-                    threads[pid, thread] = (sum(times[_OWN_TIMES]), str(times[_LAST_CPU]))
-        khz = {policy: files.find_int(f"{policy}/scaling_cur_freq") or 0 for policy in files.glob(POLICIES)}
-        waited = {what: self._waited(what) for what in ("cpu", "memory")}
-        return _Moment(now, leased, idle, threads, own, khz, waited)
-
     def _learn(self, before: _Moment, now: _Moment) -> None:
         """Keep what happened between two moments."""
+        last, seen = before.counters, now.counters
         seconds = now.time_s - before.time_s
-        ticks = seconds * _TICKS_PER_S
+        ticks = seconds * TICKS_PER_S
         # A counter that starts anew while it is looked at (a core that came back) says nothing.
-        idled = {cpu: idle - before.idle[cpu] for cpu, idle in now.idle.items() if cpu in before.idle}
+        idled = {cpu: idle - last.idle[cpu] for cpu, idle in seen.idle.items() if cpu in last.idle}
         busy = {cpu: min(max(ticks - idle, 0.0), ticks) for cpu, idle in idled.items() if idle >= 0}
         own: dict[str, float] = {}
-        for thread, (spent, cpu) in now.threads.items():
-            own[cpu] = own.get(cpu, 0.0) + spent - before.threads.get(thread, (0, ""))[0]
+        for thread, (spent, cpu) in seen.threads.items():
+            own[cpu] = own.get(cpu, 0.0) + spent - last.threads.get(thread, (0, ""))[0]
         # A thread counts as having run where it ran last; where it moved, no core is busier by others than all are together.
-        together = max(sum(busy.values()) - max(now.own - before.own, 0), 0.0)
+        together = max(sum(busy.values()) - max(seen.own - last.own, 0), 0.0)
         used, held = {}, {}
-        for policy, khz in now.khz.items():
+        for policy, khz in seen.khz.items():
             cpus = (self._files.find_text(f"{policy}/affected_cpus") or "").split()
             shares = [min(max(busy[cpu] - own.get(cpu, 0.0), 0.0), together) / ticks for cpu in cpus if cpu in busy]
             name, share = policy.rpartition("/")[2], max(shares, default=0.0)
-            held[name] = max(khz, before.khz.get(policy, 0))
+            held[name] = max(khz, last.khz.get(policy, 0))
             used[name] = held[name] * (share if share < _SATURATED else _BEYOND)
-        waited = {what: (now.waited_us[what] - before.waited_us[what]) / 1e6 / seconds for what in now.waited_us}
+        waited = {what: (seen.waited_us[what] - last.waited_us[what]) / 1e6 / seconds for what in seen.waited_us}
         # The firmware takes its time to say where the memory clock stands.
-        held_hz = self._clocks.memory_hz() if waited["memory"] > self.rules.pressure else 0
+        held_hz = self._board.memory_hz() if waited["memory"] > self.rules.pressure else 0
         window = _Window(now.time_s, used, waited, held, held_hz)
         _keep(self._windows, window, self.rules.hold_s)
         if now.leased.pids:
@@ -197,33 +169,11 @@ class Meter:
             self._memory.forget()
             return
         held, hold_s = bool(leased.pids), self.rules.hold_s
-        self._memory.see(now, 1e3 * counted, self._clocks.gpu_load(), hold_s, leased=held, paced=leased.paced)
+        self._memory.see(now, 1e3 * counted, self._board.gpu_load(), hold_s, leased=held, paced=leased.paced)
 
     def _memory_khz(self) -> int | None:
         """The memory clock in use, as the running kernel's monitor counts it; None where none can be read."""
         return next((khz for path in self._monitors if (khz := self._files.find_int(path)) is not None), None)
-
-    def _tree(self, pids: Collection[int]) -> Iterator[str]:
-        """These processes and their descendants."""
-        todo, seen = [str(pid) for pid in pids], set[str]()
-        while todo and len(seen) < _MOST_PROCESSES:
-            pid = todo.pop()
-            if pid in seen or not self._files.exists(f"/proc/{pid}/stat"):
-                continue
-            seen.add(pid)
-            yield pid
-            for thread in self._files.list_names(f"/proc/{pid}/task"):
-                todo += (self._files.find_text(f"/proc/{pid}/task/{thread}/children") or "").split()
-
-    def _times(self, path: str) -> list[int]:
-        """The numbers of a stat file after the command's name, the state letter as zero; empty where the process is gone."""
-        words = (self._files.find_text(path) or "").rpartition(")")[2].split()
-        return [0, *(int(word) for word in words[1:] if word.lstrip("-").isdigit())] if words else []
-
-    def _waited(self, what: str) -> int:
-        """Microseconds in which some task waited, since boot; 0 where the kernel does not say."""
-        told = re.match(r"some .*\btotal=(\d+)", self._files.find_text(f"/proc/pressure/{what}") or "")
-        return int(told[1]) if told else 0
 
 
 def _keep(windows: deque[_Window], window: _Window, seconds: float) -> None:

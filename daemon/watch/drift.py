@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from ...kernels.grid import FrequencyConfiguration
-from ..hardware.applied import Applied, agrees
+from ..hardware.applied import Applied
 from ..hardware.axes import TITLES, megahertz, title
-from ..hardware.clocks.domain import Reading
+from ..hardware.clocks.driver import Reading, agrees
 
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 300.0

@@ -17,8 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 from ...kernels.grid import FrequencyGrid
+from ...kernels.units import mhz, mhz_text
+
+Share: TypeAlias = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
 
 _TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
 
@@ -34,10 +40,10 @@ class FloorRules:
         hold_s: for how long a demand counts after it was last seen.
     """
 
-    cpu_share: float = 0.7
-    emc_share: float = 0.3
-    pressure: float = 0.1
-    hold_s: float = 10.0
+    cpu_share: Share = 0.7
+    emc_share: Share = 0.3
+    pressure: Share = 0.1
+    hold_s: Annotated[float, Meta(gt=0, le=3600, description="a number above 0, at most 3600")] = 10.0
 
 
 @dataclass(frozen=True)
@@ -106,14 +112,14 @@ def floors(demand: Demand, grid: FrequencyGrid, rules: FloorRules, *, leader: st
     for policy in {**demand.cpu_khz, **demand.held_khz}:
         used_khz = demand.cpu_khz.get(policy, 0.0)
         clock = policy if leader not in (None, policy) else "cpu_khz"
-        used = f"other work uses {used_khz / 1e3:.0f} MHz of a core of {policy}"
+        used = f"other work uses {mhz('cpu_khz', used_khz):.0f} MHz of a core of {policy}"
         wanted.append((clock, used_khz / rules.cpu_share, used))
         for what, share in (("a CPU", demand.cpu_waiting), ("memory", demand.memory_waiting)):
             if share >= rules.pressure:
                 need = demand.held_khz.get(policy, 0) * (1 + share)
                 wanted.append((clock, need, f"tasks wait for {what} for {share:.0%} more of the time than before"))
     if demand.emc_hz is not None:
-        used = f"other work uses {demand.emc_hz / 1e6:.0f} MHz of the memory clock"
+        used = f"other work uses {mhz('emc_hz', demand.emc_hz):.0f} MHz of the memory clock"
         wanted.append(("emc_hz", demand.emc_hz / rules.emc_share, used))
     if demand.memory_waiting >= rules.pressure:
         text = f"tasks wait for memory for {demand.memory_waiting:.0%} more of the time than before"
@@ -131,4 +137,4 @@ def _bounds(wanted: Iterable[tuple[str, float, str]], grid: FrequencyGrid) -> It
         least = next((level for level in levels if level >= need), levels[-1])
         if least > levels[0]:
             title = _TITLES.get(clock) or f"CPU clock of {clock}"
-            yield Floor(clock, least, f"{title} at least {least / (1e6 if clock == 'emc_hz' else 1e3):g} MHz: {reason}")
+            yield Floor(clock, least, f"{title} at least {mhz_text(clock, least)} MHz: {reason}")

@@ -12,19 +12,28 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ..errors import DaemonError, InputError, NoDaemon, UsageError
+from ...kernels.errors import GridError, ShapeError
+from ...kernels.units import AXES
+from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
 from . import protocol
 
-Configuration: TypeAlias = "Mapping[str, int] | Sequence[int]"
+if TYPE_CHECKING:
+    from ...kernels.network import TensorSpec
+
+Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
+"""Text (``"1190.4,905.25,1600"``), or the three clocks by name or in order, in kHz, Hz and Hz."""
 _Self = TypeVar("_Self", bound="Client")
 
 _REPORT_EVERY = 32
@@ -40,6 +49,7 @@ class Client:
 
     Raises:
         NoDaemon: nobody answers there.
+        NotPermitted: whoever asks may not use the socket; the text says who may.
     """
 
     def __init__(
@@ -57,6 +67,9 @@ class Client:
         self._sock.settimeout(timeout_s)
         try:
             self._sock.connect(os.fspath(self._path))
+        except PermissionError as error:
+            self._sock.close()
+            raise NotPermitted(f"permission denied on {self._path}: {_who_may(self._path)}") from error
         except OSError as error:
             self._sock.close()
             raise NoDaemon(f"no daemon answers on {self._path} ({error.strerror or error})") from error
@@ -82,7 +95,7 @@ class Client:
         *,
         name: str | None = None,
         accept_boundary: Sequence[str] = (),
-    ) -> Network:
+    ) -> LoadedModel:
         """Have a TorchScript file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
 
         A list of launches that ends before its network does is refused, unless it ends at an operator that
@@ -103,20 +116,20 @@ class Client:
 
     def load_descriptor(
         self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
-    ) -> Network:
+    ) -> LoadedModel:
         """The same from a descriptor open for reading."""
         tensors = [_tensor(item) for item in inputs]
         parameters = {"inputs": tensors, "name": _short(name), "accept_boundary": _names(accept_boundary)}
-        return Network(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
+        return LoadedModel(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
 
-    def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> Network:
+    def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> LoadedModel:
         """Register a network from the JSON of ``jetdvfs decompose --json``; ``accept_boundary`` as in :meth:`load`."""
         parameters = {"network": network, "accept_boundary": _names(accept_boundary)}
-        return Network(self, self._object("LoadNetwork", "network", parameters))
+        return LoadedModel(self, self._object("LoadNetwork", "network", parameters))
 
     def predict(
         self,
-        network: Network | str,
+        network: LoadedModel | str,
         configuration: Configuration | None = None,
         *,
         fps: float | None = None,
@@ -133,7 +146,7 @@ class Client:
 
     def plan(
         self,
-        network: Network | str,
+        network: LoadedModel | str,
         target: str,
         *,
         fps: float | None = None,
@@ -150,7 +163,7 @@ class Client:
 
     def hold(
         self,
-        network: Network | str | None = None,
+        network: LoadedModel | str | None = None,
         target: str | None = None,
         *,
         configuration: Configuration | None = None,
@@ -159,7 +172,7 @@ class Client:
         method: str | None = None,
         reason: str = "",
         app: str | None = None,
-    ) -> Lease:
+    ) -> HeldLease:
         """Have the clocks set for a network and target, or to a configuration, until the lease is released.
 
         Raises:
@@ -176,9 +189,9 @@ class Client:
             "reason": reason[: protocol.TEXT_CHARACTERS],
             "app": _short(app or Path(sys.argv[0] or "python").name),
         }
-        return Lease(self, self.call("Hold", parameters))
+        return HeldLease(self, self.call("Hold", parameters))
 
-    def release(self, lease: Lease | str) -> None:
+    def release(self, lease: HeldLease | str) -> None:
         """End a lease, one's own or another of the same user."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id})
 
@@ -243,7 +256,7 @@ class Client:
         return message
 
 
-class Network:
+class LoadedModel:
     """A network the daemon knows on this connection; ``info`` is the ``Network`` of the interface."""
 
     def __init__(self, client: Client, info: Mapping[str, Any]) -> None:
@@ -252,14 +265,14 @@ class Network:
         self._client = client
 
     def __repr__(self) -> str:
-        return f"<Network {self.info['name']}: {self.info['launches']} launches>"
+        return f"<LoadedModel {self.info['name']}: {self.info['launches']} launches>"
 
     def unload(self) -> None:
         """Forget it; leases planned for it stay."""
         self._client.call("Unload", {"network": self.handle})
 
 
-class Lease:
+class HeldLease:
     """Clocks held. As a context manager it is released at the end, however that comes.
 
     Attributes:
@@ -275,7 +288,7 @@ class Lease:
         self._client = client
         self._frames: list[float] = []
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> HeldLease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -302,29 +315,58 @@ class Lease:
             self._client.post("Report", {"lease": self.id, "latency_ms": frames})
 
 
+def _who_may(path: Path) -> str:
+    """Who may use a socket that we may not, and how to become one of them."""
+    try:
+        status = path.stat()
+    except OSError:
+        return "its folder is closed to you"
+    if status.st_gid == 0 or not status.st_mode & stat.S_IWGRP:
+        return "only root may use it"
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:  # in a container that has no name for it
+        return f"only root and the group with the number {status.st_gid} may use it"
+    return f"join the group {group} with 'sudo usermod -aG {group} $USER', then log in again"
+
+
 def _tensor(item: Any) -> dict[str, Any]:
     """An input in any of its forms, as the interface has it."""
-    if isinstance(item, Mapping):
-        return dict(item)
     try:
-        if isinstance(item, str):
-            shape, _, dtype = item.partition(":")
-            return {"shape": [int(size) for size in shape.split("x")], "dtype": dtype or "float32"}
-        if hasattr(item, "shape"):
-            return {"shape": [int(size) for size in item.shape], "dtype": str(item.dtype).rpartition(".")[2]}
-        return {"shape": [int(size) for size in item], "dtype": "float32"}
-    except (TypeError, ValueError) as error:
+        spec = _spec(item)
+    except ShapeError as error:
+        raise InputError(str(error)) from error
+    except (KeyError, TypeError) as error:
         raise UsageError(
             f"input {item!r:.80}: expected a shape such as 1x3x224x224, with :int64 or so for another type"
         ) from error
+    return {"shape": list(spec.shape), "dtype": spec.dtype}
+
+
+def _spec(item: Any) -> TensorSpec:
+    from ...kernels.inputs import input_spec, parse_input  # an application that loads no model need not wait for it
+
+    if isinstance(item, str):
+        return parse_input(item)
+    if isinstance(item, Mapping):
+        return input_spec([index(size) for size in item["shape"]], item.get("dtype") or "float32")
+    if hasattr(item, "shape"):
+        return input_spec([index(size) for size in item.shape], str(item.dtype).rpartition(".")[2])
+    return input_spec([index(size) for size in item])
 
 
 def _configuration(value: Configuration | None) -> dict[str, int] | None:
     if value is None or isinstance(value, Mapping):
         return None if value is None else dict(value)
-    if len(value) != 3:
-        raise UsageError(f"configuration {value!r:.80}: expected cpu_khz, gpu_hz and emc_hz")
-    return dict(zip(("cpu_khz", "gpu_hz", "emc_hz"), map(int, value), strict=True))
+    from ...kernels.grid import FrequencyConfiguration, parse_configuration
+
+    try:
+        clocks = parse_configuration(value) if isinstance(value, str) else FrequencyConfiguration(*map(int, value))
+    except GridError as error:
+        raise UsageError(str(error)) from error
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"configuration {value!r:.80}: expected {', '.join(AXES)}") from error
+    return clocks._asdict()
 
 
 def _names(accepted: Sequence[str]) -> list[str] | None:
@@ -332,7 +374,7 @@ def _names(accepted: Sequence[str]) -> list[str] | None:
     return ([accepted] if isinstance(accepted, str) else list(accepted)) or None
 
 
-def _handle(network: Network | str) -> str:
+def _handle(network: LoadedModel | str) -> str:
     return network if isinstance(network, str) else network.handle
 
 

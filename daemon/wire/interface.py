@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from typing import Any
 
 _TOKEN = re.compile(r"\s+|#[^\n]*|(?P<token>->|\[string\]|\[\]|[?():,]|[A-Za-z][A-Za-z0-9_.-]*)")
@@ -61,8 +62,10 @@ class Interface:
     errors: Mapping[str, Type]
 
     @classmethod
-    def load(cls, path: Path) -> Interface:
-        return parse(path.read_text(encoding="utf-8"))
+    def load(cls, path: Path, **lists: str) -> Interface:
+        """Read a definition from its file; what stands as ``${name}`` in a comment is taken from ``lists``, line by line."""
+        text = path.read_text(encoding="utf-8")
+        return parse(Template(text).safe_substitute({name: text.replace("\n", "\n# ") for name, text in lists.items()}))
 
     def check_call(self, method: str, parameters: Any) -> None:
         """Raise Mismatch unless ``parameters`` fit the method; members nobody declared are refused."""

@@ -40,7 +40,7 @@ class Peer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """What clients may use of the server."""
 
     connections: int = 64
@@ -71,9 +71,9 @@ class Service(Protocol):
 class Server:
     """Serves services on listening sockets, one service per socket."""
 
-    def __init__(self, version: str, limits: Limits | None = None) -> None:
+    def __init__(self, version: str, limits: ServerLimits | None = None) -> None:
         self._version = version
-        self._limits = limits or Limits()
+        self._limits = limits or ServerLimits()
         self._listeners: list[socket.socket] = []
         self._connections: set[_Connection] = set()
 
@@ -135,7 +135,7 @@ class _Connection:
     """One client: reads messages as they come, answers them one after the other."""
 
     def __init__(
-        self, server: Server, sock: socket.socket, session: Session, service: Service, version: str, limits: Limits
+        self, server: Server, sock: socket.socket, session: Session, service: Service, version: str, limits: ServerLimits
     ) -> None:
         self.session = session
         self._server = server

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DaemonError
-from . import frames, sandbox
+from . import framing, sandbox
 from .sandbox import Allowance
 
 _Job = Callable[[dict[str, Any], bytes, int | None, list[Path]], bytes]
@@ -59,16 +59,16 @@ def main(arguments: list[str]) -> int:
             sandbox.confine(
                 user, _ALLOWANCES[name], keep={sock.fileno(), *handles}, start_threads=partial(_start, crew, int(threads))
             )
-            request, payload, received = frames.receive(sock)
+            request, payload, received = framing.receive(sock)
             answer = job(request, payload, received, paths)
         except Exception as error:
             kind = "input" if hasattr(error, "exit_code") else "crash"
             text = " ".join(str(error).split()) or type(error).__name__
             for path, folder in zip(paths, folders, strict=True):
                 text = text.replace(str(path), folder)
-            sock.sendall(frames.frame({"error": kind, "message": text[:2000], "type": type(error).__name__}))
+            sock.sendall(framing.encoded({"error": kind, "message": text[:2000], "type": type(error).__name__}))
             return 1
-        sock.sendall(frames.frame({}, answer))
+        sock.sendall(framing.encoded({}, answer))
     return 0
 
 

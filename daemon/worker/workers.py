@@ -15,13 +15,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ...kernels.network import TensorSpec
 from ...profiles.board import BOARDS_DIR
 from ..errors import InputError, TransientError
-from .frames import PREFIX, frame
+from .framing import PREFIX, encoded
 
 _HEADER_BYTES = 64 << 10
 _PAYLOAD_BYTES = 8 << 20
@@ -64,13 +65,13 @@ class Workers:
         self._settings = settings or WorkerSettings()
         self._slots = asyncio.Semaphore(self._settings.parallel)
 
-    async def decompose(self, descriptor: int, inputs: Sequence[Mapping[str, Any]], name: str) -> bytes:
+    async def decompose(self, descriptor: int, inputs: Sequence[TensorSpec], name: str) -> bytes:
         """The decomposed network as JSON, of the model that ``descriptor`` is open on.
 
         Raises:
             InputError: the model was refused, or its reader crashed or ran out of time or memory over it.
         """
-        return await self._run("decompose", {"inputs": list(inputs), "name": name}, descriptor=descriptor)
+        return await self._run("decompose", {"inputs": [asdict(spec) for spec in inputs], "name": name}, descriptor=descriptor)
 
     async def sweep(
         self, network: bytes, bundle: Path, cache_dir: Path, method: str, known: Mapping[str, Sequence[int]] | None = None
@@ -102,7 +103,7 @@ class Workers:
                     child = self._spawn(job, theirs, folders)
                 try:
                     answer = await asyncio.wait_for(
-                        _converse(ours, frame(request, payload), descriptor), self._settings.limit_s(job)
+                        _converse(ours, encoded(request, payload), descriptor), self._settings.limit_s(job)
                     )
                 except asyncio.TimeoutError:
                     raise _failure(job, f"took more than {self._settings.limit_s(job):g} s") from None

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from ..grid import FrequencyConfiguration, FrequencyGrid
 from ..network import KernelInvocation, Network
 from ..surface import Prediction, Surface
+from ..units import AXES
 from .host import ONCE
 from .model import BoardCost, KernelCosts, Method, assemble, kernel_costs
 from .roofline import terms_ms
 
 Limit: TypeAlias = Literal["compute", "memory", "launch"]
 
-_AXES = ("cpu_khz", "gpu_hz", "emc_hz")
 _Index: TypeAlias = tuple[int, int, int]
 
 
@@ -202,7 +202,7 @@ def _host_parts(network: Network, cost: BoardCost, index: _Index) -> tuple[HostP
 
 
 def _steps(surface: Surface, grid: FrequencyGrid, index: _Index) -> Iterator[Step]:
-    for axis, name in enumerate(_AXES):
+    for axis, name in enumerate(AXES):
         for up in (False, True):
             level = index[axis] + (1 if up else -1)
             if 0 <= level < grid.shape[axis]:

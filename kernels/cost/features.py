@@ -20,33 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
+from ..kinds import ELEMENTWISE, KINDS, FeatureFamily
 from ..network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape, numel
 
 FREQUENCY_FEATURES = ("cpu_mhz", "gpu_mhz", "emc_mhz")
 
-MODELLED_KINDS: tuple[str, ...] = (
-    "conv2d",
-    "batch_norm",
-    "matmul",
-    "relu",
-    "hardtanh",
-    "cat",
-    "max_pool2d",
-    "avg_pool2d",
-    "adaptive_avg_pool2d",
-    "mean",
-    "add",
-    "clone",
-)
+MODELLED_KINDS: tuple[str, ...] = tuple(row.name for row in KINDS.values() if row.profiled)
 """The kinds that profiles bring models for."""
-
-ELEMENTWISE = "elementwise"
-"""The family whose model, where a profile has one, serves the pointwise kinds that have none of their own."""
-
-ELEMENTWISE_KINDS = frozenset({
-    "abs", "add", "clamp", "clone", "div", "elu", "exp", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mul",
-    "neg", "pow", "relu", "rsqrt", "sigmoid", "silu", "softplus", "sqrt", "sub", "tanh",
-})  # fmt: skip
 
 _TILES = (32, 64, 128)
 _MAX_ALIGNMENT = 32
@@ -60,12 +40,13 @@ def feature_names(kind: str) -> tuple[str, ...]:
     Raises:
         CostModelError: no features are defined for this kind.
     """
-    return _family(kind)[0] + FREQUENCY_FEATURES
+    return _definition(kind)[0] + FREQUENCY_FEATURES
 
 
 def can_be_modelled(invocation: KernelInvocation) -> bool:
     """Whether a profile of this release could have a model for a kernel: its kind, or the elementwise family, has features."""
-    return invocation.kind in _FAMILIES or invocation.kind in ELEMENTWISE_KINDS
+    row = KINDS.get(invocation.kind)
+    return bool(_family_of(invocation.kind)) or (row is not None and bool(row.served_by))
 
 
 def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[np.float32]:
@@ -94,10 +75,10 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
     """The features of one kernel without the clocks; cached, because networks repeat kernels and daemons repeat networks."""
     _, inputs, output, dtype, params = signature
-    return tuple(_family(kind)[1](_Call(inputs, output, DTYPE_BYTES[dtype], dict(params), flops, moved)))
+    return tuple(_definition(kind)[1](_Described(inputs, output, DTYPE_BYTES[dtype], dict(params), flops, moved)))
 
 
-class _Call:
+class _Described:
     """An invocation taken apart for the functions below."""
 
     def __init__(
@@ -124,7 +105,7 @@ class _Call:
     def image(self, shape: Shape) -> tuple[int, int, int, int]:
         """A batch of images as (batch, channels, height, width); the batch may be missing."""
         if len(shape) not in (3, 4):
-            raise ValueError(f"{shape} is no batch of images")
+            raise ValueError(f"{shape} is not a batch of images")
         batch, channels, height, width = (1, *shape)[-4:]
         return batch, channels, height, width
 
@@ -132,7 +113,7 @@ class _Call:
 _WORK = ("log2_flops", "log2_bytes", "log2_intensity", "element_bytes")
 
 
-def _work(call: _Call) -> Row:
+def _work(call: _Described) -> Row:
     return [_log2(call.flops), _log2(call.moved), _log2(call.flops) - _log2(call.moved), call.element]
 
 
@@ -208,7 +189,7 @@ _CONV2D = (
 )  # fmt: skip
 
 
-def _conv2d(call: _Call) -> Row:
+def _conv2d(call: _Described) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, filters, out_height, out_width = call.image(call.output)
     weight, groups = call.params["weight"], call.integer("groups")
@@ -233,7 +214,7 @@ def _conv2d(call: _Call) -> Row:
 _MATMUL = (*_WORK, *_GEMM, "batch", "bias", "two_activations")
 
 
-def _matmul(call: _Call) -> Row:
+def _matmul(call: _Described) -> Row:
     batch = call.integer("batch")
     return [
         *_work(call), *_gemm(call.integer("m"), call.integer("n"), call.integer("k"), batch),
@@ -244,7 +225,7 @@ def _matmul(call: _Call) -> Row:
 _BATCH_NORM = (*_WORK, "log2_elements", "batch", "channels", "log2_plane", "plane_alignment", "affine")
 
 
-def _batch_norm(call: _Call) -> Row:
+def _batch_norm(call: _Described) -> Row:
     batch, channels, *spatial = call.inputs[0]
     plane = numel(spatial)
     return [
@@ -258,7 +239,7 @@ _POOL = (
 )  # fmt: skip
 
 
-def _pool2d(call: _Call) -> Row:
+def _pool2d(call: _Described) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, _, out_height, out_width = call.image(call.output)
     kernel = call.pair("kernel_size")
@@ -275,7 +256,7 @@ _ADAPTIVE = (
 )  # fmt: skip
 
 
-def _adaptive_pool2d(call: _Call) -> Row:
+def _adaptive_pool2d(call: _Described) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, _, out_height, out_width = call.image(call.output)
     return [
@@ -287,7 +268,7 @@ def _adaptive_pool2d(call: _Call) -> Row:
 _MEAN = (*_WORK, "log2_outputs", "log2_reduced", "reduced_dims", "inner_reduced", "log2_inner", "batch")
 
 
-def _mean(call: _Call) -> Row:
+def _mean(call: _Described) -> Row:
     shape, dim = call.inputs[0], call.params.get("dim")
     dims = range(len(shape)) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
     if isinstance(dims, (str, float)):
@@ -306,7 +287,7 @@ _CAT = (
 )  # fmt: skip
 
 
-def _cat(call: _Call) -> Row:
+def _cat(call: _Described) -> Row:
     dim = call.integer("dim") % max(len(call.output), 1)
     runs = [numel(shape[dim:]) for shape in call.inputs if len(shape) > dim]
     largest = max(numel(shape) for shape in call.inputs)
@@ -319,7 +300,7 @@ def _cat(call: _Call) -> Row:
 _POINTWISE = (*_WORK, "log2_elements", "tensors", "broadcast", "element_alignment", "batch", "log2_inner")
 
 
-def _pointwise(call: _Call) -> Row:
+def _pointwise(call: _Described) -> Row:
     elements = numel(call.output)
     return [
         *_work(call), _log2(elements), len(call.inputs), any(numel(shape) != elements for shape in call.inputs),
@@ -327,31 +308,31 @@ def _pointwise(call: _Call) -> Row:
     ]  # fmt: skip
 
 
-_FAMILIES: Mapping[str, tuple[tuple[str, ...], Callable[[_Call], Row]]] = {
+_FAMILIES: Mapping[FeatureFamily, tuple[tuple[str, ...], Callable[[_Described], Row]]] = {
     "conv2d": (_CONV2D, _conv2d),
     "batch_norm": (_BATCH_NORM, _batch_norm),
     "matmul": (_MATMUL, _matmul),
-    "relu": (_POINTWISE, _pointwise),
-    "hardtanh": (_POINTWISE, _pointwise),
-    "add": (_POINTWISE, _pointwise),
-    "clone": (_POINTWISE, _pointwise),
-    ELEMENTWISE: (_POINTWISE, _pointwise),
+    "pointwise": (_POINTWISE, _pointwise),
     "cat": (_CAT, _cat),
-    "max_pool2d": (_POOL, _pool2d),
-    "avg_pool2d": (_POOL, _pool2d),
-    "adaptive_avg_pool2d": (_ADAPTIVE, _adaptive_pool2d),
+    "pool2d": (_POOL, _pool2d),
+    "adaptive_pool2d": (_ADAPTIVE, _adaptive_pool2d),
     "mean": (_MEAN, _mean),
-    "conv2d_relu": (_CONV2D, _conv2d),
-    "conv2d_add_relu": (_CONV2D, _conv2d),
-    "fused_pointwise": (_POINTWISE, _pointwise),
 }
 
 
-def _family(kind: str) -> tuple[tuple[str, ...], Callable[[_Call], Row]]:
-    try:
-        return _FAMILIES[kind]
-    except KeyError:
-        raise CostModelError(f"kind {kind!r} has no features; valid: {', '.join(_FAMILIES)}") from None
+def _family_of(kind: str) -> FeatureFamily:
+    if kind == ELEMENTWISE:
+        return "pointwise"
+    row = KINDS.get(kind)
+    return row.features if row is not None else ""
+
+
+def _definition(kind: str) -> tuple[tuple[str, ...], Callable[[_Described], Row]]:
+    family = _family_of(kind)
+    if not family:
+        valid = [row.name for row in KINDS.values() if row.features]
+        raise CostModelError(f"kind {kind!r} has no features; valid: {', '.join((*valid, ELEMENTWISE))}")
+    return _FAMILIES[family]
 
 
 def _log2(value: float) -> float:

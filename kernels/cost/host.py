@@ -10,15 +10,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..fusion import STAND_INS
+from ..kinds import KINDS, stand_in
 from ..network import Call, HostOp
 
 ONCE = "inference"
 """The name under which a host model keeps what an inference costs the host once, whatever it calls."""
 
 Coefficients: TypeAlias = tuple[float, float, float]
-
-_GATHERING = frozenset({"cat", "stack"})
 
 
 def issue_key(call: Call) -> tuple[str, int]:
@@ -29,11 +27,13 @@ def issue_key(call: Call) -> tuple[str, int]:
     """
     if isinstance(call, HostOp):
         return call.name, 0
-    if call.kind in _GATHERING:
+    row = KINDS.get(call.kind)
+    if row is not None and row.gathers:
         return call.kind, len(call.inputs)
     weight = call.params.get("weight")
-    if call.kind == "conv2d" and call.params.get("groups", 1) != 1 and isinstance(weight, tuple) and weight[1:2] == (1,):
-        return "conv2d.depthwise", 0
+    depthwise = call.params.get("groups", 1) != 1 and isinstance(weight, tuple) and weight[1:2] == (1,)
+    if row is not None and row.depthwise_apart and depthwise:
+        return f"{call.kind}.depthwise", 0
     return call.kind, 0
 
 
@@ -55,7 +55,7 @@ class HostModel:
     def coefficients(self, name: str) -> Coefficients:
         """(a, b, c) of a call by name, the tensors it gathers left aside; a fused kernel's are those of what it comes from."""
         kind = name.partition(".")[0]
-        return self.calls.get(name) or self.calls.get(kind) or self.calls.get(STAND_INS.get(kind, "")) or self.default
+        return self.calls.get(name) or self.calls.get(kind) or self.calls.get(stand_in(kind)) or self.default
 
     def issue_us(
         self, calls: Sequence[Call], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
-from ..fusion import STAND_INS
 from ..grid import FrequencyGrid
+from ..kinds import KINDS
 from ..network import KernelInvocation, Network
 from ..surface import Surface, UnmodelledKind
 from . import timeline
-from .features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
+from .features import feature_rows
 from .host import HostModel
-from .roofline import Chip, bound_ms, terms_ms
+from .roofline import DeviceRates, bound_ms, terms_ms
 from .totals import NO_SHARES, Group, Shares, add_up, common_variance
 
 Method: TypeAlias = Literal["timeline", "sum"]
@@ -101,7 +101,7 @@ class BoardCost:
     """
 
     grid: FrequencyGrid
-    chip: Chip
+    chip: DeviceRates
     kernels: Mapping[str, KernelModel]
     host: HostModel
     idle_mw: NDArray[np.float32]
@@ -117,26 +117,28 @@ class BoardCost:
                 raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
 
     def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
-        """The model that serves a kernel: its kind's own, else the elementwise family's; None where there is none.
+        """The model that serves a kernel; None where there is none.
 
-        A fused kernel without a model of its own has that of the kind it comes from
-        (:data:`~jetdvfs.kernels.fusion.STAND_INS`), less certain by :data:`STAND_IN_SIGMA`.
+        It is the kind's own, else that of the kind or family by which its row says it is served
+        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`.
         """
-        model = self.kernels.get(invocation.kind) or self._stand_ins.get(invocation.kind)
-        if model is None and invocation.kind in ELEMENTWISE_KINDS:
-            model = self.kernels.get(ELEMENTWISE)
+        model = self.kernels.get(invocation.kind)
+        row = KINDS.get(invocation.kind)
+        if model is None and row is not None:
+            model = self._stand_ins.get(row.name) if row.fused else self.kernels.get(row.served_by)
         return model if model is not None and invocation.dtype in model.dtypes else None
 
     @cached_property
     def _stand_ins(self) -> dict[str, KernelModel]:
+        """The models that stand in for fused kernels, by the kind of those."""
         return {
-            fused: replace(
+            row.name: replace(
                 model,
                 time_sigma=math.hypot(model.time_sigma, STAND_IN_SIGMA),
                 power_sigma=math.hypot(model.power_sigma, STAND_IN_SIGMA),
             )
-            for fused, kind in STAND_INS.items()
-            if (model := self.kernels.get(kind)) is not None
+            for row in KINDS.values()
+            if row.fused and (model := self.kernels.get(row.served_by)) is not None
         }
 
 
@@ -167,7 +169,8 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
             other and leave Python's lock.
 
     Raises:
-        CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a model predicts no figure.
+        CostModelError: the network launches nothing, a kernel does not fit its kind's features, or a model predicts a value
+            that is not finite.
     """
     launches = network.launches
     if not launches:
@@ -223,7 +226,7 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
     idle_mw = cost.idle_mw.astype(np.float64)
     if method == "timeline":
         host_ms, once_ms = _host_times_ms(network, cost)
-        played = timeline.run(host_ms, costs.gpu_ms, costs.order)
+        played = timeline.play(host_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + once_ms[:, None, :]
         critical = played.critical
         host_mj = cost.host_active_mw.astype(np.float64)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
@@ -264,7 +267,7 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
     def swept(regressor: Regressor, out: NDArray[np.float32]) -> None:
         logarithm = regressor.sweep(features, levels)
         if not logarithm.max() < _LARGEST_LOG:
-            raise CostModelError(f"the {model.kind} model predicts times or powers that are no finite figures")
+            raise CostModelError(f"the {model.kind} model predicts times or powers that are not finite numbers")
         np.exp(logarithm, out=out)
 
     def time() -> None:

@@ -18,7 +18,7 @@ from ..network import KernelInvocation
 _CYCLES_PER_MS = 1e3  # of a 1 MHz clock
 
 
-class Chip(Protocol):
+class DeviceRates(Protocol):
     """Datasheet rates of a chip: operations per GPU cycle by element type, DRAM bytes per memory-clock cycle."""
 
     @property
@@ -29,7 +29,7 @@ class Chip(Protocol):
 
 
 def terms_ms(
-    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: Chip
+    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: DeviceRates
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The least time in ms of each invocation's operations, and of its transfers, at its own clocks.
 
@@ -49,7 +49,7 @@ def terms_ms(
 
 
 def bound_at_ms(
-    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: Chip
+    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: DeviceRates
 ) -> NDArray[np.float64]:
     """The bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, with the same arguments."""
     bound: NDArray[np.float64] = np.maximum(*terms_ms(invocations, gpu_mhz, emc_mhz, chip))
@@ -57,7 +57,7 @@ def bound_at_ms(
 
 
 def bound_ms(
-    invocations: Sequence[KernelInvocation], grid_levels: tuple[NDArray[Any], NDArray[Any], NDArray[Any]], chip: Chip
+    invocations: Sequence[KernelInvocation], grid_levels: tuple[NDArray[Any], NDArray[Any], NDArray[Any]], chip: DeviceRates
 ) -> NDArray[np.float64]:
     """The bound in ms of each invocation over a whole grid: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``.
 

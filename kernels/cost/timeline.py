@@ -29,7 +29,7 @@ class Timeline:
     critical: NDArray[np.int32]
 
 
-def run(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order: NDArray[np.intp]) -> Timeline:
+def play(host_ms: NDArray[np.float64], gpu_ms: NDArray[np.floating[Any]], order: NDArray[np.intp]) -> Timeline:
     """Play the recurrence.
 
     Args:

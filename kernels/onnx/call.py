@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
+from ..operators.applying import apply_rule
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
-from ..operators.rules import apply_rule
 from ..operators.values import Tensor
 from .known import Known
 from .model import Node
 
 
-class Call:
+class NodeCall:
     """A node with the values of its inputs: tensors, arrays the host knows, sequences, or ``None`` where one is left out.
 
     Attributes:
         version: of the operator set it is taken from.
     """
 
-    __slots__ = ("inputs", "node", "run", "version")
+    __slots__ = ("inputs", "node", "recorder", "version")
 
-    def __init__(self, run: Recorder, node: Node, inputs: Sequence[Any], version: int) -> None:
-        self.run = run
+    def __init__(self, recorder: Recorder, node: Node, inputs: Sequence[Any], version: int) -> None:
+        self.recorder = recorder
         self.node = node
         self.inputs = inputs
         self.version = version
@@ -45,7 +45,7 @@ class Call:
 
     def tensor(self, place: int) -> Tensor:
         """An input as a tensor on the device."""
-        return on_device(self.run, self.value(place))
+        return on_device(self.recorder, self.value(place))
 
     def optional(self, place: int) -> Tensor | None:
         return self.tensor(place) if self.given(place) else None
@@ -55,7 +55,7 @@ class Call:
         value = self.value(place)
         if isinstance(value, Known) and len(value.items) == 1 and value.rank < 2:
             return value.items[0]
-        return on_device(self.run, value)
+        return on_device(self.recorder, value)
 
     def numbers(self, place: int) -> list[Any]:
         """The numbers in an input, row-major.
@@ -79,20 +79,20 @@ class Call:
 
     def aten(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule of an ATen operator."""
-        return apply_rule(self.run, name, list(args), kwargs)
+        return apply_rule(self.recorder, name, list(args), kwargs)
 
 
-def on_device(run: Recorder, value: Any) -> Tensor:
+def on_device(recorder: Recorder, value: Any) -> Tensor:
     """A value as a tensor; numbers the host knows are constants of the network."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Known):
         number = value.items[0] if not value.shape else None
-        return run.tensor(value.shape, value.dtype, parameter=True, value=number)
+        return recorder.tensor(value.shape, value.dtype, parameter=True, value=number)
     raise ShapeError(f"a tensor was expected, not a {type(value).__name__}")
 
 
-Rule = Callable[[Call], Any]
+Rule = Callable[[NodeCall], Any]
 RULES: dict[str, Rule] = {}
 
 
@@ -117,7 +117,7 @@ def paired(pads: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(pads[:half], pads[half:], strict=True))
 
 
-def after_padding(call: Call, x: Tensor, pads: Sequence[int], rank: int) -> tuple[Tensor, list[int]]:
+def after_padding(call: NodeCall, x: Tensor, pads: Sequence[int], rank: int) -> tuple[Tensor, list[int]]:
     """The input of a window operator and its padding; what differs between the two ends is padded before, as PyTorch does."""
     pairs = paired(pads) if pads else [(0, 0)] * rank
     if len(pairs) != rank:
@@ -128,7 +128,7 @@ def after_padding(call: Call, x: Tensor, pads: Sequence[int], rank: int) -> tupl
     return call.aten("constant_pad_nd", x, flat, 0), [0] * rank
 
 
-def automatic(call: Call, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def automatic(call: NodeCall, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """The padding that ``auto_pad`` stands for, or that the file states."""
     how = call.attribute("auto_pad", "NOTSET")
     rank = len(kernel)

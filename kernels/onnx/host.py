@@ -10,12 +10,12 @@ from ..errors import ShapeError
 from ..network import numel
 from ..operators.layout import broadcast, dim_of
 from . import known
-from .call import Call
+from .call import NodeCall
 from .known import Known
 from .model import FEW, TYPES
 
 
-def on_host(call: Call) -> Any:
+def on_host(call: NodeCall) -> Any:
     """The result of an operator whose inputs the host knows, or ``None`` where it is work for the device."""
     name = call.node.key
     inputs = [value for value in call.inputs if value is not None]
@@ -47,20 +47,20 @@ def _cast(x: Known, dtype: str) -> Known:
     return Known(x.shape, dtype, [convert(item) for item in x.items])
 
 
-def _cast_to(call: Call, inputs: list[Known]) -> Known | None:
+def _cast_to(call: NodeCall, inputs: list[Known]) -> Known | None:
     dtype = TYPES.get(call.attribute("to", 0), "")
     return None if dtype in ("", "complex64", "complex128") else _cast(inputs[0], dtype)
 
 
-def _concat(call: Call, inputs: list[Known]) -> Known:
+def _concat(call: NodeCall, inputs: list[Known]) -> Known:
     return known.concatenate(inputs, call.attribute("axis", 0))
 
 
-def _gather(call: Call, inputs: list[Known]) -> Known:
+def _gather(call: NodeCall, inputs: list[Known]) -> Known:
     return known.gather(inputs[0], inputs[1], call.attribute("axis", 0))
 
 
-def _slice(call: Call, inputs: list[Known]) -> Known:
+def _slice(call: NodeCall, inputs: list[Known]) -> Known:
     made = inputs[0]
     starts, ends = call.integers("starts", 1) or [], call.integers("ends", 2) or []
     axes = call.integers("axes", 3) or list(range(len(starts)))
@@ -70,7 +70,7 @@ def _slice(call: Call, inputs: list[Known]) -> Known:
     return made
 
 
-def _unsqueeze(call: Call, inputs: list[Known]) -> Known:
+def _unsqueeze(call: NodeCall, inputs: list[Known]) -> Known:
     axes = call.integers("axes", 1) or []
     rank = inputs[0].rank + len(axes)
     places = {dim_of(rank, axis) for axis in axes}
@@ -80,34 +80,34 @@ def _unsqueeze(call: Call, inputs: list[Known]) -> Known:
     return Known(tuple(1 if d in places else next(rest) for d in range(rank)), inputs[0].dtype, inputs[0].items)
 
 
-def _squeeze(call: Call, inputs: list[Known]) -> Known:
+def _squeeze(call: NodeCall, inputs: list[Known]) -> Known:
     x = inputs[0]
     axes = call.integers("axes", 1)
     places = {dim_of(x.rank, axis) for axis in axes} if axes else set(range(x.rank))
     return Known(tuple(size for d, size in enumerate(x.shape) if d not in places or size != 1), x.dtype, x.items)
 
 
-def _reshape(call: Call, inputs: list[Known]) -> Known:
+def _reshape(call: NodeCall, inputs: list[Known]) -> Known:
     sizes = inputs[1].integers()
     if not call.attribute("allowzero", 0):
         sizes = [inputs[0].shape[place] if size == 0 else size for place, size in enumerate(sizes)]
     return known.reshape(inputs[0], sizes)
 
 
-def _transpose(call: Call, inputs: list[Known]) -> Known:
+def _transpose(call: NodeCall, inputs: list[Known]) -> Known:
     return known.transpose(inputs[0], call.attribute("perm", list(range(inputs[0].rank))[::-1]))
 
 
-def _expand(call: Call, inputs: list[Known]) -> Known | None:
+def _expand(call: NodeCall, inputs: list[Known]) -> Known | None:
     sizes = inputs[1].integers()
     return known.expand(inputs[0], sizes) if 0 <= numel(broadcast([inputs[0].shape, tuple(sizes)])) <= FEW else None
 
 
-def _same(call: Call, inputs: list[Known]) -> Known:
+def _same(call: NodeCall, inputs: list[Known]) -> Known:
     return inputs[0]
 
 
-_RULES: dict[str, Callable[[Call, list[Known]], Known | None]] = {
+_RULES: dict[str, Callable[[NodeCall, list[Known]], Known | None]] = {
     "Cast": _cast_to,
     "Concat": _concat,
     "Gather": _gather,

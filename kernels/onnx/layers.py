@@ -9,13 +9,13 @@ from ..errors import ModelError, ShapeError, UnsupportedOperator
 from ..operators.layout import contiguous, show
 from ..operators.recorder import Recorder
 from ..operators.values import Tensor
-from .call import Call, after_padding, automatic, onnx_operator
+from .call import NodeCall, after_padding, automatic, onnx_operator
 from .known import Known
 
 
 @onnx_operator("Conv")
-def conv(call: Call) -> Any:
-    """A bias that only fills up zeros is none: newer exporters write one for every convolution without."""
+def conv(call: NodeCall) -> Any:
+    """A bias of zeros alone counts as none: newer exporters write one for every convolution that has no bias."""
     x, weight = call.tensor(0), call.tensor(1)
     rank = weight.rank - 2
     strides, dilations = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
@@ -24,7 +24,7 @@ def conv(call: Call) -> Any:
     return call.aten(f"conv{rank}d", x, weight, _bias(call, 2), strides, padding, dilations, call.attribute("group", 1))
 
 
-def _bias(call: Call, place: int) -> Tensor | None:
+def _bias(call: NodeCall, place: int) -> Tensor | None:
     value = call.inputs[place] if call.given(place) else None
     if isinstance(value, Known) and not any(value.items):
         return None
@@ -32,7 +32,7 @@ def _bias(call: Call, place: int) -> Tensor | None:
 
 
 @onnx_operator("ConvTranspose")
-def conv_transpose(call: Call) -> Any:
+def conv_transpose(call: NodeCall) -> Any:
     x, weight = call.tensor(0), call.tensor(1)
     rank = weight.rank - 2
     pads = call.attribute("pads", [0] * (2 * rank))
@@ -45,37 +45,37 @@ def conv_transpose(call: Call) -> Any:
     )  # fmt: skip
 
 
-def flipped(run: Recorder, x: Tensor) -> Tensor:
+def flipped(recorder: Recorder, x: Tensor) -> Tensor:
     """A matrix seen the other way round, which costs nothing."""
     if x.rank != 2:
         raise ShapeError(f"a matrix was expected, not a tensor of shape {show(x.shape)}")
-    return run.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter)
+    return recorder.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter)
 
 
 @onnx_operator("Gemm")
-def gemm(call: Call) -> Any:
+def gemm(call: NodeCall) -> Any:
     left, right, bias = call.tensor(0), call.tensor(1), call.optional(2)
-    left = flipped(call.run, left) if call.attribute("transA", 0) else left
-    right = right if call.attribute("transB", 0) else flipped(call.run, right)
+    left = flipped(call.recorder, left) if call.attribute("transA", 0) else left
+    right = right if call.attribute("transB", 0) else flipped(call.recorder, right)
     return call.aten("linear", left, right, bias)
 
 
 @onnx_operator("MatMul")
-def matmul(call: Call) -> Any:
+def matmul(call: NodeCall) -> Any:
     return call.aten("matmul", call.tensor(0), call.tensor(1))
 
 
 @onnx_operator("aten::linear")
-def linear(call: Call) -> Any:
+def linear(call: NodeCall) -> Any:
     """Where the row is not what a linear layer adds, the product and a sum after it."""
     x, matrix, row = (call.tensor(place) for place in range(3))
     if matrix.rank == 2 and row.shape == matrix.shape[1:]:
-        return call.aten("linear", x, flipped(call.run, matrix), row)
+        return call.aten("linear", x, flipped(call.recorder, matrix), row)
     return call.aten("add", call.aten("matmul", x, matrix), row)
 
 
 @onnx_operator("aten::attention")
-def attention(call: Call) -> Any:
+def attention(call: NodeCall) -> Any:
     query, key, value = (call.tensor(place) for place in range(3))
     mask = call.optional(3)
     order = call.attribute("turned")
@@ -85,7 +85,7 @@ def attention(call: Call) -> Any:
 
 
 @onnx_operator("Attention")
-def attention_operator(call: Call) -> Any:
+def attention_operator(call: NodeCall) -> Any:
     """The operator of newer sets, on inputs with heads as a dimension of their own."""
     query, key, value = (call.tensor(place) for place in range(3))
     if query.rank != 4 or call.given(4) or call.given(5) or len(call.node.outputs) > 1:
@@ -96,19 +96,19 @@ def attention_operator(call: Call) -> Any:
 
 
 @onnx_operator("aten::contiguous")
-def make_contiguous(call: Call) -> Any:
-    return contiguous(call.run, call.tensor(0))
+def make_contiguous(call: NodeCall) -> Any:
+    return contiguous(call.recorder, call.tensor(0))
 
 
 @onnx_operator("BatchNormalization")
-def batch_norm(call: Call) -> Any:
+def batch_norm(call: NodeCall) -> Any:
     if call.attribute("training_mode", 0):
         raise ModelError("BatchNormalization in training mode: export the model after calling its eval()")
     return call.aten("batch_norm", *(call.tensor(place) for place in range(5)), False, 0.1, 1e-5)
 
 
 @onnx_operator("LayerNormalization", "RMSNormalization")
-def layer_norm(call: Call) -> Any:
+def layer_norm(call: NodeCall) -> Any:
     x = call.tensor(0)
     axis = call.attribute("axis", -1)
     sizes = list(x.shape[axis if axis < 0 else axis - x.rank :])
@@ -118,24 +118,24 @@ def layer_norm(call: Call) -> Any:
 
 
 @onnx_operator("aten::layer_norm")
-def layer_norm_in_pieces(call: Call) -> Any:
+def layer_norm_in_pieces(call: NodeCall) -> Any:
     """The pieces it was written in, put together: the scale says over how many dimensions."""
     x, scale = call.tensor(0), call.optional(1)
     return call.aten("layer_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale, call.optional(2))
 
 
 @onnx_operator("InstanceNormalization")
-def instance_norm(call: Call) -> Any:
+def instance_norm(call: NodeCall) -> Any:
     return call.aten("instance_norm", *(call.tensor(place) for place in range(3)), None, None, True, 0.1, 1e-5)
 
 
 @onnx_operator("GroupNormalization", "aten::group_norm")
-def group_norm(call: Call) -> Any:
+def group_norm(call: NodeCall) -> Any:
     return call.aten("group_norm", call.tensor(0), call.attribute("num_groups", 1), call.optional(1), call.optional(2))
 
 
 @onnx_operator("MaxPool")
-def max_pool(call: Call) -> Any:
+def max_pool(call: NodeCall) -> Any:
     x = call.tensor(0)
     kernel = call.attribute("kernel_shape", [])
     rank = len(kernel)
@@ -148,7 +148,7 @@ def max_pool(call: Call) -> Any:
 
 
 @onnx_operator("AveragePool")
-def average_pool(call: Call) -> Any:
+def average_pool(call: NodeCall) -> Any:
     """Over windows of one element it is what exporters make of adaptive pooling to the size the input has."""
     x = call.tensor(0)
     kernel = call.attribute("kernel_shape", [])
@@ -161,31 +161,31 @@ def average_pool(call: Call) -> Any:
 
 
 @onnx_operator("GlobalAveragePool")
-def global_average_pool(call: Call) -> Any:
+def global_average_pool(call: NodeCall) -> Any:
     x = call.tensor(0)
     return call.aten(f"adaptive_avg_pool{x.rank - 2}d", x, [1] * (x.rank - 2))
 
 
 @onnx_operator("GlobalMaxPool")
-def global_max_pool(call: Call) -> Any:
+def global_max_pool(call: NodeCall) -> Any:
     x = call.tensor(0)
     return call.aten(f"adaptive_max_pool{x.rank - 2}d", x, [1] * (x.rank - 2))[0]
 
 
 @onnx_operator("LSTM", "GRU", "RNN")
-def recurrent(call: Call) -> Any:
+def recurrent(call: NodeCall) -> Any:
     """One layer, as the file has it: what PyTorch runs as one call of several layers stands in the file as several."""
     x, weight, recurrence = (call.tensor(place) for place in range(3))
     if x.rank != 3 or weight.rank != 3 or recurrence.rank != 3 or call.attribute("layout", 0):
         raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}")
     kind = call.node.operator.lower()
     directions, hidden = recurrence.shape[0], recurrence.shape[2]
-    state = call.run.tensor((directions, x.shape[1], hidden), x.dtype)
+    state = call.recorder.tensor((directions, x.shape[1], hidden), x.dtype)
     states = [state, state] if kind == "lstm" else [state]
-    weights = [call.run.tensor(tensor.shape[1:], x.dtype, parameter=True) for tensor in (weight, recurrence)] * directions
+    weights = [call.recorder.tensor(tensor.shape[1:], x.dtype, parameter=True) for tensor in (weight, recurrence)] * directions
     biases = call.optional(3)
     if biases is not None:
-        weights.append(call.run.tensor(biases.shape, x.dtype, parameter=True))
+        weights.append(call.recorder.tensor(biases.shape, x.dtype, parameter=True))
     arguments = (weights, biases is not None, 1, 0.0, False, directions == 2, False)
     name = "rnn_tanh" if kind == "rnn" else kind
     out, *last = call.aten(name, x, states if kind == "lstm" else state, *arguments)

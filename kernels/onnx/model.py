@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
 from ..operators.values import Number
 from .wire import BYTES, FIXED32, Field, Wire, signed, single
@@ -124,7 +124,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Function:
+class ModelFunction:
     """An operator that the file defines by other operators."""
 
     inputs: Sequence[str]
@@ -133,7 +133,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Reference:
+class AttributeReference:
     """An attribute that stands for one of the function's own."""
 
     name: str
@@ -152,12 +152,12 @@ class OnnxModel:
         BudgetExceeded: it is larger than is read.
     """
 
-    def __init__(self, wire: Wire, meter: Meter) -> None:
+    def __init__(self, wire: Wire, account: Account) -> None:
         self._wire = wire
-        self._meter = meter
+        self._account = account
         self._nodes = 0
         self._scopes: set[str] = set()
-        self.functions: dict[str, Function] = {}
+        self.functions: dict[str, ModelFunction] = {}
         self.versions: dict[str, int] = {}
         graph: Graph | None = None
         for item in wire.fields(0, wire.length):
@@ -186,8 +186,8 @@ class OnnxModel:
             elif item.number == 5:
                 weight = self._tensor(item)
                 graph.weights[weight.name] = weight
-                if len(graph.weights) > self._meter.budget.tree_objects:
-                    raise BudgetExceeded(f"ONNX file has more than {self._meter.budget.tree_objects} weights")
+                if len(graph.weights) > self._account.budget.tree_objects:
+                    raise BudgetExceeded(f"ONNX file has more than {self._account.budget.tree_objects} weights")
             elif item.number == 11:
                 graph.inputs.append(self._declared(item))
             elif item.number == 12:
@@ -216,12 +216,12 @@ class OnnxModel:
             elif item.number == 13:
                 overload = wire.text(item)
         if not overload:
-            self.functions[f"{domain}::{name}"] = Function(inputs, outputs, nodes)
+            self.functions[f"{domain}::{name}"] = ModelFunction(inputs, outputs, nodes)
 
     def _node(self, at: Field, depth: int) -> Node:
         self._nodes += 1
-        if self._nodes > self._meter.budget.calls:
-            raise BudgetExceeded(f"ONNX file has more than {self._meter.budget.calls} nodes")
+        if self._nodes > self._account.budget.calls:
+            raise BudgetExceeded(f"ONNX file has more than {self._account.budget.calls} nodes")
         node = Node()
         wire = self._wire
         for item in wire.fields(at.value, at.end):
@@ -276,7 +276,7 @@ class OnnxModel:
             elif item.number == 20:
                 kind = item.value
             elif item.number == 21:
-                value = Reference(wire.text(item))
+                value = AttributeReference(wire.text(item))
             elif item.number == 2 and item.wire == FIXED32:
                 value = single(item.value)
             elif item.number == 3:
@@ -293,7 +293,7 @@ class OnnxModel:
                 integers += wire.packed(item)
             elif item.number == 9:
                 strings.append(wire.text(item))
-            self._meter.items(len(integers) + len(floats) + len(strings))
+            self._account.items(len(integers) + len(floats) + len(strings))
         if value is None:
             # A number that is zero, or a list without items, is not written at all: the attribute's type says which it is.
             empty: dict[int, Any] = {1: 0.0, 2: 0, 3: ""}
@@ -315,11 +315,11 @@ class OnnxModel:
                 name = wire.text(item)
             elif item.number in (4, 5, 7, 9, 10, 11):
                 parts.append(item)
-                self._meter.items(len(parts))
+                self._account.items(len(parts))
             elif item.number == 14:
                 external = item.value == 1
-        if len(sizes) > self._meter.budget.rank or min(sizes, default=0) < 0:
-            raise ModelError(f"constant {name!r:.80} has no proper shape")
+        if len(sizes) > self._account.budget.rank or min(sizes, default=0) < 0:
+            raise ModelError(f"constant {name!r:.80} has an invalid shape")
         if code not in TYPES:
             raise ModelError(f"constant {name!r:.80} is of element type {code} of ONNX, which is not followed")
         return TensorHeader(name, tuple(sizes), TYPES[code], wire, tuple(parts), external)
@@ -352,7 +352,7 @@ class OnnxModel:
                         for part in wire.fields(dimension.value, dimension.end):
                             size = signed(part.value) if part.number == 1 else wire.text(part) if part.number == 2 else size
                     sizes.append(size)
-                    self._meter.items(len(sizes))
+                    self._account.items(len(sizes))
         return code, None if sizes is None else tuple(sizes)
 
 

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..budget import Meter
+from ..budget import Account
 from .model import Graph, Node, TensorHeader
 
 X, C, S, ANY = "x", "#number", "#factor", "#any"
@@ -82,9 +82,9 @@ for _entry in TEMPLATES:
 class Rewriter:
     """Puts the nodes of one graph together where they are one call of PyTorch."""
 
-    def __init__(self, graph: Graph, meter: Meter) -> None:
+    def __init__(self, graph: Graph, account: Account) -> None:
         self._graph = graph
-        self._meter = meter
+        self._account = account
         self._maker: dict[str, int] = {}
         self._users: dict[str, set[int]] = {}
         self._weights: dict[str, TensorHeader] = dict(graph.weights)
@@ -178,7 +178,7 @@ class Rewriter:
         self, template: Template, name: str, bound: dict[str, str], used: frozenset[int]
     ) -> Iterator[tuple[dict[str, str], frozenset[int]]]:
         """Every way in which the node that makes ``name`` is of a form."""
-        self._meter.step()
+        self._account.step()
         if isinstance(template, str):
             if template in (C, S):
                 if self._is_number(name) if template == C else self._is_factor(name):
@@ -260,7 +260,7 @@ class Rewriter:
         """Whether what is written into a slice is that slice after a smaller part of it was written to."""
         place = self._maker.get(name)
         while place is not None and self._graph.nodes[place].operator in ("Transpose", "Identity"):
-            self._meter.step()
+            self._account.step()
             place = self._maker.get(self._graph.nodes[place].inputs[0])
         return place is not None and self._graph.nodes[place].operator == "ScatterND"
 

@@ -6,57 +6,22 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
+from ..kinds import KINDS
 from ..operators.recorder import DataDependent
 from ..operators.values import SCALAR_CODES, Tensor
-from .call import Call, onnx_operator
+from .call import NodeCall, onnx_operator
 from .model import TYPES
 
 
-def _one(name: str, *spellings: str) -> None:
-    @onnx_operator(*spellings)
-    def rule(call: Call) -> Any:
+def _one(name: str, spelling: str) -> None:
+    @onnx_operator(spelling)
+    def rule(call: NodeCall) -> Any:
         return call.aten(name, call.tensor(0))
-
-
-for _aten, _spellings in {
-    "relu": ("Relu",),
-    "sigmoid": ("Sigmoid",),
-    "tanh": ("Tanh",),
-    "erf": ("Erf",),
-    "exp": ("Exp",),
-    "log": ("Log",),
-    "sqrt": ("Sqrt",),
-    "abs": ("Abs",),
-    "neg": ("Neg",),
-    "sign": ("Sign",),
-    "floor": ("Floor",),
-    "ceil": ("Ceil",),
-    "round": ("Round",),
-    "sin": ("Sin",),
-    "cos": ("Cos",),
-    "tan": ("Tan",),
-    "atan": ("Atan",),
-    "reciprocal": ("Reciprocal",),
-    "elu": ("Elu",),
-    "celu": ("Celu",),
-    "selu": ("Selu",),
-    "leaky_relu": ("LeakyRelu",),
-    "softplus": ("Softplus",),
-    "hardswish": ("HardSwish", "aten::hardswish"),
-    "hardsigmoid": ("HardSigmoid",),
-    "mish": ("Mish", "aten::mish"),
-    "silu": ("Swish", "aten::silu"),
-    "gelu": ("Gelu", "aten::gelu", "com.microsoft::Gelu", "com.microsoft::FastGelu"),
-    "log_sigmoid": ("aten::log_sigmoid",),
-    "logical_not": ("Not",),
-    "isnan": ("IsNaN", "IsInf"),
-}.items():
-    _one(_aten, *_spellings)
 
 
 def _two(name: str, spelling: str, reverse: str | None = None) -> None:
     @onnx_operator(spelling)
-    def rule(call: Call) -> Any:
+    def rule(call: NodeCall) -> Any:
         first, second = call.operand(0), call.operand(1)
         if not isinstance(first, Tensor):
             if not isinstance(second, Tensor):
@@ -66,25 +31,26 @@ def _two(name: str, spelling: str, reverse: str | None = None) -> None:
         return call.aten(name, first, second)
 
 
-for _aten, _spelling, _reverse in (
-    ("add", "Add", "add"),
-    ("sub", "Sub", "rsub"),
-    ("mul", "Mul", "mul"),
-    ("div", "Div", None),
-    ("pow", "Pow", None),
-    ("remainder", "Mod", None),
-    ("eq", "Equal", "eq"),
-    ("lt", "Less", "gt"),
-    ("le", "LessOrEqual", "ge"),
-    ("ne", "aten::ne", "ne"),
-    ("gt", "Greater", "lt"),
-    ("ge", "GreaterOrEqual", "le"),
-    ("logical_and", "And", None),
-    ("logical_or", "Or", None),
-    ("bitwise_and", "BitwiseAnd", None),
-    ("bitwise_or", "BitwiseOr", None),
-):
-    _two(_aten, _spelling, _reverse)
+#: The operator that does the same with its operands exchanged: ATen wants the tensor first where the other one is a number.
+_EXCHANGED = {
+    "add": "add",
+    "sub": "rsub",
+    "mul": "mul",
+    "eq": "eq",
+    "lt": "gt",
+    "le": "ge",
+    "ne": "ne",
+    "gt": "lt",
+    "ge": "le",
+}
+
+for _row in KINDS.values():
+    for _spelling in _row.onnx:
+        if _row.operands == 1:
+            _one(_row.name, _spelling)
+        else:
+            _two(_row.name, _spelling, _EXCHANGED.get(_row.name))
+_one("selu", "Selu")  # launches what "elu" does
 
 
 def _is_number(operand: Any) -> bool:
@@ -93,7 +59,7 @@ def _is_number(operand: Any) -> bool:
 
 def _many(name: str, spelling: str) -> None:
     @onnx_operator(spelling)
-    def rule(call: Call) -> Any:
+    def rule(call: NodeCall) -> Any:
         first, *rest = sorted((call.operand(place) for place in range(len(call.inputs))), key=_is_number)
         made = first if isinstance(first, Tensor) else call.tensor(0)
         for operand in rest:
@@ -107,7 +73,7 @@ _many("add", "Sum")
 
 
 @onnx_operator("Clip")
-def clip(call: Call) -> Any:
+def clip(call: NodeCall) -> Any:
     """Between 0 and 6, or -1 and 1, it is ``relu6`` or ``hardtanh``, which PyTorch dispatches as one."""
     bounds = [call.operand(place) if call.given(place) else call.attribute(name) for place, name in ((1, "min"), (2, "max"))]
     if bounds in ([0, 6], [-1, 1]):
@@ -116,12 +82,12 @@ def clip(call: Call) -> Any:
 
 
 @onnx_operator("PRelu")
-def prelu(call: Call) -> Any:
+def prelu(call: NodeCall) -> Any:
     return call.aten("prelu", call.tensor(0), call.tensor(1))
 
 
 @onnx_operator("Where")
-def where(call: Call) -> Any:
+def where(call: NodeCall) -> Any:
     one, other = call.operand(1), call.operand(2)
     if isinstance(other, Tensor) and not isinstance(one, Tensor):
         return call.aten("masked_fill", other, call.tensor(0), one)
@@ -129,7 +95,7 @@ def where(call: Call) -> Any:
 
 
 @onnx_operator("Cast")
-def cast(call: Call) -> Any:
+def cast(call: NodeCall) -> Any:
     code = call.attribute("to", 0)
     if code not in TYPES:
         raise UnsupportedOperator(f"operator Cast to element type {code} of ONNX is not followed")
@@ -137,19 +103,19 @@ def cast(call: Call) -> Any:
 
 
 @onnx_operator("CastLike")
-def cast_like(call: Call) -> Any:
+def cast_like(call: NodeCall) -> Any:
     return call.aten("to", call.tensor(0), SCALAR_CODES[call.tensor(1).dtype])
 
 
 @onnx_operator("Softmax", "LogSoftmax")
-def softmax(call: Call) -> Any:
+def softmax(call: NodeCall) -> Any:
     name = "softmax" if call.node.operator == "Softmax" else "log_softmax"
     return call.aten(name, call.tensor(0), call.attribute("axis", -1 if call.version >= 13 else 1))
 
 
 def _reduction(name: str, spelling: str) -> None:
     @onnx_operator(spelling)
-    def rule(call: Call) -> Any:
+    def rule(call: NodeCall) -> Any:
         axes = call.integers("axes", 1)
         if not axes and call.attribute("noop_with_empty_axes", 0):
             return call.tensor(0)
@@ -168,32 +134,32 @@ for _aten, _spelling in (
 
 
 @onnx_operator("ReduceL2")
-def norm(call: Call) -> Any:
+def norm(call: NodeCall) -> Any:
     return call.aten("norm", call.tensor(0), 2, call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
 
 
 @onnx_operator("ArgMax", "ArgMin")
-def argmax(call: Call) -> Any:
+def argmax(call: NodeCall) -> Any:
     return call.aten("argmax", call.tensor(0), call.attribute("axis", 0), bool(call.attribute("keepdims", 1)))
 
 
 @onnx_operator("CumSum")
-def cumsum(call: Call) -> Any:
+def cumsum(call: NodeCall) -> Any:
     return call.aten("cumsum", call.tensor(0), int(call.numbers(1)[0]))
 
 
 @onnx_operator("TopK")
-def topk(call: Call) -> Any:
+def topk(call: NodeCall) -> Any:
     return call.aten("topk", call.tensor(0), int(call.numbers(1)[0]), call.attribute("axis", -1))
 
 
 @onnx_operator("Einsum")
-def einsum(call: Call) -> Any:
+def einsum(call: NodeCall) -> Any:
     return call.aten("einsum", call.attribute("equation", ""), [call.tensor(place) for place in range(len(call.inputs))])
 
 
 @onnx_operator("Dropout")
-def dropout(call: Call) -> Any:
+def dropout(call: NodeCall) -> Any:
     if call.given(2) and any(call.numbers(2)):
         raise ShapeError("dropout in training mode: export the model after calling its eval()")
     return call.aten("dropout", call.tensor(0), 0.5, False)
@@ -201,7 +167,7 @@ def dropout(call: Call) -> Any:
 
 def _data_dependent(why: str, *spellings: str) -> None:
     @onnx_operator(*spellings)
-    def rule(call: Call) -> Any:
+    def rule(call: NodeCall) -> Any:
         raise DataDependent(why)
 
 
@@ -213,7 +179,7 @@ _data_dependent("non-maximum suppression decides how many boxes stay", "NonMaxSu
 
 def _eight_bit(*spellings: str) -> None:
     @onnx_operator(*spellings)
-    def rule(call: Call) -> Any:
+    def rule(call: NodeCall) -> Any:
         raise UnsupportedOperator(
             f"operator {call.node.key} belongs to an 8-bit quantised model, which has no cost model: "
             "decompose the model before quantisation"

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..operators.applying import RULE_ERRORS
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
-from ..operators.rules import RULE_ERRORS
 from ..operators.values import Tensor
 from . import layers, pointwise, shapes
-from .call import RULES, Call, on_device
+from .call import RULES, NodeCall, on_device
 from .host import on_host
 from .known import Known
-from .model import Function, Graph, Node, OnnxModel, Reference
+from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel
 from .patterns import Rewriter
 from .wire import Wire
 
@@ -57,11 +57,11 @@ class OnnxProgram:
         BudgetExceeded: it is larger than is read.
     """
 
-    def __init__(self, stream: BinaryIO, meter: Meter) -> None:
+    def __init__(self, stream: BinaryIO, account: Account) -> None:
         self.position = ""
         self.done = 0.0
-        self._meter = meter
-        self._model = OnnxModel(Wire(stream, meter), meter)
+        self._account = account
+        self._model = OnnxModel(Wire(stream, account), account)
         self._depth = 0
 
     def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
@@ -99,12 +99,12 @@ class OnnxProgram:
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
         """Run one graph; names of the graphs around it are among ``names``."""
         try:
-            nodes, silent = Rewriter(graph, self._meter).nodes()
+            nodes, silent = Rewriter(graph, self._account).nodes()
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
-            names[name] = shapes.weight(Call(recorder, Node("Constant"), (), 0), header)
-        aside = Recorder(self._meter)
+            names[name] = shapes.weight(NodeCall(recorder, Node("Constant"), (), 0), header)
+        aside = Recorder(self._account)
         for number, node in enumerate(nodes):
             if not self._depth:
                 self.done = number / len(nodes)
@@ -112,7 +112,7 @@ class OnnxProgram:
 
     def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
         self.position = f"node {(node.name or node.key)[:80]}"
-        self._meter.step()
+        self._account.step()
         if own:
             node = _filled(node, own)
         inputs = []
@@ -132,7 +132,7 @@ class OnnxProgram:
         names.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
 
     def _apply(self, recorder: Recorder, node: Node, inputs: list[Any], names: Names) -> Any:
-        call = Call(recorder, node, inputs, self._model.versions.get(node.domain, 0))
+        call = NodeCall(recorder, node, inputs, self._model.versions.get(node.domain, 0))
         function = self._model.functions.get(f"{node.domain}::{node.operator}")
         if function is not None:
             return self._inlined(recorder, function, call)
@@ -154,10 +154,10 @@ class OnnxProgram:
 
     def _enter(self) -> None:
         self._depth += 1
-        if self._depth > self._meter.budget.recursion:
+        if self._depth > self._account.budget.recursion:
             raise BudgetExceeded(f"functions and graphs call each other more than {self._depth} deep")
 
-    def _inlined(self, recorder: Recorder, function: Function, call: Call) -> Any:
+    def _inlined(self, recorder: Recorder, function: ModelFunction, call: NodeCall) -> Any:
         self._enter()
         names: Names = dict(zip(function.inputs, call.inputs, strict=False))
         names.update((name, None) for name in function.inputs[len(call.inputs) :])
@@ -169,7 +169,7 @@ class OnnxProgram:
         self._depth -= 1
         return tuple(names.get(name) for name in function.outputs)
 
-    def _branch(self, recorder: Recorder, call: Call, names: Names) -> Any:
+    def _branch(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
         test = call.value(0)
         if not isinstance(test, Known):
             raise DataDependent("a branch depends on the contents of a tensor")
@@ -189,11 +189,11 @@ class OnnxProgram:
             raise ModelError(f"ONNX file: nothing makes the value {missing!r:.80}")
         return tuple(names[name] for name in graph.outputs)
 
-    def _loop(self, recorder: Recorder, call: Call, names: Names) -> Any:
+    def _loop(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
         graph = call.attribute("body")
         if not isinstance(graph, Graph) or not call.given(0):
             raise DataDependent("a loop without a number of rounds ends by the contents of a tensor")
-        rounds = self._meter.items(int(call.numbers(0)[0]))
+        rounds = self._account.items(int(call.numbers(0)[0]))
         going: Any = call.inputs[1] if call.given(1) else Known((), "bool", [True])
         carried = list(call.inputs[2:])
         collected: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]
@@ -218,5 +218,5 @@ def _spelled(node: Node) -> str:
 def _filled(node: Node, own: dict[str, Any]) -> Node:
     """A node of a function with the attributes of the call in place of references to them."""
     given = node.attributes.items()
-    attributes = {name: own.get(value.name) if isinstance(value, Reference) else value for name, value in given}
+    attributes = {name: own.get(value.name) if isinstance(value, AttributeReference) else value for name, value in given}
     return Node(node.operator, node.domain, node.name, node.inputs, node.outputs, attributes, node.scope, node.origin)

@@ -9,13 +9,13 @@ from ..errors import ShapeError, UnsupportedOperator
 from ..network import numel
 from ..operators.layout import contiguous, dim_of, show
 from ..operators.values import SCALAR_CODES, Tensor
-from .call import Call, on_device, onnx_operator, paired
+from .call import NodeCall, on_device, onnx_operator, paired
 from .known import Known
 from .model import FEW, TYPES, TensorHeader
 
 
 @onnx_operator("Reshape")
-def reshape(call: Call) -> Any:
+def reshape(call: NodeCall) -> Any:
     x = call.tensor(0)
     sizes = call.integers("shape", 1) or []
     if not call.attribute("allowzero", 0):
@@ -26,7 +26,7 @@ def reshape(call: Call) -> Any:
 
 
 @onnx_operator("Flatten")
-def flatten(call: Call) -> Any:
+def flatten(call: NodeCall) -> Any:
     x = call.tensor(0)
     axis = call.attribute("axis", 1)
     place = axis + x.rank if axis < 0 else axis
@@ -34,13 +34,13 @@ def flatten(call: Call) -> Any:
 
 
 @onnx_operator("Transpose")
-def transpose(call: Call) -> Any:
+def transpose(call: NodeCall) -> Any:
     x = call.tensor(0)
     return call.aten("permute", x, call.attribute("perm", list(range(x.rank))[::-1]))
 
 
 @onnx_operator("Unsqueeze")
-def unsqueeze(call: Call) -> Any:
+def unsqueeze(call: NodeCall) -> Any:
     made = call.tensor(0)
     axes = call.integers("axes", 1) or []
     rank = made.rank + len(axes)
@@ -50,12 +50,12 @@ def unsqueeze(call: Call) -> Any:
 
 
 @onnx_operator("Squeeze")
-def squeeze(call: Call) -> Any:
+def squeeze(call: NodeCall) -> Any:
     return call.aten("squeeze", call.tensor(0), call.integers("axes", 1))
 
 
 @onnx_operator("Expand")
-def expand(call: Call) -> Any:
+def expand(call: NodeCall) -> Any:
     """ONNX keeps a size where the wanted one is 1, as broadcasting does."""
     x = call.tensor(0)
     sizes = call.integers("shape", 1) or []
@@ -67,12 +67,12 @@ def expand(call: Call) -> Any:
 
 
 @onnx_operator("Tile")
-def tile(call: Call) -> Any:
+def tile(call: NodeCall) -> Any:
     return call.aten("repeat", call.tensor(0), call.integers("repeats", 1))
 
 
 @onnx_operator("Concat")
-def concat(call: Call) -> Any:
+def concat(call: NodeCall) -> Any:
     parts = [call.tensor(place) for place in range(len(call.inputs))]
     if len(parts) == 1 and "aten.index" in call.node.origin:
         return parts[0]  # one of the pieces of an index that needs no packing
@@ -80,7 +80,7 @@ def concat(call: Call) -> Any:
 
 
 @onnx_operator("Slice")
-def slice_(call: Call) -> Any:
+def slice_(call: NodeCall) -> Any:
     made = call.tensor(0)
     starts, ends = call.integers("starts", 1) or [], call.integers("ends", 2) or []
     axes = call.integers("axes", 3) or list(range(len(starts)))
@@ -93,7 +93,7 @@ def slice_(call: Call) -> Any:
 
 
 @onnx_operator("Split")
-def split(call: Call) -> Any:
+def split(call: NodeCall) -> Any:
     x = call.tensor(0)
     place = dim_of(x.rank, call.attribute("axis", 0))
     sizes = call.integers("split", 1)
@@ -105,7 +105,7 @@ def split(call: Call) -> Any:
 
 
 @onnx_operator("SplitToSequence")
-def split_to_sequence(call: Call) -> Any:
+def split_to_sequence(call: NodeCall) -> Any:
     x = call.tensor(0)
     axis = call.attribute("axis", 0)
     if not call.given(1):
@@ -117,20 +117,20 @@ def split_to_sequence(call: Call) -> Any:
 
 
 @onnx_operator("SequenceConstruct", "SequenceEmpty")
-def sequence(call: Call) -> Any:
+def sequence(call: NodeCall) -> Any:
     return list(call.inputs)
 
 
 @onnx_operator("SequenceInsert")
-def sequence_insert(call: Call) -> Any:
+def sequence_insert(call: NodeCall) -> Any:
     items = _items(call)
-    call.run.meter.items(len(items) + 1)
+    call.recorder.account.items(len(items) + 1)
     place = int(call.numbers(2)[0]) if call.given(2) else len(items)
     return [*items[:place], call.value(1), *items[place:]]
 
 
 @onnx_operator("SequenceAt")
-def sequence_at(call: Call) -> Any:
+def sequence_at(call: NodeCall) -> Any:
     items, place = _items(call), int(call.numbers(1)[0])
     if not -len(items) <= place < len(items):
         raise ShapeError(f"item {place} of a sequence of {len(items)}")
@@ -138,17 +138,17 @@ def sequence_at(call: Call) -> Any:
 
 
 @onnx_operator("SequenceLength")
-def sequence_length(call: Call) -> Any:
+def sequence_length(call: NodeCall) -> Any:
     return Known((), "int64", [len(_items(call))])
 
 
 @onnx_operator("ConcatFromSequence")
-def concat_from_sequence(call: Call) -> Any:
+def concat_from_sequence(call: NodeCall) -> Any:
     name = "stack" if call.attribute("new_axis", 0) else "cat"
-    return call.aten(name, [on_device(call.run, item) for item in _items(call)], call.attribute("axis", 0))
+    return call.aten(name, [on_device(call.recorder, item) for item in _items(call)], call.attribute("axis", 0))
 
 
-def _items(call: Call) -> list[Any]:
+def _items(call: NodeCall) -> list[Any]:
     items = call.value(0)
     if not isinstance(items, list):
         raise ShapeError(f"operator {call.node.key} takes a sequence")
@@ -156,13 +156,13 @@ def _items(call: Call) -> list[Any]:
 
 
 @onnx_operator("Gather")
-def gather(call: Call) -> Any:
+def gather(call: NodeCall) -> Any:
     """One index known beforehand is a view; rows of a table by indices of the input are an embedding."""
     x, indices = call.tensor(0), call.value(1)
     place = dim_of(x.rank, call.attribute("axis", 0))
     if isinstance(indices, Known) and not indices.shape:
         return call.aten("select", x, place, int(indices.number()))
-    rows = on_device(call.run, indices)
+    rows = on_device(call.recorder, indices)
     if "aten.as_strided" in call.node.origin and rows.numel == x.numel:
         return call.aten("reshape", x, list(rows.shape))
     if x.parameter and x.rank == 2 and place == 0 and not rows.parameter:
@@ -171,28 +171,28 @@ def gather(call: Call) -> Any:
 
 
 @onnx_operator("GatherElements")
-def gather_elements(call: Call) -> Any:
+def gather_elements(call: NodeCall) -> Any:
     return call.aten("gather", call.tensor(0), call.attribute("axis", 0), call.tensor(1))
 
 
 @onnx_operator("GatherND")
-def gather_nd(call: Call) -> Any:
+def gather_nd(call: NodeCall) -> Any:
     """Indexing by several tensors at once, which exporters pack into one."""
     x, indices = call.tensor(0), call.tensor(1)
     batch = call.attribute("batch_dims", 0)
     if not indices.rank or not 0 <= batch <= x.rank - indices.shape[-1]:
         raise ShapeError(f"operator GatherND on shapes {show(x.shape)} and {show(indices.shape)}")
-    one = call.run.tensor(indices.shape[:-1], indices.dtype, parameter=indices.parameter)
+    one = call.recorder.tensor(indices.shape[:-1], indices.dtype, parameter=indices.parameter)
     return call.aten("index", x, [None] * batch + [one] * indices.shape[-1])
 
 
 @onnx_operator("ScatterND", "ScatterElements")
-def scatter(call: Call) -> Any:
+def scatter(call: NodeCall) -> Any:
     return call.aten("index_put", call.tensor(0), call.tensor(1), call.tensor(2))
 
 
 @onnx_operator("aten::roll")
-def roll(call: Call) -> Any:
+def roll(call: NodeCall) -> Any:
     """Pairs of slices that were joined the other way round; if they were something else, that."""
     x = call.tensor(0)
     turns = [[int(number) for number in call.numbers(place)] for place in range(1, len(call.inputs))]
@@ -216,19 +216,19 @@ def roll(call: Call) -> Any:
 
 
 @onnx_operator("aten::assign")
-def assign(call: Call) -> Any:
+def assign(call: NodeCall) -> Any:
     """Writing into a slice: one number everywhere is a fill, else it is a copy."""
     x, source = call.tensor(0), call.tensor(1)
     if x.parameter:
-        copy = call.run.tensor(x.shape, x.dtype, parameter=True)
-        x = call.run.launch("clone", [x], copy)
+        copy = call.recorder.tensor(x.shape, x.dtype, parameter=True)
+        x = call.recorder.launch("clone", [x], copy)
     even = bool(call.attribute("fill", 0)) or not any(source.strides)
-    call.run.launch("fill" if even else "copy", [] if even else [source], call.run.tensor(source.shape, x.dtype))
+    call.recorder.launch("fill" if even else "copy", [] if even else [source], call.recorder.tensor(source.shape, x.dtype))
     return x
 
 
 @onnx_operator("Pad")
-def pad(call: Call) -> Any:
+def pad(call: NodeCall) -> Any:
     x = call.tensor(0)
     pairs = paired(call.integers("pads", 1) or [])
     axes = call.integers("axes", 3) or list(range(x.rank))
@@ -249,7 +249,7 @@ def pad(call: Call) -> Any:
 
 
 @onnx_operator("Resize", "Upsample")
-def resize(call: Call) -> Any:
+def resize(call: NodeCall) -> Any:
     x = call.tensor(0)
     rank = x.rank - 2
     places = (1, 3) if call.node.operator == "Upsample" or call.version < 11 else (2, 3)
@@ -269,49 +269,49 @@ def resize(call: Call) -> Any:
 
 
 @onnx_operator("DepthToSpace")
-def depth_to_space(call: Call) -> Any:
+def depth_to_space(call: NodeCall) -> Any:
     return call.aten("pixel_shuffle", call.tensor(0), call.attribute("blocksize", 1))
 
 
 @onnx_operator("SpaceToDepth")
-def space_to_depth(call: Call) -> Any:
+def space_to_depth(call: NodeCall) -> Any:
     return call.aten("pixel_unshuffle", call.tensor(0), call.attribute("blocksize", 1))
 
 
 @onnx_operator("Col2Im")
-def fold(call: Call) -> Any:
+def fold(call: NodeCall) -> Any:
     return call.aten("col2im", call.tensor(0), call.integers("", 1), call.integers("", 2))
 
 
 @onnx_operator("Trilu")
-def trilu(call: Call) -> Any:
+def trilu(call: NodeCall) -> Any:
     return call.aten("triu" if call.attribute("upper", 1) else "tril", call.tensor(0))
 
 
 @onnx_operator("Identity")
-def identity(call: Call) -> Any:
+def identity(call: NodeCall) -> Any:
     """The value itself; the copy that ``contiguous()`` makes where the exporter noted that it stands for one."""
     value = call.value(0)
     if isinstance(value, Tensor) and "aten.clone" in call.node.origin and "contiguous_format" in call.node.origin:
-        return contiguous(call.run, value)
+        return contiguous(call.recorder, value)
     return value
 
 
 @onnx_operator("Shape")
-def shape(call: Call) -> Any:
+def shape(call: NodeCall) -> Any:
     value = call.value(0)
     sizes = list(value.shape)[call.attribute("start", 0) : call.attribute("end", None)]
-    call.run.host("size")
+    call.recorder.host("size")
     return Known((len(sizes),), "int64", sizes)
 
 
 @onnx_operator("Size")
-def size(call: Call) -> Any:
+def size(call: NodeCall) -> Any:
     return Known((), "int64", [numel(call.value(0).shape)])
 
 
 @onnx_operator("Constant")
-def constant(call: Call) -> Any:
+def constant(call: NodeCall) -> Any:
     for name, value in call.node.attributes.items():
         if name == "value" and isinstance(value, TensorHeader):
             return weight(call, value, floats=8)  # such as the factors of Resize, which are then joined
@@ -321,21 +321,21 @@ def constant(call: Call) -> Any:
         if name in ("value_float", "value_floats"):
             items = [value] if isinstance(value, float) else value
             return Known(() if isinstance(value, float) else (len(items),), "float32", items)
-    raise UnsupportedOperator("operator Constant of another sort than numbers is not followed")
+    raise UnsupportedOperator("operator Constant of anything but numbers is not followed")
 
 
-def weight(call: Call, header: TensorHeader, floats: int = 1) -> Tensor | Known:
+def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor | Known:
     """A constant of the file: as numbers where it is one or a few; as a tensor without its data elsewhere."""
     count = numel(header.shape)
     few = len(header.shape) <= 1 and count <= (64 if header.dtype in ("int32", "int64", "bool") else floats)
     if few and not header.external and header.dtype not in ("bfloat16", "complex64", "complex128"):
         return Known(header.shape, header.dtype, header.numbers())
     load = header.numbers if count <= FEW else None
-    return call.run.tensor(header.shape, header.dtype, parameter=True, load=load)
+    return call.recorder.tensor(header.shape, header.dtype, parameter=True, load=load)
 
 
 @onnx_operator("ConstantOfShape")
-def constant_of_shape(call: Call) -> Any:
+def constant_of_shape(call: NodeCall) -> Any:
     """Short rows are numbers for the host to compute with, others a tensor that is filled."""
     sizes = call.integers("shape", 0) or []
     value = call.attribute("value")
@@ -349,27 +349,27 @@ def constant_of_shape(call: Call) -> Any:
 
 
 @onnx_operator("Range")
-def range_(call: Call) -> Any:
+def range_(call: NodeCall) -> Any:
     start, end, step = (call.numbers(place)[0] for place in range(3))
     return call.aten("arange", start, end, step)
 
 
 @onnx_operator("EyeLike")
-def eye_like(call: Call) -> Any:
+def eye_like(call: NodeCall) -> Any:
     return call.aten("eye", *call.tensor(0).shape[:2])
 
 
 @onnx_operator("OneHot")
-def one_hot(call: Call) -> Any:
+def one_hot(call: NodeCall) -> Any:
     return call.aten("one_hot", call.tensor(0), int(call.numbers(1)[0]))
 
 
 @onnx_operator("GridSample")
-def grid_sample(call: Call) -> Any:
+def grid_sample(call: NodeCall) -> Any:
     return call.aten("grid_sampler", call.tensor(0), call.tensor(1))
 
 
 @onnx_operator("RandomNormalLike", "RandomUniformLike")
-def random_like(call: Call) -> Any:
+def random_like(call: NodeCall) -> Any:
     code = call.attribute("dtype", 0)
     return call.aten("randn", list(call.tensor(0).shape), dtype=SCALAR_CODES[TYPES[code]] if code in TYPES else None)

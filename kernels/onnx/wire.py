@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -34,9 +34,9 @@ class Wire:
         ModelError: the stream cannot be read at any position.
     """
 
-    def __init__(self, stream: BinaryIO, meter: Meter) -> None:
+    def __init__(self, stream: BinaryIO, account: Account) -> None:
         self._stream = stream
-        self._meter = meter
+        self._account = account
         self._start = 0
         self._block = b""
         self._read_bytes = 0
@@ -49,11 +49,11 @@ class Wire:
         """The fields of the message between two positions.
 
         Raises:
-            ModelError: it is no well-formed message.
+            ModelError: it is not a well-formed message.
         """
         place = start
         while place < end:
-            self._meter.step()
+            self._account.step()
             key, place = self._varint(place, end)
             number, wire = key >> 3, key & 7
             if wire == VARINT:
@@ -70,7 +70,7 @@ class Wire:
                 yield Field(number, wire, int.from_bytes(self.bytes(place, place + size), "little"), place + size)
                 place += size
             else:
-                raise ModelError(f"ONNX file is damaged: byte {place} starts a field of an unknown sort")
+                raise ModelError(f"ONNX file is damaged: byte {place} starts a field of an unknown type")
         if place != end:
             raise ModelError(f"ONNX file is damaged: a message ends at {place}, not at {end}")
 
@@ -82,8 +82,8 @@ class Wire:
             BudgetExceeded: they are more than is read of one value.
         """
         size = end - start
-        if size > self._meter.budget.entry_bytes:
-            raise BudgetExceeded(f"ONNX file: a value of {size} bytes; at most {self._meter.budget.entry_bytes} are read")
+        if size > self._account.budget.entry_bytes:
+            raise BudgetExceeded(f"ONNX file: a value of {size} bytes; at most {self._account.budget.entry_bytes} are read")
         at = start - self._start
         if at < 0 or at + size > len(self._block):
             self._fetch(start, max(size, min(_BLOCK, self.length - start)))
@@ -100,7 +100,7 @@ class Wire:
         """A repeated integer field: one number, or a run of them."""
         if field.wire != BYTES:
             return [signed(field.value)]
-        self._meter.items((field.end - field.value) // 1)
+        self._account.items((field.end - field.value) // 1)
         numbers = []
         place = field.value
         while place < field.end:
@@ -114,7 +114,7 @@ class Wire:
             return [single(field.value)]
         if field.wire != BYTES:
             raise ModelError(f"ONNX file is damaged: field {field.number} at {field.end} should hold floating-point numbers")
-        count = self._meter.items((field.end - field.value) // 4)
+        count = self._account.items((field.end - field.value) // 4)
         return list(struct.unpack(f"<{count}f", self.bytes(field.value, field.value + 4 * count)))
 
     def _varint(self, place: int, end: int) -> tuple[int, int]:
@@ -144,8 +144,10 @@ class Wire:
         if start < 0 or size < 0 or start + size > self.length:
             raise ModelError(f"ONNX file is truncated: bytes {start} to {start + size} lie outside its {self.length} bytes")
         self._read_bytes += size
-        if self._read_bytes > self._meter.budget.total_bytes:
-            raise BudgetExceeded(f"ONNX file holds more than the {self._meter.budget.total_bytes} bytes of graph that are read")
+        if self._read_bytes > self._account.budget.total_bytes:
+            raise BudgetExceeded(
+                f"ONNX file holds more than the {self._account.budget.total_bytes} bytes of graph that are read"
+            )
         try:
             self._stream.seek(start)
             self._block = self._stream.read(size)

@@ -4,9 +4,21 @@
 Importing a family's module puts its rules into the table.
 """
 
-from .elements import fourier, functions, pointwise, reduction
+from .elements import functions, pointwise, reduction
 from .host import prim, scalars
-from .layers import attention, convolution, decomposed, einsum, matrix, normalization, pooling, recurrent, special
+from .layers import (
+    attention,
+    convolution,
+    decomposed,
+    einsum,
+    fourier,
+    linear_algebra,
+    matrix,
+    normalization,
+    pooling,
+    recurrent,
+    special,
+)
 from .memory import creation, indexing, rearranging, views
 from .registry import known_operators, operator, rule_of
 
@@ -20,6 +32,7 @@ __all__ = [
     "functions",
     "indexing",
     "known_operators",
+    "linear_algebra",
     "matrix",
     "normalization",
     "operator",

@@ -174,28 +174,28 @@ def inferred(size: Sequence[int], elements: int) -> Shape:
     return result
 
 
-def view_of(run: Recorder, source: Tensor, shape: Sequence[int], strides: Sequence[int] | None, name: str) -> Tensor:
+def view_of(recorder: Recorder, source: Tensor, shape: Sequence[int], strides: Sequence[int] | None, name: str) -> Tensor:
     """Another look at a tensor's memory, written down as a host-only call."""
-    run.host(name)
+    recorder.host(name)
     value = source.value if tuple(shape) == source.shape else None
     trainable, writer = source.requires_grad, source.written_by
-    return run.tensor(
+    return recorder.tensor(
         shape, source.dtype, strides, parameter=source.parameter, requires_grad=trainable, value=value, written_by=writer
     )
 
 
-def reshape(run: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
+def reshape(recorder: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
     """``reshape``: a view where memory allows it, else a copy."""
     shape = inferred(size, source.numel)
     strides = view_strides(source.shape, source.strides, shape)
     if strides is not None:
-        return view_of(run, source, shape, strides, "view")
-    copy = contiguous(run, source)
-    return view_of(run, copy, shape, None, "view")
+        return view_of(recorder, source, shape, strides, "view")
+    copy = contiguous(recorder, source)
+    return view_of(recorder, copy, shape, None, "view")
 
 
-def contiguous(run: Recorder, source: Tensor) -> Tensor:
+def contiguous(recorder: Recorder, source: Tensor) -> Tensor:
     """A contiguous copy, or the tensor itself if it is so already; the copy of a weight is a result like any other."""
     if source.is_contiguous():
         return source
-    return run.launch("clone", [source], run.tensor(source.shape, source.dtype))
+    return recorder.launch("clone", [source], recorder.tensor(source.shape, source.dtype))

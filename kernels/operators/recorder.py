@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .. import kinds as cost
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
+from ..kinds import flops
 from ..network import Call, HostOp, KernelInvocation, ParamValue, Shape
 from .values import HostValue, Number, Tensor
 
@@ -34,8 +34,8 @@ class Recorder:
         scope: the module path of the code that is running.
     """
 
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self, account: Account) -> None:
+        self.account = account
         self.calls: list[Call] = []
         self.reads: list[tuple[int, ...]] = []
         self.scope = ""
@@ -55,10 +55,10 @@ class Recorder:
         """A tensor, if its shape is one that can exist; of a view, ``written_by`` is its source's.
 
         Raises:
-            ShapeError: a size is negative or no integer.
+            ShapeError: a size is negative or not an integer.
             BudgetExceeded: it has too many dimensions or elements.
         """
-        budget = self.meter.budget
+        budget = self.account.budget
         if len(shape) > budget.rank:
             raise BudgetExceeded(f"a tensor of {len(shape)} dimensions; at most {budget.rank} are followed")
         elements = 1
@@ -85,10 +85,14 @@ class Recorder:
         params: Mapping[str, ParamValue] | None = None,
         weights: Iterable[Tensor | None] = (),
     ) -> Tensor:
-        """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs."""
+        """Write down a kernel invocation and hand back its output; ``weights`` count in its traffic, not among its inputs.
+
+        Raises:
+            UnsupportedOperator: the kind has no row in :mod:`jetdvfs.kernels.kinds`.
+        """
         params = params or {}
-        if len(inputs) > self.meter.ITEMS:
-            self.meter.items(len(inputs))
+        if len(inputs) > self.account.ITEMS:
+            self.account.items(len(inputs))
         shapes: tuple[Shape, ...] = tuple([tensor.shape for tensor in inputs])
         moved = output.nbytes
         for tensor in inputs:
@@ -96,8 +100,8 @@ class Recorder:
         for weight in weights:
             if weight is not None:
                 moved += weight.nbytes
-        flops = cost.flops(kind, shapes, output.shape, params)
-        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, flops, moved))
+        work = flops(kind, shapes, output.shape, params)
+        self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, work, moved))
         self.reads.append(tuple([tensor.written_by for tensor in inputs]))
         output.written_by = len(self.reads) - 1
         return output
@@ -115,6 +119,6 @@ class Recorder:
         self._add(HostOp(name, self.scope))
 
     def _add(self, call: Call) -> None:
-        if len(self.calls) >= self.meter.budget.calls:
-            raise BudgetExceeded(f"the network makes more than {self.meter.budget.calls} calls")
+        if len(self.calls) >= self.account.budget.calls:
+            raise BudgetExceeded(f"the network makes more than {self.account.budget.calls} calls")
         self.calls.append(call)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of operators the reader knows. Adding one is writing one function under :func:`operator`.
+"""The table of operators the reader knows. Adding one is writing one function under :func:`operator`, and, where it launches a
+kernel of a kind of its own, one row in :mod:`jetdvfs.kernels.kinds`.
 
 A rule takes the :class:`~.recorder.Recorder` and the operator's arguments under the names and with the defaults of ATen's
 schema; it returns what the operator returns and writes down what it launches. Its annotations are enforced: a rule that says
@@ -17,7 +18,8 @@ Rule = Callable[..., Any]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 Check = Callable[[Any], bool]
 
-_RULES: dict[str, Rule] = {}
+RULES: dict[str, Rule] = {}
+"""Every rule, by operator; :func:`operator` puts them in."""
 
 
 def _list_of(kind: type) -> Check:
@@ -51,9 +53,9 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
     def register(rule: AnyRule) -> AnyRule:
         checked = _checked(rule)
         for name in names:
-            if name in _RULES:
+            if name in RULES:
                 raise ValueError(f"operator {name} has two rules")
-            _RULES[name] = checked
+            RULES[name] = checked
         return rule
 
     return register
@@ -68,7 +70,7 @@ def _checked(rule: Rule) -> Rule:
     if not by_name:
         return rule
 
-    def run(recorder: Any, *args: Any, **kwargs: Any) -> Any:
+    def checking(recorder: Any, *args: Any, **kwargs: Any) -> Any:
         for value, check in zip(args, in_order, strict=False):
             if check is not None and not check(value):
                 raise TypeError("an argument is of another type than the operator takes")
@@ -77,13 +79,13 @@ def _checked(rule: Rule) -> Rule:
                 raise TypeError(f"argument {name} is of another type than the operator takes")
         return rule(recorder, *args, **kwargs)
 
-    return run
+    return checking
 
 
 def rule_of(name: str) -> Rule | None:
     """The rule of an operator, or ``None`` for one the reader does not know."""
-    return _RULES.get(name)
+    return RULES.get(name)
 
 
 def known_operators() -> tuple[str, ...]:
-    return tuple(sorted(_RULES))
+    return tuple(sorted(RULES))

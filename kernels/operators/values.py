@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TorchScript value is while only shapes and element types are followed.
+"""What a value is while only shapes and element types are followed.
 
 Numbers, strings, ``None``, lists, tuples and dictionaries are Python's own. Tensors are shape, strides and element type;
 weights are known by their headers; modules and other objects are bags of attributes.

@@ -25,7 +25,7 @@ _LONGEST_COMMENT = 0xFFFF
 _IN_ZIP64 = 0xFFFFFFFF
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """One line of the archive's table of contents; sizes and offset in bytes."""
 
     offset: int
@@ -145,8 +145,8 @@ class Archive:
         return count, size, offset
 
 
-def _directory(data: bytes, count: int) -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
+def _directory(data: bytes, count: int) -> dict[str, ArchiveEntry]:
+    entries: dict[str, ArchiveEntry] = {}
     position = 0
     for _ in range(count):
         try:
@@ -181,7 +181,7 @@ def _directory(data: bytes, count: int) -> dict[str, Entry]:
         position += name_length + extra_length + comment_length
         if name in entries:
             raise ModelError(f"archive is damaged: two entries are named {name!r:.80}")
-        entries[name] = Entry(offset, compressed, size, method, crc, flags)
+        entries[name] = ArchiveEntry(offset, compressed, size, method, crc, flags)
     return entries
 
 

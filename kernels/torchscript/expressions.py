@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions of TorchScript code as Python closures over an interpreter."""
+"""Expressions of TorchScript code as Python closures."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..operators import rule_of
+from ..operators.applying import RULE_ERRORS, ill_typed, spelled
 from ..operators.recorder import DataDependent
-from ..operators.rules import RULE_ERRORS, ill_typed, spelled, truth
 from ..operators.values import ScriptObject, Tensor
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
-
-Frame = dict[str, Any]
-Expression = Callable[[Frame], Any]
-Statement = Callable[[Frame], Any]
-
-#: The key under which a frame keeps the line it is at; no variable can be called that.
-LINE = "line#"
+from .closures import Expression, Frame, Runtime, refusal, truth
 
 _ROOTS = frozenset({"torch", "ops", "__torch__", "CONSTANTS"})
 
@@ -29,21 +20,21 @@ _ROOTS = frozenset({"torch", "ops", "__torch__", "CONSTANTS"})
 class ExpressionTranslator:
     """Turns expressions into closures that take a frame and return a value."""
 
-    def __init__(self, interpreter: Interpreter) -> None:
-        self._run = interpreter
-        self._meter = interpreter.recorder.meter
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._account = runtime.recorder.account
         self._depth = 0
 
     def enter(self) -> None:
         self._depth += 1
-        self._meter.node()
-        if self._depth > self._meter.budget.ast_depth:
-            raise BudgetExceeded(f"code is nested more than {self._meter.budget.ast_depth} deep")
+        self._account.node()
+        if self._depth > self._account.budget.ast_depth:
+            raise BudgetExceeded(f"code is nested more than {self._account.budget.ast_depth} deep")
 
     def expression(self, node: ast.expr) -> Expression:
         translate = _EXPRESSIONS.get(type(node))
         if translate is None:
-            return refusal(f"expression {type(node).__name__} is none PyTorch prints", UnsupportedOperator)
+            return refusal(f"expression {type(node).__name__} is not one that PyTorch writes", UnsupportedOperator)
         self.enter()
         result: Expression = translate(self, node)
         self._depth -= 1
@@ -52,7 +43,7 @@ class ExpressionTranslator:
     def _constant(self, node: ast.Constant) -> Expression:
         value = node.value
         if not isinstance(value, (int, float, str, type(None))) or (type(value) is int and abs(value) >= 1 << 63):
-            return refusal("code holds a constant of no TorchScript type", ModelError)
+            return refusal("code holds a constant of a type that TorchScript does not have", ModelError)
         return lambda frame: value
 
     def _name(self, node: ast.Name) -> Expression:
@@ -70,39 +61,29 @@ class ExpressionTranslator:
         return load
 
     def _attribute(self, node: ast.Attribute) -> Expression:
-        run = self._run
+        runtime = self._runtime
         path = _path(node)
         if path is None:
             owner = self.expression(node.value)
             name = node.attr
-            return lambda frame: run.attribute(owner(frame), name)
+            return lambda frame: runtime.attribute(owner(frame), name)
         if path[0] == "CONSTANTS" and len(path) == 2:
-            return lambda frame: run.constant(path[1])
+            return lambda frame: runtime.constant(path[1])
         if path[0] == "__torch__":
             qualified = ".".join(path)
-            return lambda frame: self._referred(qualified)
+            return lambda frame: runtime.named(qualified)
         if path[0] == "torch" and len(path) == 2 and path[1] in ("inf", "nan", "pi"):
             value = float(path[1]) if path[1] != "pi" else 3.141592653589793
             return lambda frame: value
-        return refusal(f"name {'.'.join(path):.160} stands for nothing the reader knows", UnsupportedOperator)
-
-    def _referred(self, qualified: str) -> Any:
-        """A function, a class, or a constant or member of a class."""
-        module, _, name = qualified.rpartition(".")
-        try:
-            return self._run.reference(qualified)
-        except ModelError:
-            if not module.startswith("__torch__."):
-                raise
-            return self._run.class_value(self._run.reference(module), name)
+        return refusal(f"name {'.'.join(path):.160} is not one that the reader knows", UnsupportedOperator)
 
     def _call(self, node: ast.Call) -> Expression:
-        run = self._run
+        runtime = self._runtime
         path = _path(node.func)
         if isinstance(node.func, ast.Name) and node.func.id in _SYNTAX:
             return _SYNTAX[node.func.id](self, node)
         if any(isinstance(argument, ast.Starred) for argument in node.args) or any(k.arg is None for k in node.keywords):
-            return refusal("code passes on an unknown number of arguments", UnsupportedOperator)
+            return refusal("code passes a variable number of arguments", UnsupportedOperator)
         if path is not None and path[-1] == "isinstance":
             return self._isinstance(node)
         args = [self.expression(argument) for argument in node.args]
@@ -117,7 +98,7 @@ class ExpressionTranslator:
 
             def call_reference(frame: Frame) -> Any:
                 values = [argument(frame) for argument in args]
-                return run.invoke(self._referred(qualified), values, {name: value(frame) for name, value in kwargs})
+                return runtime.invoke(runtime.named(qualified), values, {name: value(frame) for name, value in kwargs})
 
             return call_reference
         if isinstance(node.func, ast.Attribute):
@@ -128,16 +109,16 @@ class ExpressionTranslator:
 
         def call_value(frame: Frame) -> Any:
             values = [argument(frame) for argument in args]
-            return run.invoke(callee(frame), values, {name: value(frame) for name, value in kwargs})
+            return runtime.invoke(callee(frame), values, {name: value(frame) for name, value in kwargs})
 
         return call_value
 
     def _operator_call(self, name: str, args: list[Expression], kwargs: list[tuple[str, Expression]]) -> Expression:
-        run = self._run
+        runtime = self._runtime
         rule = rule_of(name)
-        recorder, step = run.recorder, self._meter.step
-        if rule is None or kwargs or not run.means_today(name):
-            return lambda frame: run.operate(
+        recorder, step = runtime.recorder, self._account.step
+        if rule is None or kwargs or not runtime.means_today(name):
+            return lambda frame: runtime.operate(
                 name, [argument(frame) for argument in args], {key: value(frame) for key, value in kwargs}
             )
         apply = rule
@@ -156,7 +137,7 @@ class ExpressionTranslator:
         return call
 
     def _method_call(self, function: ast.Attribute, args: list[Expression], kwargs: list[tuple[str, Expression]]) -> Expression:
-        run = self._run
+        runtime = self._runtime
         name = function.attr
         owner = self.expression(function.value)
 
@@ -165,18 +146,18 @@ class ExpressionTranslator:
             if not isinstance(target, ScriptObject):
                 raise UnsupportedOperator(f"code calls method {name!r:.80} of a value of type {type(target).__name__}")
             values = [argument(frame) for argument in args]
-            return run.call_method(target, name, values, {key: value(frame) for key, value in kwargs} if kwargs else None)
+            return runtime.call_method(target, name, values, {key: value(frame) for key, value in kwargs} if kwargs else None)
 
         return call
 
     def _getattr(self, node: ast.Call) -> Expression:
-        run = self._run
+        runtime = self._runtime
         name = node.args[1].value if len(node.args) == 2 and isinstance(node.args[1], ast.Constant) else None
         if not isinstance(name, str):
             return refusal("getattr needs an object and a fixed name", ModelError)
         fixed = name
         owner = self.expression(node.args[0])
-        return lambda frame: run.attribute(owner(frame), fixed)
+        return lambda frame: runtime.attribute(owner(frame), fixed)
 
     def _second_argument(self, node: ast.Call) -> Expression:
         """``annotate(type, value)`` and ``unchecked_cast(type, value)`` are the value."""
@@ -209,18 +190,18 @@ class ExpressionTranslator:
         pairs = [
             (self.expression(key), self.expression(value)) for key, value in zip(node.keys, node.values, strict=True) if key
         ]
-        run = self._run
-        return lambda frame: run.operate("builtin::dict", [[(key(frame), value(frame)) for key, value in pairs]], {})
+        runtime = self._runtime
+        return lambda frame: runtime.operate("builtin::dict", [[(key(frame), value(frame)) for key, value in pairs]], {})
 
     def _subscript(self, node: ast.Subscript) -> Expression:
-        run = self._run
+        runtime = self._runtime
         owner = self.expression(node.value)
         if isinstance(node.slice, ast.Slice):
             bounds = [self.expression(b) if b else _nothing for b in (node.slice.lower, node.slice.upper, node.slice.step)]
 
             def cut(frame: Frame) -> Any:
                 start, end, step = (bound(frame) for bound in bounds)
-                return run.operate("slice", [owner(frame), start, end, 1 if step is None else step], {})
+                return runtime.operate("slice", [owner(frame), start, end, 1 if step is None else step], {})
 
             return cut
         index = self.expression(node.slice)
@@ -229,7 +210,7 @@ class ExpressionTranslator:
             target, at = owner(frame), index(frame)
             if type(target) is list and type(at) is int and -len(target) <= at < len(target):
                 return target[at]
-            return run.operate("__getitem__", [target, at], {})
+            return runtime.operate("__getitem__", [target, at], {})
 
         return get
 
@@ -241,9 +222,9 @@ class ExpressionTranslator:
         value = self.expression(node.operand)
         name = _UNARY.get(type(node.op))
         if name is None:
-            return refusal(f"operator {type(node.op).__name__} is none PyTorch prints", UnsupportedOperator)
-        run = self._run
-        return lambda frame: run.operate(name, [value(frame)], {})
+            return refusal(f"operator {type(node.op).__name__} is not one that PyTorch writes", UnsupportedOperator)
+        runtime = self._runtime
+        return lambda frame: runtime.operate(name, [value(frame)], {})
 
     def _binary(self, node: ast.BinOp) -> Expression:
         return self._infix(_BINARY.get(type(node.op)), node.left, node.right)
@@ -255,11 +236,11 @@ class ExpressionTranslator:
 
     def _infix(self, name: str | None, left: ast.expr, right: ast.expr) -> Expression:
         if name is None:
-            return refusal("code uses an infix operator that PyTorch does not print", UnsupportedOperator)
+            return refusal("code uses an infix operator that PyTorch does not write", UnsupportedOperator)
         first, second = self.expression(left), self.expression(right)
-        run = self._run
+        runtime = self._runtime
         fixed = name
-        return lambda frame: run.operate(fixed, [first(frame), second(frame)], {})
+        return lambda frame: runtime.operate(fixed, [first(frame), second(frame)], {})
 
     def _logic(self, node: ast.BoolOp) -> Expression:
         values = [self.expression(value) for value in node.values]
@@ -282,15 +263,6 @@ def _path(node: ast.expr) -> list[str] | None:
 
 def _nothing(frame: Frame) -> None:
     return None
-
-
-def refusal(text: str, error: type[ModelError]) -> Callable[[Frame], NoReturn]:
-    """Code that is refused only if it is reached."""
-
-    def refuse(frame: Frame) -> NoReturn:
-        raise error(text)
-
-    return refuse
 
 
 def _operator_name(path: list[str]) -> str:

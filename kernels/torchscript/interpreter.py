@@ -14,10 +14,10 @@ from typing import Any
 
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators import rule_of
+from ..operators.applying import apply_rule
 from ..operators.recorder import Recorder
-from ..operators.rules import apply_rule
 from ..operators.values import EnumValue, Record, ScriptObject, Tensor
-from .expressions import LINE, Frame
+from .closures import LINE, Frame
 from .source import ClassSource, FunctionSource, SourceTree, parse_source
 from .statements import Function, Translator
 from .versions import NEWEST, upgrades
@@ -81,7 +81,7 @@ class Interpreter:
             if function is None:
                 function = self._functions[source.text] = Translator(self).function(self._sources.parse(source.text))
             self._bind(function, source.name, args, kwargs, frame)
-            if self._depth >= self.recorder.meter.budget.recursion:
+            if self._depth >= self.recorder.account.budget.recursion:
                 raise BudgetExceeded(f"functions call each other more than {self._depth} deep")
             self._depth += 1
             outcome = function.body(frame)
@@ -98,8 +98,10 @@ class Interpreter:
             raise ShapeError(f"{name}() takes {len(parameters)} arguments, but {len(args)} were given")
         frame.update(zip(parameters, args, strict=False))
         for key, value in (kwargs or {}).items():
-            if key not in parameters or key in frame:
-                raise ShapeError(f"{name}() takes no further argument {key!r:.40}")
+            if key not in parameters:
+                raise ShapeError(f"{name}() has no argument {key!r:.40}")
+            if key in frame:
+                raise ShapeError(f"{name}() is given its argument {key!r:.40} twice")
             frame[key] = value
         if len(frame) <= len(parameters):
             for parameter in parameters:
@@ -133,6 +135,16 @@ class Interpreter:
             found = self._references[qualified] = Reference(qualified, self._sources.find(qualified))
         return found
 
+    def named(self, qualified: str) -> Any:
+        """A function or class of the model, or a constant or member of one of its classes, by its qualified name."""
+        module, _, name = qualified.rpartition(".")
+        try:
+            return self.reference(qualified)
+        except ModelError:
+            if not module.startswith("__torch__."):
+                raise
+            return self.class_value(self.reference(module), name)
+
     def invoke(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what a name in the code stands for: a function, or a class to be built."""
         if not isinstance(callee, Reference):
@@ -157,9 +169,9 @@ class Interpreter:
             text = target.fields.get(name) if isinstance(target, ClassSource) else None
             if text is None:
                 raise ModelError(f"{reference.name} has no attribute {name!r:.80}")
-            tree = parse_source(text, self.recorder.meter.budget.piece_bytes).body
+            tree = parse_source(text, self.recorder.account.budget.piece_bytes).body
             if len(tree) != 1 or not isinstance(tree[0], ast.Expr):
-                raise ModelError(f"{reference.name}.{name} has no plain value")
+                raise ModelError(f"{reference.name}.{name} is not a plain value")
             value = Translator(self).expression(tree[0].value)({LINE: 1})
             is_member = isinstance(target, ClassSource) and target.base == "Enum" and isinstance(value, (int, float, str))
             self._class_values[key] = EnumValue(reference.name, value) if is_member else value

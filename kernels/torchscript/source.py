@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The code of a TorchScript file: found by qualified name, split into functions by its fixed layout, parsed only where it runs.
 
-PyTorch prints the code with two spaces of indentation, strings escaped onto one line and fully qualified names, so that a
+PyTorch writes the code with two spaces of indentation, strings escaped onto one line and fully qualified names, so that a
 function's text can be cut out without parsing what surrounds it. Nothing is compiled.
 """
 
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..budget import Meter
+from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
 from .archive import Archive
 
@@ -69,9 +69,9 @@ class FunctionSyntax(NamedTuple):
 class SourceTree:
     """All code of an archive, by qualified name (``__torch__.torchvision.models.resnet.ResNet``)."""
 
-    def __init__(self, archive: Archive, meter: Meter) -> None:
+    def __init__(self, archive: Archive, account: Account) -> None:
         self._archive = archive
-        self._meter = meter
+        self._account = account
         self._files: dict[str, dict[str, ClassSource | FunctionSource]] = {}
 
     def find(self, qualified: str) -> ClassSource | FunctionSource:
@@ -83,7 +83,7 @@ class SourceTree:
         module, _, name = qualified.rpartition(".")
         found = self._file(module).get(name)
         if found is None:
-            raise ModelError(f"archive's code lacks {qualified!r:.160}")
+            raise ModelError(f"archive has no code for {qualified!r:.160}")
         return found
 
     def _file(self, module: str) -> dict[str, ClassSource | FunctionSource]:
@@ -91,27 +91,29 @@ class SourceTree:
             path = f"code/{module.replace('.', '/')}.py"
             if path not in self._archive:
                 raise ModelError(f"archive has no code for {module!r:.160}")
-            if self._archive.size(path) > self._meter.budget.source_bytes:
+            if self._archive.size(path) > self._account.budget.source_bytes:
                 size = self._archive.size(path)
-                raise BudgetExceeded(f"{path} has {size} bytes; at most {self._meter.budget.source_bytes} are read of one file")
+                raise BudgetExceeded(
+                    f"{path} has {size} bytes; at most {self._account.budget.source_bytes} are read of one file"
+                )
             try:
                 text = self._archive.read(path).decode()
             except UnicodeDecodeError as error:
                 raise ModelError(f"{path}: source is not UTF-8 ({error})") from error
             self._files[module] = _split(path, text)
-            self._meter.look()
+            self._account.look()
         return self._files[module]
 
     def parse(self, text: str) -> FunctionSyntax:
         """The syntax of one function's text; lines count from 2.
 
         Raises:
-            ModelError: it is no Python syntax.
+            ModelError: it is not Python syntax.
             BudgetExceeded: it is too large or too deep.
         """
         head_end = _HEAD_END.search(text)
         if head_end is None:
-            raise ModelError("code is not laid out as PyTorch prints it: a function has no body")
+            raise ModelError("code is not laid out as PyTorch writes it: a function has no body")
         outer = len(text) - len(text.lstrip(" "))
         head = self._parsed(text[: head_end.end()] + " " * (outer + 2) + "pass", 0)
         if len(head) != 1 or not isinstance(head[0], ast.FunctionDef):
@@ -125,13 +127,13 @@ class SourceTree:
             cut = cuts.search(text, start + _PIECE) if len(text) - start > _PIECE else None
             end = cut.start() if cut else len(text)
             yield self._parsed(text[start:end], text.count("\n", 0, start))
-            self._meter.look()
+            self._account.look()
             start = end
 
     def _parsed(self, text: str, lines_before: int) -> list[ast.stmt]:
         """Indented statements, parsed as if so many lines stood before them; the first line after those is line 2."""
         opening = "if 1:\n" if text.startswith(" ") else "\n"
-        body: list[ast.stmt] = parse_source(opening + text, self._meter.budget.piece_bytes, lines_before).body
+        body: list[ast.stmt] = parse_source(opening + text, self._account.budget.piece_bytes, lines_before).body
         return body[0].body if len(body) == 1 and isinstance(body[0], ast.If) and text.startswith(" ") else body
 
 
@@ -151,7 +153,7 @@ def parse_source(text: str, limit: int, lines_before: int = 0) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse("\n" * lines_before + text)
     except (SyntaxError, ValueError) as error:
-        raise ModelError(f"code is no valid source: {error.args[0] if error.args else error}") from error
+        raise ModelError(f"code is not valid Python: {error.args[0] if error.args else error}") from error
     except (RecursionError, MemoryError) as error:
         raise BudgetExceeded("code is nested too deeply to be parsed") from error
 

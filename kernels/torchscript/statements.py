@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions and statements of TorchScript code as Python closures over an interpreter."""
+"""Functions and statements of TorchScript code as Python closures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
-from ..operators.rules import truth
 from ..operators.values import ScriptObject
-from .expressions import LINE, Expression, ExpressionTranslator, Frame, Statement, refusal
+from .closures import LINE, Expression, Frame, Statement, refusal, truth
+from .expressions import ExpressionTranslator
 from .source import FunctionSyntax
 
 _NEXT, _BREAK, _CONTINUE = None, "break", "continue"
@@ -28,12 +28,12 @@ class Function:
 
 
 class Translator(ExpressionTranslator):
-    """Turns the syntax of one function into closures over an interpreter."""
+    """Turns the syntax of one function into closures."""
 
     def function(self, syntax: FunctionSyntax) -> Function:
         arguments = syntax.parameters
         if arguments.vararg or arguments.kwarg:
-            raise UnsupportedOperator("a function takes any number of arguments")
+            raise UnsupportedOperator("a function takes a variable number of arguments")
         names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         defaults: dict[str, Expression] = {}
         plain = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
@@ -47,36 +47,34 @@ class Translator(ExpressionTranslator):
     def _stream(self, syntax: FunctionSyntax) -> Statement:
         """A body that is translated piece by piece as it runs, and forgotten: long functions run once."""
 
-        def run(frame: Frame) -> Any:
+        def execute(frame: Frame) -> Any:
             for nodes in syntax.pieces():
                 outcome = self.block(nodes)(frame)
                 if outcome is not _NEXT:
                     return outcome
             return _NEXT
 
-        return run
-
-    # Statements: a closure returns None to go on, a 1-tuple to return its item, or a word to leave or repeat a loop.
+        return execute
 
     def block(self, nodes: Iterable[ast.stmt]) -> Statement:
         steps = [(node.lineno - 1, self.statement(node)) for node in nodes if not isinstance(node, ast.Pass)]
-        meter = self._meter
+        account = self._account
 
-        def run(frame: Frame) -> Any:
+        def execute(frame: Frame) -> Any:
             for line, step in steps:
                 frame[LINE] = line
-                meter.step()
+                account.step()
                 outcome = step(frame)
                 if outcome is not _NEXT:
                     return outcome
             return _NEXT
 
-        return run
+        return execute
 
     def statement(self, node: ast.stmt) -> Statement:
         translate = _STATEMENTS.get(type(node))
         if translate is None:
-            return refusal(f"statement {type(node).__name__} is none PyTorch prints", UnsupportedOperator)
+            return refusal(f"statement {type(node).__name__} is not one that PyTorch writes", UnsupportedOperator)
         self.enter()
         result: Statement = translate(self, node)
         self._depth -= 1
@@ -93,12 +91,12 @@ class Translator(ExpressionTranslator):
             return plain
         stores = [self._store(target) for target in node.targets]
 
-        def run(frame: Frame) -> None:
+        def execute(frame: Frame) -> None:
             made = value(frame)
             for store in stores:
                 store(frame, made)
 
-        return run
+        return execute
 
     def _annotated(self, node: ast.AnnAssign) -> Statement:
         if node.value is None:
@@ -122,10 +120,8 @@ class Translator(ExpressionTranslator):
 
             def to_parts(frame: Frame, value: Any) -> None:
                 if not isinstance(value, (tuple, list)) or len(value) != len(parts):
-                    have = len(value) if isinstance(value, (tuple, list)) else "no"
-                    raise ShapeError(
-                        f"code takes {len(parts)} values apart where there are {have}: another number of input dimensions?"
-                    )
+                    have = f"{len(value)} values" if isinstance(value, (tuple, list)) else "a single value"
+                    raise ShapeError(f"code unpacks {have} into {len(parts)} names: another number of input dimensions?")
                 for part, item in zip(parts, value, strict=True):
                     part(frame, item)
 
@@ -141,7 +137,7 @@ class Translator(ExpressionTranslator):
                 target.attributes[attribute] = value
 
             return to_attribute
-        raise UnsupportedOperator("code assigns to something that PyTorch does not print")
+        raise UnsupportedOperator("code assigns to something that PyTorch does not write")
 
     def _if(self, node: ast.If) -> Statement:
         test = self.expression(node.test)
@@ -153,23 +149,23 @@ class Translator(ExpressionTranslator):
         depth = self._depth
         made: list[Statement] = []
 
-        def run(frame: Frame) -> Any:
+        def execute(frame: Frame) -> Any:
             if not made:
                 outer, self._depth = self._depth, depth
                 made.append(self.block(nodes))
                 self._depth = outer
             return made[0](frame)
 
-        return run
+        return execute
 
     def _while(self, node: ast.While) -> Statement:
         test = self.expression(node.test)
         body = self.block(node.body)
-        meter = self._meter
+        account = self._account
 
-        def run(frame: Frame) -> Any:
+        def execute(frame: Frame) -> Any:
             while truth(test(frame)):
-                meter.step()
+                account.step()
                 outcome = body(frame)
                 if outcome == _BREAK:
                     break
@@ -177,20 +173,20 @@ class Translator(ExpressionTranslator):
                     return outcome
             return _NEXT
 
-        return run
+        return execute
 
     def _for(self, node: ast.For) -> Statement:
         values = self.expression(node.iter)
         store = self._store(node.target)
         body = self.block(node.body)
-        meter = self._meter
+        account = self._account
 
-        def run(frame: Frame) -> Any:
+        def execute(frame: Frame) -> Any:
             sequence = values(frame)
             if not isinstance(sequence, (list, tuple, range, str)):
                 raise UnsupportedOperator(f"code loops over a value of type {type(sequence).__name__}")
             for value in sequence:
-                meter.step()
+                account.step()
                 store(frame, value)
                 outcome = body(frame)
                 if outcome == _BREAK:
@@ -199,7 +195,7 @@ class Translator(ExpressionTranslator):
                     return outcome
             return _NEXT
 
-        return run
+        return execute
 
     def _with(self, node: ast.With) -> Statement:
         """The body alone: what PyTorch lets stand here (``no_grad``, profiler ranges) launches nothing."""
@@ -209,14 +205,14 @@ class Translator(ExpressionTranslator):
         ]
         body = self.block(node.body)
 
-        def run(frame: Frame) -> Any:
+        def execute(frame: Frame) -> Any:
             for manager, store in managers:
                 entered = manager(frame)
                 if store is not None:
                     store(frame, entered)
             return body(frame)
 
-        return run
+        return execute
 
     def _return(self, node: ast.Return) -> Statement:
         if node.value is None:
@@ -227,10 +223,10 @@ class Translator(ExpressionTranslator):
     def _bare(self, node: ast.Expr) -> Statement:
         value = self.expression(node.value)
 
-        def run(frame: Frame) -> None:
+        def execute(frame: Frame) -> None:
             value(frame)
 
-        return run
+        return execute
 
 
 _STATEMENTS: dict[type, Callable[[Translator, Any], Statement]] = {

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..budget import Budget, Meter
+from ..budget import Account, Budget
 from ..errors import BudgetExceeded, ModelError
 from ..network import DTYPE_BYTES
 from ..operators.values import Device, EnumValue, ScriptObject, Tensor
@@ -67,13 +67,13 @@ _STRIDE = 4096
 Loader = Callable[[str, str, int, int], list[bool | int | float]]
 
 
-def unpickle(data: bytes, where: str, meter: Meter, load: Loader) -> Any:
+def unpickle(data: bytes, where: str, account: Account, load: Loader) -> Any:
     """Read one pickle.
 
     Args:
         data: the pickle.
         where: its name in the archive, for messages.
-        meter: bounds on its size, and on what reading it takes.
+        account: bounds on its size, and on what reading it takes.
         load: reads ``count`` numbers of a storage ``(key, dtype, offset, count)`` when the interpreter needs a value.
 
     Returns:
@@ -83,32 +83,32 @@ def unpickle(data: bytes, where: str, meter: Meter, load: Loader) -> Any:
         ModelError: it is damaged, or refers to anything that a TorchScript file has no reason to name.
         BudgetExceeded: it has more opcodes than the budget allows.
     """
-    reader = _Unpickler(data, where, meter, load)
+    reader = _Unpickler(data, where, account, load)
     try:
-        return reader.run()
+        return reader.read()
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ModelError(f"{where}: pickle is damaged near byte {reader.position} ({error})") from error
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise ModelError(f"{where}: pickle holds a value of the wrong sort near byte {reader.position} ({error})") from error
+        raise ModelError(f"{where}: pickle holds a value of the wrong type near byte {reader.position} ({error})") from error
 
 
 class _Unpickler:
-    def __init__(self, data: bytes, where: str, meter: Meter, load: Loader) -> None:
+    def __init__(self, data: bytes, where: str, account: Account, load: Loader) -> None:
         self.data = data
         self.where = where
         self.position = 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self._meter = meter
-        self._budget = meter.budget
+        self._account = account
+        self._budget = account.budget
         self._load = load
 
-    def run(self) -> Any:
+    def read(self) -> Any:
         handlers = _OPCODES
         data = self.data
         for step in range(self._budget.pickle_steps):
             if not step % _STRIDE:
-                self._meter.look()
+                self._account.look()
             opcode = data[self.position]
             self.position += 1
             if opcode == 0x2E:  # STOP
@@ -116,7 +116,7 @@ class _Unpickler:
             handler = handlers.get(opcode)
             if handler is None:
                 raise ModelError(
-                    f"{self.where}: pickle opcode {opcode:#04x} at byte {self.position - 1} is none PyTorch writes"
+                    f"{self.where}: pickle opcode {opcode:#04x} at byte {self.position - 1} is not one that PyTorch writes"
                 )
             handler(self)
         raise BudgetExceeded(f"{self.where}: pickle has more than {self._budget.pickle_steps} opcodes")
@@ -172,21 +172,21 @@ class _Unpickler:
             self.stack.append(EnumValue(callee.name, arguments))
             return
         if not isinstance(callee, _Name) or callee.name not in _REDUCERS or not isinstance(arguments, tuple):
-            raise ModelError(f"{self.where}: pickle calls something that is no tensor or list constructor")
+            raise ModelError(f"{self.where}: pickle calls something that is not a tensor or list constructor")
         self.stack.append(_REDUCERS[callee.name](self, *arguments))
 
     def new_object(self) -> None:
         self.stack.pop()
         name = self.stack.pop()
         if not isinstance(name, _Name) or not name.name.startswith("__torch__."):
-            raise ModelError(f"{self.where}: pickle builds an object of something that is no class of the model")
+            raise ModelError(f"{self.where}: pickle builds an object of something that is not a class of the model")
         self.stack.append(ScriptObject(name.name))
 
     def build(self) -> None:
         state = self.stack.pop()
         target = self.stack[-1]
         if not isinstance(target, ScriptObject):
-            raise ModelError(f"{self.where}: pickle sets the state of something that is no object of the model")
+            raise ModelError(f"{self.where}: pickle sets the state of something that is not an object of the model")
         if isinstance(state, dict) and all(isinstance(key, str) for key in state):
             target.attributes = state
         target.state = state
@@ -195,7 +195,7 @@ class _Unpickler:
         identity = self.stack.pop()
         kind, storage, key, _, length = identity
         if kind != "storage" or not isinstance(storage, _Name) or not isinstance(key, str):
-            raise ModelError(f"{self.where}: pickle refers to something outside itself that is no tensor storage")
+            raise ModelError(f"{self.where}: pickle refers to something outside itself that is not a tensor storage")
         dtype = STORAGES[storage.name.removeprefix("torch.")]
         self.stack.append(_Storage(dtype, key, int(length)))
 
@@ -248,7 +248,7 @@ class _Unpickler:
     def _list(self) -> list[Any]:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise TypeError("items are appended to something that is no list")
+            raise TypeError("items are appended to something that is not a list")
         return target
 
     def set_item(self) -> None:
@@ -264,7 +264,7 @@ class _Unpickler:
     def _set(self, key: Any, value: Any) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
-            raise TypeError("items are set in something that is no dictionary")
+            raise TypeError("items are set in something that is not a dictionary")
         if not isinstance(key, (str, int, float)):
             raise TypeError("a key is a string or a number")
         target[key] = value
@@ -310,12 +310,12 @@ def decode(data: bytes, dtype: str, big_endian: bool) -> list[bool | int | float
     """Numbers from a storage's bytes.
 
     Raises:
-        ModelError: the element type has no plain numbers.
+        ModelError: numbers of this element type are not read.
     """
     codes = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?"}
     codes |= {"float32": "f", "float64": "d", "float16": "e"}
     if dtype not in codes:
-        raise ModelError(f"the value of a {dtype} constant steers the model, which only plain numbers can")
+        raise ModelError(f"the model depends on the value of a {dtype} constant, and those are not read")
     return list(struct.unpack(f"{'>' if big_endian else '<'}{len(data) // DTYPE_BYTES[dtype]}{codes[dtype]}", data))
 
 

@@ -69,7 +69,7 @@ def parse_version(text: bytes) -> int:
     """The number in a file's ``version`` entry.
 
     Raises:
-        ModelError: it is none that is read.
+        ModelError: it is not one that is read.
     """
     number = text.strip()
     if not number.isdigit() or len(number) > 9 or not OLDEST <= int(number) <= NEWEST:

@@ -74,7 +74,7 @@ class TreeEnsemble:
             axes: how many of the features, the last ones, are frequencies; 1 to 6.
 
         Raises:
-            EnsembleError: the file is unreadable or the model is no plain sum of numerical regression trees (categorical
+            EnsembleError: the file is unreadable or the model is not a plain sum of numerical regression trees (categorical
                 splits, several outputs or classes, a postprocessor other than the identity, averaged trees, comparisons other
                 than ``<``, numbers that are not float32), or a tree is malformed.
         """
@@ -88,7 +88,7 @@ class TreeEnsemble:
             known: the file's stamp when all of it was checked last: what is still so is not checked again.
 
         Raises:
-            EnsembleError: the file cannot be read, is no node table, is of another version, damaged or malformed.
+            EnsembleError: the file cannot be read, is not a node table, is of another version, damaged or malformed.
         """
         table = None if known is None else node_table.map_known(path, known)
         if table is not None:

@@ -88,7 +88,7 @@ class NodeTable:
             if not np.isfinite(getattr(self, name)):
                 raise EnsembleError(f"{name} is {getattr(self, name)}: expected a finite number")
         if self.leaf_bound < 0:
-            raise EnsembleError(f"leaf_bound is {self.leaf_bound}: expected no negative number")
+            raise EnsembleError(f"leaf_bound is {self.leaf_bound}: expected a number that is not negative")
         arrays = (("nodes", NODE, 1), ("roots", np.dtype("<u4"), 1), ("boxes", np.dtype("<u2"), 2))
         for name, dtype, dimensions in arrays:
             array = getattr(self, name)
@@ -212,7 +212,7 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
     """Maps a node table file read-only and checks everything about it but the order of its nodes.
 
     Raises:
-        EnsembleError: the file cannot be read, is no node table, is of another version, or is damaged.
+        EnsembleError: the file cannot be read, is not a node table, is of another version, or is damaged.
     """
     file, _ = _mapped(path)
     return _table(file, os.fspath(path), checksum=True)

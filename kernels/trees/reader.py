@@ -77,7 +77,7 @@ def _read_header(header: Any, axes: int) -> tuple[int, float]:
         raise EnsembleError("model has vectors as leaves: only ensembles with one output can be swept")
     postprocessor = str(header.get_field("postprocessor"))
     if field("task_type")[0] != _REGRESSOR or postprocessor != "identity":
-        raise EnsembleError(f"model is no plain regression (postprocessor {postprocessor!r}): only 'identity' can be swept")
+        raise EnsembleError(f"model is not a plain regression (postprocessor {postprocessor!r}): only 'identity' can be swept")
     if field("average_tree_output")[0]:
         raise EnsembleError("model averages its trees: only sums of trees can be swept")
     n_features = int(field("num_feature")[0])
@@ -179,7 +179,7 @@ def _check_nodes(forest: _Forest, n_features: int) -> None:
         wrong = forest.value.astype(np.float32) != forest.value
     if wrong.any():
         raise EnsembleError(
-            f"{forest.name(wrong)}: {float(forest.value[wrong][0])!r} is no float32 number; expected a float32 model"
+            f"{forest.name(wrong)}: {float(forest.value[wrong][0])!r} is not a float32 number; expected a float32 model"
         )
 
 

@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-import numpy as np
+from msgspec import Meta
 
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
+from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 
 FORMAT_VERSION = 1
-_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,80}")
-_BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}")
+BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
+FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
+Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class KindEntry:
 
     features: tuple[str, ...]
     dtypes: tuple[str, ...]
-    time_sigma: float
-    power_sigma: float
-    samples: int
+    time_sigma: NotNegative
+    power_sigma: NotNegative
+    samples: Count
     recipes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -59,7 +60,7 @@ class Manifest:
         checksums: SHA-256 of every other file of the bundle.
     """
 
-    name: str
+    name: BundleName
     board: str
     grid: FrequencyGrid
     rails: tuple[str, ...]
@@ -68,14 +69,19 @@ class Manifest:
     nodes: tuple[int, ...]
     temperature_c: float
     kinds: Mapping[str, KindEntry]
-    sigma_latency: float
-    sigma_energy: float
+    sigma_latency: NotNegative
+    sigma_energy: NotNegative
     command: str
     tools: Mapping[str, str] = field(default_factory=dict)
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
     evaluation: Mapping[str, Any] = field(default_factory=dict)
-    checksums: Mapping[str, str] = field(default_factory=dict)
+    checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for shares in (self.latency_shares, self.energy_shares):
+            if min(vars(shares).values()) < 0:
+                raise ValueError(f"expected shares that are not negative, got {shares}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -116,66 +122,10 @@ class Manifest:
         Raises:
             BundleError: a member is missing, of the wrong type, or of another format version.
         """
+        version = data.get("format") if isinstance(data, Mapping) else None
+        if version != FORMAT_VERSION:
+            raise BundleError(f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}")
         try:
-            if data["format"] != FORMAT_VERSION:
-                raise BundleError(f"manifest: format {data['format']!r}; this release reads {FORMAT_VERSION}")
-            if not _BUNDLE_NAME.fullmatch(data["name"]):
-                raise ValueError(f"name {data['name']!r:.100} is not a plain name")
-            if not isinstance(data["simulated"], bool):
-                raise TypeError("simulated is true or false")
-            for name, digest in data["checksums"].items():
-                if not _FILE_NAME.fullmatch(name) or not re.fullmatch(r"[0-9a-f]{64}", digest):
-                    raise ValueError(f"checksums: {name!r:.100} is not a plain file name with a SHA-256 digest")
-            return cls(
-                name=data["name"],
-                board=str(data["board"]),
-                grid=FrequencyGrid.from_json(data["grid"]),
-                rails=tuple(str(rail) for rail in data["rails"]),
-                simulated=data["simulated"],
-                silicon_version=str(data["silicon_version"]),
-                nodes=tuple(int(node) for node in data["nodes"]),
-                temperature_c=finite(data["temperature_c"]),
-                kinds={
-                    str(kind): KindEntry(
-                        features=tuple(str(name) for name in entry["features"]),
-                        dtypes=tuple(str(name) for name in entry["dtypes"]),
-                        time_sigma=not_negative(entry["time_sigma"]),
-                        power_sigma=not_negative(entry["power_sigma"]),
-                        samples=int(entry["samples"]),
-                        recipes={
-                            str(name): {str(key): finite(value) for key, value in recipe.items()}
-                            for name, recipe in entry["recipes"].items()
-                        },
-                    )
-                    for kind, entry in data["kinds"].items()
-                },
-                sigma_latency=not_negative(data["sigma_latency"]),
-                sigma_energy=not_negative(data["sigma_energy"]),
-                latency_shares=_shares(data.get("latency_shares", {})),
-                energy_shares=_shares(data.get("energy_shares", {})),
-                command=str(data["command"]),
-                tools={str(name): str(version) for name, version in data["tools"].items()},
-                evaluation=dict(data["evaluation"]),
-                checksums=dict(data["checksums"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, KernelsError) as error:
-            raise BundleError(f"manifest: {error!r}") from error
-
-
-def _shares(data: Mapping[str, Any]) -> Shares:
-    return Shares(**{str(name): not_negative(value) for name, value in data.items()})
-
-
-def finite(value: Any) -> float:
-    """A JSON number that is finite, as a float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        raise TypeError(f"expected a finite number, got {value!r:.40}")
-    return float(value)
-
-
-def not_negative(value: Any) -> float:
-    """A JSON number that is finite and not negative, as a float."""
-    number = finite(value)
-    if number < 0:
-        raise ValueError(f"expected a number that is not negative, got {number}")
-    return number
+            return convert(data, cls)
+        except (DocumentError, KernelsError) as error:
+            raise BundleError(f"manifest: {error}") from error

@@ -54,7 +54,7 @@ class SurfaceCache:
         self._most_bytes = most_bytes
 
     def get(self, key: str, grid: FrequencyGrid) -> Surface | None:
-        """The surface of this key over this grid, or None; what is there but is no such surface is removed."""
+        """The surface of this key over this grid, or None; a file that is not such a surface is removed."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             if path.stat().st_size > self._most_bytes:

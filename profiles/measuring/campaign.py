@@ -217,11 +217,6 @@ def run_campaign(
     )
 
 
-def host_rails(rails: Sequence[str]) -> tuple[str, ...]:
-    """Those of the energy rails that supply the CPU alone; none where one rail feeds the whole module."""
-    return tuple(rail for rail in rails if "CPU" in rail and "GPU" not in rail)
-
-
 def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     parts = []
     for what in unit.what:
@@ -232,7 +227,7 @@ def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.ran
 
 def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     power_rows, gap_rows = [], []
-    of_host = host_rails(campaign.board.energy_rails)
+    of_host = campaign.board.host_rails
     gpu_side = [rail for rail in campaign.board.energy_rails if rail not in of_host]
     for what in unit.what:
         flat, configurations = _random_configurations(campaign, unit.configurations, rng)
@@ -270,7 +265,7 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
     top = np.array(
         [np.ravel_multi_index((cpu, grid.shape[1] - 1, grid.shape[2] - 1), grid.shape) for cpu in range(grid.shape[0])]
     )
-    rails = host_rails(campaign.board.energy_rails)
+    rails = campaign.board.host_rails
     parts = []
     for _ in range(max(unit.configurations // 8, 1)):
         configurations = [grid.configuration(np.unravel_index(index, grid.shape)) for index in top]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ...kernels.kinds import flops
+from ...kernels.kinds import FeatureFamily, flops, kind_of
 from ...kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
 from ..errors import ProfilesError
 
@@ -62,13 +62,14 @@ class Sampler:
 
         Raises:
             ProfilesError: the networks have no such kernel.
+            UnsupportedOperator: they have, but its kind has no row in :mod:`jetdvfs.kernels.kinds`, or fusion makes it.
         """
         seen = self._seen.get(kind)
         if not seen:
             raise ProfilesError(f"no kernel of kind {kind!r} in the networks; valid: {', '.join(self.kinds)}")
         real = self._random.random(count) < real_share
         picks = self._random.integers(0, len(seen), count)
-        make = _MAKERS.get(kind, _pointwise)
+        make = _MAKERS.get(kind_of(kind).features, _pointwise)
         source = _Ranges(seen, self._random, self._by_magnitude)
         return [seen[pick] if own else _until_bounded(make, kind, source) for own, pick in zip(real, picks, strict=True)]
 
@@ -245,13 +246,12 @@ def _cat(kind: str, source: _Ranges) -> KernelInvocation:
     return _invocation(kind, inputs, (1, sum(channels), side, side), {"dim": 1})
 
 
-_MAKERS: dict[str, Callable[[str, _Ranges], KernelInvocation | None]] = {
+_MAKERS: dict[FeatureFamily, Callable[[str, _Ranges], KernelInvocation | None]] = {
     "conv2d": _conv2d,
     "batch_norm": _batch_norm,
     "matmul": _matmul,
-    "max_pool2d": _pool,
-    "avg_pool2d": _pool,
-    "adaptive_avg_pool2d": _adaptive_pool,
+    "pool2d": _pool,
+    "adaptive_pool2d": _adaptive_pool,
     "mean": _mean,
     "cat": _cat,
 }

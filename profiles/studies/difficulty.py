@@ -10,7 +10,6 @@ runs this; nothing else may be trained to judge it. Needs XGBoost.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,15 +19,13 @@ from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import KernelInvocation, Network
-from ..board import BoardDescription, load_board
+from ...kernels.units import AXES, per_mhz
+from ..board import BoardDescription
 from ..measuring.meters.simulated import TwinMeter
 from ..measuring.sampling import Sampler, random_configurations
-from ..reference import reference_names, reference_network
 from ..twin.silicon.silicon import Silicon
 
 TOLERANCE = 6.0
-MISSED = 4
-"""Exit code where the silicon is easier or harder to predict than that: the command line's "not attainable"."""
 TRAINING_NODES = tuple(range(11))
 TEST_NODES = (11, 12)
 KINDS = ("conv2d", "batch_norm", "matmul")
@@ -62,7 +59,7 @@ def plain_features(
 ) -> NDArray[np.float32]:
     """Raw features: sizes and parameters as they stand, then CPU, GPU and memory clock in MHz."""
     columns = [_plain(kind, call) for call in invocations]
-    clocks = np.array([tuple(configuration) for configuration in configurations], np.float64) / [1e3, 1e6, 1e6]
+    clocks = np.array([tuple(configuration) for configuration in configurations], np.float64) / [per_mhz(axis) for axis in AXES]
     return np.concatenate([np.array(columns, np.float32), clocks.astype(np.float32)], axis=1)
 
 
@@ -153,47 +150,3 @@ def _train_and_test(
     error = np.abs(np.exp(model.predict(xgboost.DMatrix(test_features, nthread=threads))) / truth - 1.0)
     within = tuple(float(100.0 * np.mean(error < limit)) for limit in (0.05, 0.10, 0.15, 0.20))
     return (within[0], within[1], within[2], within[3]), len(labels), len(truth)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The gate as a command; returns 0 when every model lands where the paper's did, :data:`MISSED` otherwise."""
-    parser = argparse.ArgumentParser(prog="gate", description="difficulty gate of the simulated silicon")
-    parser.add_argument("--conv2d", type=int, default=200_000, help="convolution measurements, all boards (paper: 1,400,000)")
-    parser.add_argument("--batch-norm", type=int, default=100_000, help="batch norm measurements, all boards")
-    parser.add_argument("--matmul", type=int, default=150_000, help="matrix product measurements, all boards (paper: 150,000)")
-    parser.add_argument("--rounds", type=int, default=600, help="boosting rounds (Table 2: 100 to 3000)")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--board", default="agx-xavier")
-    options = parser.parse_args(argv)
-    samples = dict(zip(KINDS, (options.conv2d, options.batch_norm, options.matmul), strict=True))
-    board = load_board(options.board)
-    networks = [reference_network(name) for name in reference_names()]
-    print(f"difficulty gate of simulated silicon {Silicon(board=board).version}: plain MIRAGE recipe, {options.rounds} rounds")
-    print("within 10 % must land within " + f"{TOLERANCE:g} points of the paper's Tables 4 and 5")
-    print(f"{'kernel':<12}{'target':<9}{'train':>9}{'test':>8}{'5%':>8}{'10%':>8}{'paper':>8}{'15%':>8}{'20%':>8}")
-
-    def report(row: GateRow) -> None:
-        five, ten, fifteen, twenty = row.within
-        print(
-            f"{row.kind:<12}{row.target:<9}{row.training:>9}{row.testing:>8}{five:>8.1f}{ten:>8.1f}{row.paper_within_10:>8.1f}"
-            f"{fifteen:>8.1f}{twenty:>8.1f}  {'ok' if row.passed else 'MISSED'} ({row.seconds:.0f} s)",
-            flush=True,
-        )
-
-    rows = run_gate(
-        networks,
-        board,
-        {k: n for k, n in samples.items() if n},
-        options.rounds,
-        options.threads,
-        options.seed,
-        report,
-    )
-    passed = all(row.passed for row in rows)
-    print("gate passed" if passed else "gate not passed")
-    return 0 if passed else MISSED
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

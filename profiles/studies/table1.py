@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...kernels.network import Network
 from ..board import load_board
-from ..reference import reference_network
-from ..twin.silicon.silicon import Silicon
 from .characterization import NODES, measured
 
 TOLERANCE = 0.15
-MISSED = 4
-"""Exit code where a time is further off: the command line's "not attainable"."""
 BOARD = "agx-xavier"
 KINDS = ("conv2d", "batch_norm", "matmul", "relu", "cat", "max_pool2d", "add", "adaptive_avg_pool2d")
 
@@ -63,28 +57,3 @@ def measure(network: Network, nodes: int = NODES) -> TwinRow:
     run = measured(network, load_board(BOARD), nodes=nodes)
     shares = tuple(100 * run.share(kind) for kind in KINDS)
     return TwinRow(run.time_ms, shares, 100 * run.busy_ms / run.time_ms, run.host_ms, run.power_mw / 1e3)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; returns 0 when every time is within the tolerance of the paper's, :data:`MISSED` otherwise."""
-    parser = argparse.ArgumentParser(prog="table1", description="simulated board beside MIRAGE, Table 1")
-    parser.parse_args(argv)
-    print(f"simulated silicon {Silicon().version} at top clocks, median of {NODES} nodes, beside MIRAGE (SEC '21), Table 1")
-    print("times in ms; shares of the inference time in per cent, simulated/paper; all = every kernel on the GPU")
-    names = ("conv2d", "bnorm", "matmul", "relu", "cat", "maxpool", "add", "adpool")
-    print(f"{'network':<19}{'T':>7}{'paper':>7}{'error':>8}{'host':>7}{'W':>6}{'all':>11}" + "".join(f"{n:>11}" for n in names))
-    worst = 0.0
-    for name, paper in PAPER.items():
-        row = measure(reference_network(name))
-        worst = max(worst, abs(row.error(paper)))
-        shares = zip((row.all_kernels, *row.shares), (paper.all_kernels, *paper.shares), strict=True)
-        print(
-            f"{name:<19}{row.time_ms:>7.2f}{paper.time_ms:>7.2f}{row.error(paper):>+8.1%}{row.host_ms:>7.2f}{row.power_w:>6.1f}"
-            + "".join(f"{f'{ours:.1f}/{theirs:.1f}' if ours or theirs else '-':>11}" for ours, theirs in shares)
-        )
-    print(f"largest error {worst:.1%}; allowed {TOLERANCE:.0%}")
-    return 0 if worst <= TOLERANCE else MISSED
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

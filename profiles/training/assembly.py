@@ -19,8 +19,8 @@ from ...kernels.cost.model import BoardCost, KernelModel, surface
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.network import Network
 from ..board import BoardDescription
-from ..bundle.bundle import BundleContents
 from ..bundle.manifest import KindEntry, Manifest
+from ..bundle.writing import BundleContents
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
 from .common_error import Observation, fit_shares, squared_parts

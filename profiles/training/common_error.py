@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,17 +47,11 @@ def squared_parts(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64
 def fit_shares(observations: Sequence[Observation]) -> Shares:
     """The shares that, with the kernels' own errors, explain the squares of all errors best; every network counts the same.
 
-    Least squares under the condition that no share is negative: of the sets of sources that satisfy it, the best.
+    Least squares under the condition that no share is negative.
     """
+    from scipy.optimize import nnls
+
     weights = [1 / np.sqrt(len(one.error)) for one in observations]
     parts = np.concatenate([one.parts.T * weight for one, weight in zip(observations, weights, strict=True)])
     excess = np.concatenate([(one.error**2 - one.kernels) * weight for one, weight in zip(observations, weights, strict=True)])
-    best, least = np.zeros(len(_SOURCES)), float(excess @ excess)
-    for count in range(1, len(_SOURCES) + 1):
-        for chosen in map(list, combinations(range(len(_SOURCES)), count)):
-            solution = np.linalg.lstsq(parts[:, chosen], excess, rcond=None)[0]
-            left = excess - parts[:, chosen] @ solution
-            if (solution >= 0).all() and left @ left < least:
-                best, least = np.zeros(len(_SOURCES)), float(left @ left)
-                best[chosen] = solution
-    return Shares(*(float(share) for share in np.sqrt(best)))
+    return Shares(*(float(share) for share in np.sqrt(nnls(parts, excess)[0])))

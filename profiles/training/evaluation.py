@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ...kernels.cost.model import METHODS, BoardCost, Method, surface
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ...kernels.surface import Surface
+from ..documents import DocumentError, convert
 from ..errors import BundleError
 from ..measuring.meters.meter import Meter
 
@@ -64,13 +65,12 @@ class NetworkError:
         """Read the JSON form.
 
         Raises:
-            BundleError: a member is missing, unknown or no such figure.
+            BundleError: a member is missing or not what it must be.
         """
         try:
-            figures = {field.name: float(data[field.name]) for field in fields(cls)[3:]}
-            return cls(str(data["network"]), str(data["method"]), int(data["configurations"]), **figures)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BundleError(f"recorded evaluation: {error!r}") from error
+            return convert(data, cls)
+        except DocumentError as error:
+            raise BundleError(f"recorded evaluation: {error}") from error
 
 
 def measure_network(

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,20 +40,13 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
 
 def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
     """Least squares of relative errors with no negative coefficient: (a, b, c) of a call and of each tensor it gathers."""
+    from scipy.optimize import nnls
+
     cpu_mhz, _, emc_mhz = clocks_mhz(rows.configuration, grid)
     clocks = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / emc_mhz], axis=1) / rows.value[:, None]
     terms = np.concatenate([clocks, clocks * tensors[:, None]], axis=1) if len(set(tensors)) > 1 else clocks
-    gram, right = terms.T @ terms, terms.sum(axis=0)
-    best, least = np.zeros(6), np.inf
-    for size in range(1, terms.shape[1] + 1):  # few terms: of all subsets whose solution is not negative, the best
-        for chosen in map(list, combinations(range(terms.shape[1]), size)):
-            solution = np.linalg.lstsq(gram[np.ix_(chosen, chosen)], right[chosen], rcond=None)[0]
-            loss = float(-right[chosen] @ solution)
-            if (solution >= 0).all() and loss < least:
-                least, best = loss, np.zeros(6)
-                best[chosen] = solution
-    a, b, c, *of_tensor = (float(value) for value in best)
-    return (a, b, c), (of_tensor[0], of_tensor[1], of_tensor[2])
+    a, b, c, *of_tensor = map(float, nnls(terms, np.ones(len(terms)))[0])
+    return (a, b, c), (of_tensor[0], of_tensor[1], of_tensor[2]) if of_tensor else (0.0, 0.0, 0.0)
 
 
 def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.cost.features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_rows
+from ...kernels.cost.features import feature_rows
 from ...kernels.cost.roofline import bound_at_ms
+from ...kernels.kinds import served_by
 from ...kernels.network import KernelInvocation
 from ...kernels.trees.ensemble import TreeEnsemble
 from ..board import BoardDescription
@@ -120,7 +121,7 @@ def table_of(
         nodes: the boards to take rows from; all by default.
         without: signatures of kernels to leave out.
     """
-    kinds = ELEMENTWISE_KINDS if kind == ELEMENTWISE else {kind}
+    kinds = {kind, *served_by(kind)}
     kept = [
         index
         for index, kernel in enumerate(measurements.invocations)

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.cost.features import ELEMENTWISE, MODELLED_KINDS
+from ...kernels.cost.features import MODELLED_KINDS
+from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Network
 from ..board import load_board
-from ..bundle.bundle import Bundle, load_bundle, write_bundle, write_manifest
+from ..bundle.bundle import Bundle, load_bundle
+from ..bundle.writing import write_bundle, write_manifest
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
@@ -171,10 +173,12 @@ def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) 
 
 
 def _tools() -> dict[str, str]:
+    import scipy
     import treelite
     import xgboost
 
-    return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in (np, treelite, xgboost)}}
+    tools = (np, scipy, treelite, xgboost)
+    return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}
 
 
 def twin_meter(board: str, node: int, seed: int) -> TwinMeter:

@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import TwinError
-from .tools import jetson_clocks, nvpmodel
 
 CLOCKS = ("cpu", "gpu", "emc")
+MISBEHAVIOURS = {
+    "nvpmodel": ("lies", "complains", "hangs", "hangs-on-query", "hangs-under-load"),
+    "jetson_clocks": ("lies", "hangs"),
+}
+"""The ways in which each of the board's programs may misbehave."""
 
 
 @dataclass
@@ -32,7 +36,7 @@ class Faults:
         silent_rails: power rails whose current reads zero.
         share: of the pulses of CPU and GPU clocks that are left, behind the drivers' backs: an over-current event that hangs.
         fever_c: degrees that something adds to the board's heat: a blocked vent, a hot day.
-        tools: how the board's programs (``nvpmodel``, ``jetson_clocks``) misbehave; the programs list the ways.
+        tools: how the board's programs (``nvpmodel``, ``jetson_clocks``) misbehave (:data:`MISBEHAVIOURS`).
     """
 
     stuck: dict[str, int | None] = field(default_factory=dict)
@@ -70,9 +74,8 @@ class Faults:
 
     def misbehave(self, tool: str, how: str) -> None:
         """Let one of the board's programs misbehave."""
-        ways = {"nvpmodel": nvpmodel.MISBEHAVIOURS, "jetson_clocks": jetson_clocks.MISBEHAVIOURS}
-        if how not in ways.get(tool, ()):
-            valid = "; ".join(f"{name}: {', '.join(known)}" for name, known in ways.items())
+        if how not in MISBEHAVIOURS.get(tool, ()):
+            valid = "; ".join(f"{name}: {', '.join(known)}" for name, known in MISBEHAVIOURS.items())
             raise TwinError(f"fault: no way {how!r} for {tool!r} to misbehave; valid: {valid}")
         self.tools.setdefault(tool, set()).add(how)
 

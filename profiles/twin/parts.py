@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,21 +16,23 @@ from .tree.attributes import Provider
 from .tree.clocks.bpmp import BpmpFiles
 from .tree.clocks.bwmgr import BwmgrDevfreq
 from .tree.clocks.caps import ActivityMonitor, ClockCap, IsoCap
-from .tree.clocks.cpufreq import Cores, CpuPolicy
-from .tree.clocks.cpufreq_49 import CpuPolicy49
-from .tree.clocks.devfreq import FurtherDevfreq, GpuDevfreq
-from .tree.clocks.devfreq_49 import GpuDevfreq49
-from .tree.clocks.domain import ClockDomain, Transition
-from .tree.clocks.emc import MemoryClock
+from .tree.clocks.clock import SimulatedClock, TransitionCost
+from .tree.clocks.cpufreq import SimulatedCores, SimulatedCpuPolicy
+from .tree.clocks.cpufreq_49 import SimulatedCpuPolicy49
+from .tree.clocks.devfreq import FurtherDevfreq, SimulatedGpu
+from .tree.clocks.devfreq_49 import SimulatedGpu49
+from .tree.clocks.emc import SimulatedMemoryClock
 from .tree.clocks.override import OverrideFiles
 from .tree.clocks.power_switch import PowerGate
-from .tree.sensors.fan import Fan
+from .tree.sensors.fan import SimulatedFan
 from .tree.sensors.hwmon import PowerMonitorFiles
 from .tree.sensors.iio import PowerMonitorIio
 from .tree.sensors.ina238 import Ina238Files
 from .tree.sensors.overcurrent import OverCurrent
-from .tree.sensors.power import Ina3221, RailLedger
-from .tree.sensors.thermal import Zone
+from .tree.sensors.power import RailLedger, SimulatedPowerMonitor
+from .tree.sensors.slowdown import Slowdown
+from .tree.sensors.thermal import ThermalModel, Zone
+from .tree.sensors.throttle import Throttle
 
 LEGACY_KERNEL = "4.9"
 
@@ -59,22 +62,22 @@ class Workshop:
     def twin(self) -> Mapping[str, Any]:
         return self.description.section("twin")
 
-    def clock(self, name: str, rates: Sequence[int], rate: int) -> ClockDomain:
-        transition = Transition.of(self.twin["transitions"][name])
-        return ClockDomain(name, tuple(rates), rate, transition, self.now, self.random, self.faults)
+    def clock(self, name: str, rates: Sequence[int], rate: int) -> SimulatedClock:
+        transition = TransitionCost.of(self.twin["transitions"][name])
+        return SimulatedClock(name, tuple(rates), rate, transition, self.now, self.random, self.faults)
 
-    def cores(self) -> Cores:
+    def cores(self) -> SimulatedCores:
         """The cores; a mode leaves those online that come first in the order of their policies."""
-        cores = Cores(self.description.cores, self.description.section("cpu")["idle_states"])
+        cores = SimulatedCores(self.description.cores, self.description.section("cpu")["idle_states"])
         if self.mode.cores is not None:
             order = [cpu for policy in self.description.cpu_policies for cpu in policy.cpus]
             for cpu in order[self.mode.cores :]:
                 cores.online[cpu] = False
         return cores
 
-    def policies(self, cores: Cores) -> tuple[CpuPolicy, ...]:
+    def policies(self, cores: SimulatedCores) -> tuple[SimulatedCpuPolicy, ...]:
         cpu, rates = self.description.section("cpu"), self.description.grid.cpu_khz
-        kind = CpuPolicy49 if self.legacy else CpuPolicy
+        kind = SimulatedCpuPolicy49 if self.legacy else SimulatedCpuPolicy
         low, high = min(int(cpu["boot"]["min_khz"]), rates[-1]), min(int(cpu["boot"]["max_khz"]), rates[-1])
         if self.mode.cpu_khz is not None:
             high = max([rate for rate in rates if rate <= self.mode.cpu_khz], default=rates[0])
@@ -93,11 +96,11 @@ class Workshop:
             for policy in self.description.cpu_policies
         )
 
-    def gpu(self) -> GpuDevfreq:
+    def gpu(self) -> SimulatedGpu:
         section, rates = self.description.section("gpu"), self.description.grid.gpu_hz
         delay_s = section["attributes"].get("railgate_delay", 500) / 1e3
         gate = PowerGate(self.now, works=bool(self.twin.get("gates")), used=self.desktop, delay_s=delay_s)
-        kind = GpuDevfreq49 if self.legacy else GpuDevfreq
+        kind = SimulatedGpu49 if self.legacy else SimulatedGpu
         gpu = kind(self.clock("gpu", rates, rates[0]), section, self.mode.masks, gate)
         if self.mode.gpu_hz is not None:
             gpu.limit(max([rate for rate in rates if rate <= self.mode.gpu_hz], default=rates[0]))
@@ -110,9 +113,9 @@ class Workshop:
             section = {**self.description.section("gpu"), "attributes": {}, **device}
             yield FurtherDevfreq(self.clock("gpu", rates, rates[0]), section, {}, gate)
 
-    def memory(self) -> MemoryClock:
+    def memory(self) -> SimulatedMemoryClock:
         rates, floors = self.description.grid.emc_hz, self.description.section("cpu").get("emc_floors", ())
-        memory = MemoryClock(
+        memory = SimulatedMemoryClock(
             self.clock("emc", rates, rates[0]),
             sorted(((int(khz), int(hz)) for khz, hz in floors), reverse=True),
             self.description.chip.bytes_per_emc_cycle,
@@ -121,7 +124,7 @@ class Workshop:
             memory.cap = self.mode.emc_hz
         return memory
 
-    def memory_files(self, memory: MemoryClock) -> Iterator[Provider]:
+    def memory_files(self, memory: SimulatedMemoryClock) -> Iterator[Provider]:
         """The ways to the memory clock, and what limits and counts it, that the ``emc`` section says this system has."""
         section = self.description.section("emc")
         ways: Sequence[str] = section["drivers"]
@@ -142,7 +145,7 @@ class Workshop:
         section = self.description.section("rails")
         bus, driver = str(section["bus"]), str(section["driver"])
         for number, monitor in enumerate(self.description.monitors):
-            sensor = Ina3221(
+            sensor = SimulatedPowerMonitor(
                 monitor.channels,
                 monitor.shunt_uohm,
                 int(section["bus_mv"]),
@@ -159,15 +162,40 @@ class Workshop:
                 limits_ma = self.twin.get("current_limits_ma", {})
                 yield PowerMonitorFiles(sensor, bus, monitor.address, monitor.hwmon, driver, self.now, limits_ma)
 
-    def fan(self) -> Fan:
+    def fan(self) -> SimulatedFan:
         thermal = self.twin["thermal"]
-        return Fan(int(thermal["fan_pwm"]), [(float(degrees), int(pwm)) for degrees, pwm in thermal.get("fan_curve", ())])
+        return SimulatedFan(
+            int(thermal["fan_pwm"]), [(float(degrees), int(pwm)) for degrees, pwm in thermal.get("fan_curve", ())]
+        )
 
-    def zones(self) -> list[Zone]:
-        section, twin = self.description.section("thermal"), self.twin["thermal"]["zones"]
-        return [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin[name]) for name in section["zones"]]
+    @property
+    def ambient_c(self) -> float:
+        return float(self.twin["thermal"]["ambient_c"])
 
-    def over_current(self, gpu: GpuDevfreq, node: int) -> OverCurrent | None:
+    def thermal(self, rails: Sequence[str], idle_w: Sequence[float], fan: SimulatedFan, gpu: SimulatedGpu) -> ThermalModel:
+        """How the board heats; it has been idle for long.
+
+        Args:
+            idle_w: what each of the rails draws then.
+        """
+        section, twin = self.description.section("thermal"), self.twin["thermal"]
+        zones = [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]]
+        heating = self.description.total_rails
+        return ThermalModel(twin, zones, rails, idle_w, fan.pwm, heating, lambda: gpu.gate.gated, lambda: self.faults.fever_c)
+
+    def slowdown(
+        self,
+        policies: Sequence[SimulatedCpuPolicy],
+        gpu: SimulatedGpu,
+        thermal: ThermalModel,
+        over_current: OverCurrent | None,
+        fan: SimulatedFan,
+    ) -> Slowdown:
+        """What slows its clocks down."""
+        throttle = Throttle(thermal, policies, gpu, float(self.twin["thermal"].get("hardware_c", math.inf)))
+        return Slowdown(policies, gpu, thermal, throttle, over_current, fan, self.faults, self.now())
+
+    def over_current(self, gpu: SimulatedGpu, node: int) -> OverCurrent | None:
         section, twin = self.description.section("throttling"), self.twin.get("over_current")
         if twin is None or "events" not in section:
             return None

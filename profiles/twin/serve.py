@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import TwinError
-from .board import TwinBoard
+from .simulated_board import SimulatedBoard
 from .tree import fuse
 from .tree.folder import FolderMirror
 from .tree.fuse import FuseMount
@@ -45,7 +45,7 @@ class Serving:
         self.close()
 
 
-def serve(board: TwinBoard, mount: Path, backend: str = "auto") -> Serving:
+def serve(board: SimulatedBoard, mount: Path, backend: str = "auto") -> Serving:
     """Serve a board's files on a directory until :meth:`Serving.close`; when this returns, they answer.
 
     The process that serves must not run the board's own programs: while it starts one, no thread of it may be running that

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...kernels.errors import GridError
 from ..board import BoardDescription, ModeSet, PowerMode, load_board, parse_board
+from ..documents import DocumentError
 from ..errors import TwinError
 
 
@@ -38,13 +38,13 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
         raise TwinError(f"board {description.name}: no firmware {firmware!r}; valid: {names}")
     if firmware:
         grid = description.firmware[firmware]
-        raw = laid_over(raw, {"axes": {name: list(getattr(grid, name)) for name in ("cpu_khz", "gpu_hz", "emc_hz")}})
+        raw = laid_over(raw, {"axes": grid.to_json()})
         raw = laid_over(raw, twin.get("firmware", {}).get(firmware) or {})
         raw = laid_over(raw, {"twin": {"installed_firmware": firmware}})
     try:
         return parse_board(raw)
-    except (KeyError, TypeError, ValueError, AttributeError, GridError) as error:
-        raise TwinError(f"board {description.name}: twin of JetPack {jetpack}: {error!r}") from error
+    except DocumentError as error:
+        raise TwinError(f"board {description.name}: twin of JetPack {jetpack}: {error}") from error
 
 
 def _twin(description: BoardDescription) -> Mapping[str, Any]:

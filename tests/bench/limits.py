@@ -24,7 +24,8 @@ from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.kernels.trees.node_table import KEY_BITS, KEY_MASK, NodeTable, map_table
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.bundle import find_bundles, load_bundle
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.finding import find_bundles
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.tests.bench.surfaces import best_of, kept, trained_kind
 

@@ -19,12 +19,13 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.worker.workers import Workers
-from jetdvfs.profiles.bundle.bundle import find_bundles
+from jetdvfs.profiles.bundle.finding import find_bundles
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names, reference_network
 from jetdvfs.tests.bench.surfaces import large_bundle
 from jetdvfs.tests.support.board_daemon import Daemon, served_board
@@ -32,11 +33,16 @@ from jetdvfs.tests.support.board_daemon import Daemon, served_board
 TREES, DEPTH = 1500, 10
 
 
-def peak_kb(pid: int, field: str) -> int:
-    """A figure of /proc/PID/status in kB; 0 for a process that is gone."""
+def resident_mb(pid: int) -> float:
+    """The resident set size of a process in MB."""
+    return float(psutil.Process(pid).memory_info().rss) / (1 << 20)
+
+
+def peak_kb(pid: int) -> int:
+    """The highest resident set size of a process so far in kB, which psutil does not tell; 0 for a process that is gone."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(field):
+            if line.startswith("VmHWM"):
                 return int(line.split()[1])
     return 0
 
@@ -60,17 +66,11 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(0.002):
-            for child in _children(self._pid):
-                with contextlib.suppress(OSError, ValueError):
-                    arguments = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-                    job = arguments[arguments.index(b"jetdvfs.daemon.worker.main") + 1].decode()
-                    self.highest_kb[job] = max(self.highest_kb.get(job, 0), peak_kb(child, "VmHWM"))
-
-
-def _children(pid: int) -> Iterator[int]:
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            yield from map(int, (task / "children").read_text().split())
+            for child in psutil.Process(self._pid).children():
+                with contextlib.suppress(psutil.Error, ValueError):
+                    arguments = child.cmdline()
+                    job = arguments[arguments.index("jetdvfs.daemon.worker.main") + 1]
+                    self.highest_kb[job] = max(self.highest_kb.get(job, 0), peak_kb(child.pid))
 
 
 def predict_all(client: Client) -> list[float]:
@@ -90,9 +90,9 @@ def with_a_daemon(profile: str, folder: Path) -> None:
         daemon = Daemon(board, folder, "--profile", profile)
         try:
             with daemon.client() as client, Watch(daemon.process.pid) as watch:
-                print(f"daemon, started: {peak_kb(daemon.process.pid, 'VmRSS') / 1024:.1f} MB")
+                print(f"daemon, started: {resident_mb(daemon.process.pid):.1f} MB")
                 took = predict_all(client)
-                print(f"daemon, ten networks loaded and predicted: {peak_kb(daemon.process.pid, 'VmRSS') / 1024:.1f} MB")
+                print(f"daemon, ten networks loaded and predicted: {resident_mb(daemon.process.pid):.1f} MB")
             for job, highest in sorted(watch.highest_kb.items()):
                 print(f"worker ({job}), at most: {highest / 1024:.1f} MB")
             print(f"prediction by a worker: {min(took):.0f} to {max(took):.0f} ms")

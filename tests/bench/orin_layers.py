@@ -23,11 +23,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost.features import ELEMENTWISE, ELEMENTWISE_KINDS, feature_names
+from jetdvfs.kernels.cost.features import feature_names
 from jetdvfs.kernels.cost.host import issue_key
 from jetdvfs.kernels.cost.model import METHODS, BoardCost, HostModel, KernelModel, surface
 from jetdvfs.kernels.cost.roofline import bound_at_ms
 from jetdvfs.kernels.grid import FrequencyGrid
+from jetdvfs.kernels.kinds import ELEMENTWISE, served_by
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import ChipRates
 from jetdvfs.profiles.studies.comparison.agx_orin import named_launches
@@ -147,12 +148,12 @@ def _relative_least_squares(columns: NDArray[np.float64], measured: Sequence[flo
 
 def board_cost(mode: Mode, multiples: Mapping[str, float], host: HostModel) -> BoardCost:
     """Cost models of the board at one power mode's clocks."""
-    kinds = ("conv2d", "batch_norm", "matmul", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", *ELEMENTWISE_KINDS)
+    pointwise = served_by(ELEMENTWISE)
+    kinds = ("conv2d", "batch_norm", "matmul", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", *sorted(pointwise))
     kernels = {}
     for kind in kinds:
-        regressor = Multiple(
-            ELEMENTWISE if kind in ELEMENTWISE_KINDS else kind, {**multiples, ELEMENTWISE: multiples["otherwise"]}
-        )
+        family = ELEMENTWISE if kind in pointwise else kind
+        regressor = Multiple(family, {**multiples, ELEMENTWISE: multiples["otherwise"]})
         kernels[kind] = KernelModel(kind, regressor, regressor, 0.0, 0.0)
     ones = np.ones((1, 1, 1), np.float32)
     return BoardCost(mode.grid, mode.chip, kernels, host, ones, np.ones(1, np.float32), 0.0, 0.0)

@@ -34,21 +34,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jetdvfs.daemon.worker.workers import Workers
-from jetdvfs.kernels.cost.features import ELEMENTWISE, feature_names, feature_rows
+from jetdvfs.kernels.cost.features import feature_names, feature_rows
 from jetdvfs.kernels.cost.model import METHODS, BoardCost, surface
+from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.kernels.trees.reader import read_treelite
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.bundle import (
-    find_bundles,
-    load_bundle,
-    read_manifest,
-    resolve_bundle,
-    table_stamps,
-    write_manifest,
-)
+from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest, table_stamps
+from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.writing import write_manifest
 from jetdvfs.profiles.measuring.sampling import Sampler
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.tests.support.paths import ROOT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import Bounds, Config, load_config
+from jetdvfs.daemon.config import Bounds, ClientLimits, ClockLimits, Config, WorkerRules, load_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, observed, raised_by
@@ -39,10 +39,10 @@ clients: {connections: 9, leases: 8, networks: 7}
 worker: {user: daemon, parallel: 1, threads: 3, timeout_s: 5}
 """
     config = load(tmp_path, text)
-    assert (config.board, config.profile, config.socket_group, config.axes) == ("agx-xavier", "mine", "video", ("cpu", "gpu"))
-    assert config.limits == {"cpu_khz": Bounds(499200, 2265600), "emc_hz": Bounds(800000000, None)}
-    assert (config.connections, config.leases, config.networks) == (9, 8, 7)
-    assert (config.worker_user, config.worker_parallel, config.worker_threads, config.worker_timeout_s) == ("daemon", 1, 3, 5.0)
+    assert (config.board, config.profile, config.socket_group, config.axes) == ("agx-xavier", "mine", "video", {"cpu", "gpu"})
+    assert config.limits == ClockLimits(cpu_khz=Bounds(499200, 2265600), emc_hz=Bounds(800000000, None))
+    assert config.clients == ClientLimits(connections=9, leases=8, networks=7)
+    assert config.worker == WorkerRules(user="daemon", parallel=1, threads=3, timeout_s=5)
     assert config.clusters == Clusters(apart=True, leader="policy4")
     assert config.warnings == ()
 
@@ -50,38 +50,49 @@ worker: {user: daemon, parallel: 1, threads: 3, timeout_s: 5}
 def test_unknown_members_are_warned_about_by_their_full_name(tmp_path: Path) -> None:
     config = load(tmp_path, "limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {usr: x}\nbord: x\n")
     assert [warning.split(": ")[1].split(" is")[0] for warning in config.warnings] == [
-        "limits.gpu_hz.maximum",
         "bord",
-        "worker.usr",
         "limits.npu_hz",
+        "limits.gpu_hz.maximum",
+        "worker.usr",
     ]
+    assert config.warnings[0] == (
+        f"{tmp_path / 'jetdvfsd.yaml'}, line 3: bord is unknown and ignored; "
+        "known: board, profile, socket_group, axes, limits, cpu_clusters, cpu_leader, floors, clients, worker"
+    )
+
+
+def test_members_left_empty_have_their_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "board:\nlimits:\nclients: {leases: }\nworker:\nfloors: auto\n") == Config()
+    assert load(tmp_path, "floors: off").floors is None
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "said"),
     [
-        "[]",
-        "board: 5",
-        "axes: gpu",
-        "axes: [npu]",
-        "cpu_clusters: alone",
-        "cpu_leader: 4",
-        "limits: 5",
-        "limits: {gpu_hz: 5}",
-        "limits: {gpu_hz: {max: fast}}",
-        "limits: {gpu_hz: {max: 0}}",
-        "limits: {gpu_hz: {min: 9, max: 8}}",
-        "clients: {leases: 0}",
-        "clients: {leases: true}",
-        "worker: {timeout_s: 1.5}",
-        "a: [",
-        "\x00",
+        ("[]", ": expected a mapping, got []"),
+        ("board: 5", ", line 1: board: expected a text, got 5"),
+        ("axes: gpu", ", line 1: axes: expected a list, got 'gpu'"),
+        ("axes: [npu]", ", line 1: axes[0]: expected cpu, gpu or emc, got 'npu'"),
+        ("cpu_clusters: alone", ", line 1: cpu_clusters: expected together or apart, got 'alone'"),
+        ("cpu_leader: 4", ", line 1: cpu_leader: expected a text, got 4"),
+        ("limits: 5", ", line 1: limits: expected a mapping, got 5"),
+        ("limits: {gpu_hz: 5}", ", line 1: limits.gpu_hz: expected a mapping, got 5"),
+        ("limits:\n  gpu_hz:\n    max: fast", ", line 3: limits.gpu_hz.max: expected a positive whole number, got 'fast'"),
+        ("limits: {gpu_hz: {max: 0}}", ", line 1: limits.gpu_hz.max: expected a positive whole number, got 0"),
+        ("limits: {gpu_hz: {min: 9, max: 8}}", ", line 1: limits.gpu_hz: expected min not above max, got 9 > 8"),
+        ("board: x\nclients: {leases: 0}", ", line 2: clients.leases: expected a whole number from 1 to 10000, got 0"),
+        ("clients: {leases: true}", ", line 1: clients.leases: expected a whole number from 1 to 10000, got True"),
+        ("worker: {timeout_s: 1.5}", ", line 1: worker.timeout_s: expected a whole number from 1 to 10000, got 1.5"),
+        ("floors: maybe", ", line 1: floors: expected auto, off or a mapping, got 'maybe'"),
+        ("floors: {pressure: 2}", ", line 1: floors.pressure: expected a number above 0, at most 1, got 2"),
+        ("a: [", ": not valid YAML: "),
+        ("\x00", ": not valid YAML: "),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line_naming_the_file(tmp_path: Path, text: str) -> None:
+def test_what_makes_no_sense_is_refused_in_one_line_naming_file_line_and_member(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         load(tmp_path, text)
-    assert str(tmp_path / "jetdvfsd.yaml") in str(caught.value)
+    assert str(caught.value).startswith(f"configuration {tmp_path / 'jetdvfsd.yaml'}{said}")
     assert "\n" not in str(caught.value)
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.files import Files
-from jetdvfs.daemon.wire.client import Client, Network
+from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.daemon.wire.client import Client, LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.reference import reference_network
@@ -41,29 +41,29 @@ def clocks(cpu_khz: int, emc_hz: int = 2133000000) -> BoardClocks:
 def test_a_control_loop_misses_every_beat_for_which_its_core_is_too_slow(khz: int, missed: int) -> None:
     loop = PeriodicWork(control_loop(), BYTES_PER_CYCLE)
     for step in range(400):  # however time is cut
-        loop.run(0.0025 * step, 0.0025, clocks(khz))
+        loop.elapse(0.0025 * step, 0.0025, clocks(khz))
     assert (loop.beats, loop.missed) == (pytest.approx(1000, abs=1), pytest.approx(missed, abs=1))
 
 
 @pytest.mark.parametrize(("hz", "missed"), [(665600000, 0), (408000000, 30)])
 def test_a_camera_misses_every_frame_for_which_the_memory_is_too_slow(hz: int, missed: int) -> None:
     frames = PeriodicWork(camera(), BYTES_PER_CYCLE)
-    frames.run(7.0, 1.0 + 1e-6, clocks(2265600, hz))
+    frames.elapse(7.0, 1.0 + 1e-6, clocks(2265600, hz))
     assert (frames.beats, frames.missed) == (30, missed)
 
 
 def test_a_beat_is_made_good_where_the_clock_rises_in_time() -> None:
     work = PeriodicWork(Beat(0.1, "policy0", 100e6), BYTES_PER_CYCLE)
-    work.run(0.0, 0.05, clocks(500000))
-    work.run(0.05, 0.05, clocks(1600000))
-    work.run(0.1, 0.05, clocks(500000))
-    work.run(0.15, 0.05, clocks(1400000))
+    work.elapse(0.0, 0.05, clocks(500000))
+    work.elapse(0.05, 0.05, clocks(1600000))
+    work.elapse(0.1, 0.05, clocks(500000))
+    work.elapse(0.15, 0.05, clocks(1400000))
     assert (work.beats, work.missed) == (2, 1)
 
 
 def test_a_core_that_is_offline_does_nothing() -> None:
     loop = PeriodicWork(control_loop("policy4"), BYTES_PER_CYCLE)
-    loop.run(0.0, 0.1, clocks(2265600))
+    loop.elapse(0.0, 0.1, clocks(2265600))
     assert loop.missed == loop.beats > 90
     assert loop.load(0.0, clocks(2265600)).cpu == {}
 
@@ -91,7 +91,7 @@ class Stage:
         """Run frames, as an application of this process."""
         twin = self.board.twin
         with twin.processes.alive(os.getpid(), twin.tree):
-            twin.run(self.network, fps=fps, frames=None, seconds=seconds, pid=os.getpid())
+            twin.infer(self.network, fps=fps, frames=None, seconds=seconds, pid=os.getpid())
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def stage() -> Iterator[Stage]:
 
 
 @contextmanager
-def serving(stage: Stage, folder: Path, floors: str) -> Iterator[tuple[Client, Network]]:
+def serving(stage: Stage, folder: Path, floors: str) -> Iterator[tuple[Client, LoadedModel]]:
     """A daemon that has looked at the board for a while, and a network loaded on it."""
     (folder / "jetdvfsd.yaml").write_text(f"floors: {floors}\nprofile: agx-xavier-sim\n")
     with Daemon(stage.board, folder, "--config", str(folder / "jetdvfsd.yaml")) as daemon, daemon.client() as client:
@@ -195,7 +195,7 @@ def test_on_every_board_neither_misses_a_beat_at_the_lowest_clocks_that_may_be_h
                 before = [runner.missed for runner in runners]
             with client.hold(configuration=(grid.cpu_khz[0], grid.gpu_hz[0], grid.emc_hz[0])):
                 with twin.processes.alive(os.getpid(), twin.tree):
-                    twin.run(network, frames=None, seconds=1.0, pid=os.getpid())
+                    twin.infer(network, frames=None, seconds=1.0, pid=os.getpid())
                 with twin.present():
                     missed = [runner.missed - earlier for runner, earlier in zip(runners, before, strict=True)]
     if floors == "auto":

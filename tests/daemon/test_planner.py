@@ -103,8 +103,8 @@ def test_limits_bound_each_clock() -> None:
     assert all(option.configuration.gpu_hz == 400_000_000 for option in limited.front)
     assert limited.considered == GRID.size // 4
     assert {other.verdict for other in limited.alternatives if "GPU" in other.step} == {"outside the limits"}
-    with pytest.raises(UsageError, match="gpu_hz from 1 to 2 holds none of 200000000"):
-        plan(SURFACE, "min-energy", limits=Limits(gpu_hz=(1, 2)))
+    with pytest.raises(UsageError, match="no GPU frequency from 1 to 2 MHz; this board has 200 to 1000 MHz"):
+        plan(SURFACE, "min-energy", limits=Limits(gpu_hz=(1_000_000, 2_000_000)))
 
 
 @settings(max_examples=100, deadline=None)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import shutil
@@ -13,10 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
+from jetdvfs.daemon import qos
 from jetdvfs.daemon.errors import (
     DaemonError,
     HardwareBusy,
@@ -33,6 +37,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.profiles.bundle.test_bundle import make_bundle
+from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE
 
@@ -432,7 +437,7 @@ def test_the_operator_s_limits_bind_plans_and_leases(board: Board, found: dict[s
         with daemon.client() as client:
             assert "typo is unknown" in daemon.log.read_text()
             emc = client.status()["configuration"]["emc_hz"]
-            with pytest.raises(UsageError, match="gpu_hz=1377000000 may not be set"):
+            with pytest.raises(UsageError, match=r"GPU 1377 MHz may not be set; nearest: 675\.75 MHz"):
                 client.hold(configuration=(1190400, 1377000000, 204000000))
             network = client.load(MODEL, IMAGE)
             plan = client.plan(network, "min-edp")
@@ -523,10 +528,9 @@ def test_the_resident_process_is_small_and_loads_no_machine_learning_library(dae
         assert "/numpy/" in maps
         for library in ("treelite", "xgboost", "torch", "scipy"):
             assert f"/{library}" not in maps
-        status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-        resident_kb = int(status.split("VmRSS:")[1].split()[0])
-        assert resident_kb < 64 * 1024
-        assert len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir())) < 16
+        process = psutil.Process(daemon.process.pid)
+        assert process.memory_info().rss < 64 << 20
+        assert process.num_fds() < 16
 
 
 def test_the_command_line_holds_while_a_command_runs(board: Board, found: dict[str, str], daemon: Daemon) -> None:
@@ -552,6 +556,24 @@ def test_the_command_line_holds_while_a_command_runs(board: Board, found: dict[s
     assert subprocess.run([*jetdvfs, "status"], env=env, capture_output=True, text=True).stdout.startswith("board      NVIDIA")
     nobody = {**env, "JETDVFS_SOCKET": str(daemon.socket) + ".gone"}
     assert subprocess.run([*jetdvfs, "status"], env=nobody, capture_output=True).returncode == 6
+
+
+def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
+    board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path
+) -> None:
+    model = tmp_path / "scaled.pt"
+    code = handmade.forward("return torch.relu(torch.mul(x, n))", arguments="x: Tensor,\n    n: Tensor")
+    model.write_bytes(handmade.archive(code))
+    daemon.client().close()
+    hold = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold"]
+    env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+    inputs = ["--input", "8x16", "--input", "scalar:int64"]
+    for asked in ([str(model), *inputs, "--target", "min-energy"], ["--config", "1190.4,675.75,1600"]):
+        done = subprocess.run([*hold, *asked, "--json", "--", "true"], capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["applied"]["verified"]
+    assert json.loads(done.stdout)["applied"]["requested"] == LOW._asdict()
+    assert board.settings() == found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -584,15 +606,21 @@ def test_a_lease_is_released_from_the_command_line(board: Board, found: dict[str
         assert board.settings() == found
 
 
-def as_nobody(path: Path) -> Client:
-    """A client of another user: the kernel notes who connects, by effective user."""
-    os.setegid(65534)
+@contextmanager
+def somebody_else(group_id: int) -> Iterator[None]:
+    """Be another user: the kernel notes who connects, by effective user."""
+    os.setegid(group_id)
     os.seteuid(65534)
     try:
-        return Client(path)
+        yield
     finally:
         os.seteuid(0)
         os.setegid(0)
+
+
+def as_nobody(path: Path, group_id: int = 65534) -> Client:
+    with somebody_else(group_id):
+        return Client(path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
@@ -612,6 +640,25 @@ def test_another_user_may_ask_but_neither_end_foreign_leases_nor_reach_the_admin
         with as_nobody(daemon.socket) as other:
             assert [one["uid"] for one in other.status()["leases"]] == [0]
         assert len(client.status()["leases"]) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_only_the_group_named_may_ask_and_others_are_told_how_to(board: Board, tmp_path: Path) -> None:
+    group = grp.getgrgid(65534).gr_name
+    (tmp_path / "config.yaml").write_text(f"socket_group: {group}\n")
+    with Daemon(board, tmp_path, "--config", str(tmp_path / "config.yaml")) as daemon:
+        daemon.client().close()
+        for folder in daemon.socket.parents:
+            if folder != Path(tempfile.gettempdir()) and folder.is_relative_to(tempfile.gettempdir()):
+                folder.chmod(0o755)
+        as_nobody(daemon.socket).close()
+        with pytest.raises(NotPermitted, match=f"permission denied on {daemon.socket}: join the group {group} ") as caught:
+            as_nobody(daemon.socket, group_id=65533)
+        assert caught.value.exit_code == 3
+        with pytest.raises(NotPermitted, match=r"admin\.sock: only root may use it"):
+            as_nobody(daemon.admin)
+        with somebody_else(65533), qos.hold(configuration=LOW, socket_path=daemon.socket, required=False) as lease:
+            assert lease.applied is None
 
 
 def test_it_tells_a_service_manager_how_it_is(board: Board, tmp_path: Path) -> None:

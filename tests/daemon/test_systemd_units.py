@@ -73,7 +73,7 @@ def test_a_socket_opened_by_systemd_is_used(tmp_path: Path) -> None:
     if activate is None:
         pytest.skip("systemd-socket-activate is not installed")
     program = (
-        "from jetdvfs.daemon.notify import listen_sockets; found = listen_sockets(); "
+        "from jetdvfs.daemon.system.notify import listen_sockets; found = listen_sockets(); "
         "peer, _ = found['jetdvfs'].accept(); peer.sendall(b'hello'); peer.close()"
     )
     path = tmp_path / "socket"

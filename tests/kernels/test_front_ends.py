@@ -15,7 +15,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from jetdvfs.kernels.decompose import decompose, parse_input
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import TensorSpec
 
 torch = pytest.importorskip("torch", reason="PyTorch writes the files; it is not installed")

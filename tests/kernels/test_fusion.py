@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetdvfs.kernels.cost.features import ELEMENTWISE, MODELLED_KINDS
+from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.cost.model import STAND_IN_SIGMA, surface
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.fusion import fuse
+from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network, TensorSpec
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu

@@ -26,8 +26,8 @@ def test_a_point_holds_the_figures_at_that_configuration(predicted: Surface) -> 
     at = predicted.at(FrequencyConfiguration(1_000_000, 800_000_000, 1_600_000_000))
     assert at.latency_ms == predicted.latency_ms[1, 2, 1]
     assert at.energy_mj == pytest.approx(at.power_mw * at.latency_ms / 1e3)
-    with pytest.raises(GridError, match="gpu_hz=7 is not a frequency of this board; valid: 200000000, 400000000"):
-        predicted.at(FrequencyConfiguration(1_000_000, 7, 1_600_000_000))
+    with pytest.raises(GridError, match="GPU 500 MHz is not a frequency of this board; nearest: 400 and 800 MHz"):
+        predicted.at(FrequencyConfiguration(1_000_000, 500_000_000, 1_600_000_000))
 
 
 def test_the_arrays_cannot_be_written_to(predicted: Surface) -> None:

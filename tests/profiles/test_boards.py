@@ -12,7 +12,7 @@ import yaml
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import InputError
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import BOARDS_DIR, SECTIONS, BoardDescription, list_boards, load_board
 from jetdvfs.profiles.errors import BoardDescriptionError
@@ -131,10 +131,14 @@ def test_adding_a_board_is_adding_one_file(folder: Path, tmp_path: Path) -> None
     ("changes", "complaint"),
     [
         ({"fan": {}}, "no status in fan; valid: verified, derived, unknown"),
-        ({"fan": {"status": "certain"}}, "status of fan: 'certain' is no mark; valid: verified, derived, unknown"),
+        ({"fan": {"status": "certain"}}, "line [0-9]+: fan.status: expected verified, derived or unknown, got 'certain'"),
         (
             {"releases": [{"jetpack": "6", "l4t": "36", "kernel": "5", "marks": {"fin": "verified"}}]},
-            "mark fin: verified; valid",
+            r"releases\[0\].marks.fin: expected identity, axes, .* or modes, got 'fin'",
+        ),
+        (
+            {"releases": [{"jetpack": "6", "l4t": "36", "kernel": "5", "marks": {"fan": "certain"}}]},
+            r"releases\[0\].marks.fan: expected verified, derived or unknown, got 'certain'",
         ),
     ],
 )
@@ -154,6 +158,37 @@ def test_no_rail_is_counted_twice(folder: Path, energy: list[str], complaint: st
     rails = yaml.safe_load((folder / "orin-nx-8gb.yaml").read_text())["rails"]
     with pytest.raises(BoardDescriptionError, match=complaint):
         add(folder, rails={**rails, "energy": energy})
+
+
+MODE = {"id": 0, "name": "MAXN", "cores": 6, "cpus": 6}
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "complaint"),
+    [
+        ("rails", {"roles": {"VDD_IN": ["module"]}}, "rails: roles does not say what VDD_CPU_GPU_CV, VDD_SOC feeds"),
+        ("rails", {"roles": {"VDD_IN": ["sound"]}}, r"rails.roles.VDD_IN\[0\]: expected cpu, gpu, .* or other, got 'sound'"),
+        ("rails", {"driver": None}, "rails.driver: expected a text, got None"),
+        ("rails", {"monitors": [{"address": "1-0040"}]}, r"rails.monitors\[0\].hwmon: missing; expected a text"),
+        ("cpu", {"cores": "six"}, "cpu.cores: expected a positive whole number, got 'six'"),
+        ("axes", {"emc_hz": [2, 1]}, "grid axis emc_hz: expected positive frequencies in strictly rising order"),
+        ("modes", {"own": {"conf": "own.conf", "default": 0, "table": [MODE]}}, r"table\[0\].cpus: unknown; valid: id"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_what_would_be_valid(
+    folder: Path, section: str, changes: dict[str, object], complaint: str
+) -> None:
+    raw = yaml.safe_load((folder / "orin-nx-8gb.yaml").read_text())[section]
+    with pytest.raises(BoardDescriptionError, match=complaint) as caught:
+        add(folder, **{section: {**raw, **changes}})
+    assert "new.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("board", FAMILY, ids=named)
+def test_the_rails_of_the_host_feed_the_cpu_and_count_towards_energy(board: BoardDescription) -> None:
+    for rail in board.host_rails:
+        assert rail in board.energy_rails and "cpu" in board.roles[rail] and "gpu" not in board.roles[rail]
+    assert bool(board.host_rails) == (len(board.energy_rails) > 1)  # where one rail feeds the whole module, none is the host's
 
 
 # What is shown

@@ -23,7 +23,7 @@ Formula = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Any]
 
 
 @dataclass(frozen=True)
-class Chip:
+class Rates:
     """1000 operations per GPU cycle, 10 bytes per memory cycle: 1 GFLOP takes 1 ms at 1 GHz, 10 MB take 1 ms at 1 GHz."""
 
     flops_per_gpu_cycle: Mapping[str, float] = field(default_factory=lambda: {"float32": 1000.0, "float16": 2000.0})
@@ -64,7 +64,7 @@ def board(
     cpu, gpu, emc = np.meshgrid(*grid.levels_mhz(), indexing="ij")
     return BoardCost(
         grid=grid,
-        chip=Chip(),
+        chip=Rates(),
         kernels={kind: KernelModel(kind, *model, sigma, sigma) for kind in kinds},
         host=HostModel({"inference": (once_us, 0.0, 0.0)}, host_us),
         idle_mw=np.float32(1000 + cpu / 10 + gpu / 2 + emc / 4),

@@ -21,10 +21,11 @@ import pytest
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.board import BoardDescription
-from jetdvfs.profiles.twin.board import simulated_board
+from jetdvfs.profiles.twin.application import Application, MessageStream, application_port
+from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
+from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.profiles.twin.work.application_port import Application, ApplicationPort, MessageStream, application_port
 from jetdvfs.tests.support.board_daemon import BoardFiles
 
 _READY_S = 60.0

@@ -17,8 +17,8 @@ from jetdvfs.daemon.errors import NoDaemon
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.protocol import ADMIN_SOCKET_NAME
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
 from jetdvfs.profiles.twin.serve import serve
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 
 CPU = "sys/devices/system/cpu/cpufreq/policy0"
 GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
@@ -48,7 +48,7 @@ class BoardFiles:
 class Board(BoardFiles):
     """A simulated board that this process serves. It must run none of the board's programs: see :mod:`.board_apart`."""
 
-    def __init__(self, twin: TwinBoard, root: Path) -> None:
+    def __init__(self, twin: SimulatedBoard, root: Path) -> None:
         super().__init__(root)
         self.twin = twin
 

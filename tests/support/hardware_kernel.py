@@ -61,7 +61,7 @@ class Kernel(Files):
     ) -> None:
         self.written: list[tuple[str, str]] = []
         self.hold_up: Callable[[str], None] = lambda path: None
-        super().__init__("/", lambda path, value: self.written.append((path, value)), longest_s)
+        super().__init__("/", lambda path, value: self.written.append((path, value)), longest_s, FakeClock())
         self.board = board
         self.rules = rules
         self.refuse: Callable[[str, str], int] = lambda path, value: 0

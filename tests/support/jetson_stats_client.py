@@ -20,7 +20,7 @@ from typing import Any
 from jtop import JtopException, jtop
 
 from jetdvfs.daemon.hardware.jetson_stats import SOCKET, connect
-from jetdvfs.daemon.hardware.nvpmodel import changed_masks, find_mode, parse_modes
+from jetdvfs.daemon.hardware.power_modes import changed_masks, find_mode, parse_modes
 
 _LONGEST_S = 20.0
 

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from jetdvfs.daemon.wire.server import Limits, Server, Service
+from jetdvfs.daemon.wire.server import Server, ServerLimits, Service
 
 S = TypeVar("S", bound=Service)
 
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Service)
 class Served(Generic[S]):
     """A service that answers on a socket until it is stopped."""
 
-    def __init__(self, path: Path, service: S, limits: Limits | None = None) -> None:
+    def __init__(self, path: Path, service: S, limits: ServerLimits | None = None) -> None:
         self.path, self.service = path, service
         self._ready = threading.Event()
         self._limits = limits

@@ -11,8 +11,8 @@ import pytest
 from jetdvfs.kernels.cost.features import feature_names
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.bundle import BundleContents, write_bundle
 from jetdvfs.profiles.bundle.manifest import KindEntry, Manifest
+from jetdvfs.profiles.bundle.writing import BundleContents, write_bundle
 
 BOARD = load_board("agx-xavier")
 FEATURES = feature_names("relu")

@@ -16,8 +16,8 @@ from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import BoardDescription, load_board
 from jetdvfs.profiles.timing import Clock
-from jetdvfs.profiles.twin.board import TwinBoard
 from jetdvfs.profiles.twin.silicon.chip import Clocks
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.variant import installed
 
 CPU = "/sys/devices/system/cpu"
@@ -85,12 +85,12 @@ def execute(network: Network, silicon: Any, clocks: Clocks, temperature_c: float
     return Run(seconds, dict.fromkeys(silicon.rails, 3.0 * seconds), 0.3 * seconds, seconds, 20e9 * seconds)
 
 
-def fake_board(clock: Clock | None = None, name: str | BoardDescription = "agx-xavier", **how: Any) -> TwinBoard:
+def fake_board(clock: Clock | None = None, name: str | BoardDescription = "agx-xavier", **how: Any) -> SimulatedBoard:
     """A board by its name or its description; ``how``: its JetPack, firmware, power mode and whether it has a desktop."""
     described = load_board(name) if isinstance(name, str) else name
     board = installed(described, how.pop("jetpack", ""), how.pop("firmware", ""))
     rails = tuple(dict.fromkeys(rail for monitor in board.monitors for rail in monitor.channels if rail != "NC"))
-    return TwinBoard(board, FakeSilicon(rails), clock or VirtualClock(), execute, **how)
+    return SimulatedBoard(board, FakeSilicon(rails), clock or VirtualClock(), execute, **how)
 
 
 def small_network(name: str = "small") -> Network:
@@ -101,7 +101,7 @@ def small_network(name: str = "small") -> Network:
 class Shell:
     """Reads and writes a tree as a root shell would."""
 
-    def __init__(self, board: TwinBoard) -> None:
+    def __init__(self, board: SimulatedBoard) -> None:
         self.board = board
 
     def cat(self, path: str) -> str:
@@ -123,9 +123,9 @@ class TreeFiles(Files):
         written: every write that was taken, in order.
     """
 
-    def __init__(self, board: TwinBoard) -> None:
+    def __init__(self, board: SimulatedBoard) -> None:
         self.written: list[tuple[str, str]] = []
-        super().__init__("/", lambda path, value: self.written.append((path, value)))
+        super().__init__("/", lambda path, value: self.written.append((path, value)), clock=board.clock)
         self.tree = board.tree
         self.before: Callable[[str, str], None] = lambda path, value: None
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.profiles.board import BoardDescription
-from jetdvfs.profiles.twin.board import simulated_board
 from jetdvfs.profiles.twin.serve import serve
+from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tree import fuse
 
 NOT_HERE = 77

@@ -8,73 +8,55 @@
 # QEMU emulates instructions: times in there say nothing of a Jetson, only how two ways compare under the same emulation.
 set -euo pipefail
 repository=$(cd "$(dirname "$0")/../.." && pwd)
+debian=$repository/tests/system/debian.sh
 root=${JETDVFS_AARCH64:-/var/tmp/jetdvfs-aarch64}
 python=${PYTHON:-python3}
-packages=python3,python3-venv,python3-dev,python3-numpy,python3-scipy,python3-yaml,python3-psutil,python3-pytest
-packages+=,python3-hypothesis,python3-setuptools,python3-wheel,gcc,libc6-dev,binutils,ca-certificates
+packages="python3 python3-venv python3-dev python3-numpy python3-scipy python3-yaml python3-psutil python3-pytest"
+packages+=" python3-hypothesis python3-setuptools python3-wheel gcc libc6-dev binutils ca-certificates"
 tests="tests/kernels/trees tests/kernels/torchscript/test_archive.py tests/kernels/torchscript/test_archive_versions.py"
 tests+=" tests/kernels/torchscript/test_archive_properties.py"
 
+enter() { "$debian" enter "$root" env OMP_NUM_THREADS=1 "$@"; }
+
 fail() { echo "aarch64.sh: $*" >&2; exit 1; }
 
-if [ "${1:-}" = inside ]; then # in a mount namespace of its own
-    mount --make-rprivate /
-    mount -t proc proc "$root/proc"
-    mount --rbind /dev "$root/dev"
-    cp /etc/resolv.conf "$root/etc/"
-    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-    enter() { chroot "$root" env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 OMP_NUM_THREADS=1 "$@"; }
-    v=/opt/venv/bin
-    if [ ! -e "$root/.installed" ]; then
-        echo "installing treelite and xgboost"
-        enter python3 -m venv --system-site-packages /opt/venv
-        # Debian has the rest; numpy is to stay Debian's.
-        enter env PIP_CERT=/etc/ssl/certs/ca-certificates.crt $v/pip install --quiet --disable-pip-version-check --no-deps \
-            treelite packaging 'xgboost-cpu>=2.1'
-        touch "$root/.installed"
-    fi
-    echo "building the wheel"
-    rm -rf "$root/src" "$root/dist" && mkdir -p "$root/src" "$root/dist"
-    tar -C "$repository" --exclude=./.venv --exclude=./.git --exclude=./build --exclude='*.so' --exclude=./demo-out -cf - . \
-        | tar -C "$root/src" -xf -
-    enter $v/python -m pip wheel --quiet --no-deps --no-build-isolation --disable-pip-version-check -w /dist /src
-    ls "$root/dist" | grep -q 'cp310-abi3-linux_aarch64.whl' || fail "no aarch64 wheel with the C core came out: $(ls "$root/dist")"
-    enter bash -c "$v/python -m pip install --quiet --no-deps --force-reinstall --disable-pip-version-check /dist/*.whl"
-    rm -rf "$root/check" && mkdir "$root/check" && cp -r "$root/src/tests" "$root/src/pyproject.toml" "$root/check/"
-    mkdir -p "$root/check/docs" "$root/check/profiles" && cp "$root"/src/docs/*.md "$root/check/docs/"
-    cp -r "$root/src/profiles/reference" "$root/check/profiles/"
-    # Tests find what they share as jetdvfs.tests, which is no part of the wheel.
-    enter bash -c "ln -sfn /check/tests \$($v/python -c 'import jetdvfs; print(jetdvfs.__path__[0])')/tests"
-    echo "vector instructions in the C core:"
-    enter bash -c "objdump -d --no-show-raw-insn \$($v/python -c 'from jetdvfs.kernels.trees import _sweep; print(_sweep.__file__)')" \
-        | grep -cE '\bv[0-9]+\.(2d|4s|2s|8h|16b)\b|\bq[0-9]+\b' || true
-    echo "tests (without those of the process's own time and memory, which are QEMU's here, and of the NumPy reference)"
-    enter bash -c "cd /check && $v/python -m pytest -q -p no:cacheprovider -k 'not numpy and not never_end and not gigabyte and not _mb' $tests"
-    enter bash -c "cd /check && $v/python tests/bench/sweep_digest.py" | tee "$root/digest"
-    exit
-fi
-
 [ "$(id -u)" = 0 ] || fail "needs root: it makes a root file system and enters it"
-missing=
-for tool in debootstrap qemu-aarch64-static; do command -v $tool >/dev/null || missing="$missing $tool"; done
-if [ -n "$missing" ]; then
-    command -v apt-get >/dev/null || fail "missing:$missing"
+if ! command -v qemu-aarch64-static >/dev/null; then
+    command -v apt-get >/dev/null || fail "missing: qemu-aarch64-static"
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap qemu-user-static binfmt-support >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends qemu-user-static binfmt-support >/dev/null
 fi
 if [ "$(uname -m)" != aarch64 ] && [ ! -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ]; then
     [ -e /proc/sys/fs/binfmt_misc/status ] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
     update-binfmts --enable qemu-aarch64 2>/dev/null || true # it may be so already
     [ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || fail "the kernel does not know how to start aarch64 programs (binfmt_misc)"
 fi
-if [ ! -e "$root/.ready" ]; then
-    echo "making a Debian for aarch64 in $root"
-    rm -rf "$root" && mkdir -p "$root"
-    debootstrap --arch=arm64 --variant=minbase --include="$packages" bookworm "$root" >"$root.log" 2>&1 \
-        || fail "debootstrap failed, see $root.log"
-    touch "$root/.ready"
+"$debian" make --arch=arm64 bookworm "$root" $packages
+v=/opt/venv/bin
+if [ ! -e "$root/.installed" ]; then
+    echo "installing treelite, msgspec and xgboost"
+    enter python3 -m venv --system-site-packages /opt/venv
+    # Debian has the rest; numpy is to stay Debian's.
+    enter $v/pip install --quiet --disable-pip-version-check --no-deps treelite packaging msgspec 'xgboost-cpu>=2.1'
+    touch "$root/.installed"
 fi
-unshare --mount "$0" inside
+echo "building the wheel"
+"$debian" source "$root" /src
+rm -rf "$root/dist" && mkdir "$root/dist"
+enter $v/python -m pip wheel --quiet --no-deps --no-build-isolation --disable-pip-version-check -w /dist /src
+ls "$root/dist" | grep -q 'cp310-abi3-linux_aarch64.whl' || fail "no aarch64 wheel with the C core came out: $(ls "$root/dist")"
+enter bash -c "$v/python -m pip install --quiet --no-deps --force-reinstall --disable-pip-version-check /dist/*.whl"
+rm -rf "$root/check" && mkdir "$root/check" && cp -r "$root/src/tests" "$root/src/pyproject.toml" "$root/check/"
+mkdir -p "$root/check/docs" "$root/check/profiles" && cp "$root"/src/docs/*.md "$root/check/docs/"
+cp -r "$root/src/profiles/reference" "$root/check/profiles/"
+# Tests find what they share as jetdvfs.tests, which is no part of the wheel.
+enter bash -c "ln -sfn /check/tests \$($v/python -c 'import jetdvfs; print(jetdvfs.__path__[0])')/tests"
+echo "vector instructions in the C core:"
+enter bash -c "objdump -d --no-show-raw-insn \$($v/python -c 'from jetdvfs.kernels.trees import _sweep; print(_sweep.__file__)')" \
+    | grep -cE '\bv[0-9]+\.(2d|4s|2s|8h|16b)\b|\bq[0-9]+\b' || true
+echo "tests (without those of the process's own time and memory, which are QEMU's here, and of the NumPy reference)"
+enter bash -c "cd /check && $v/python -m pytest -q -p no:cacheprovider -k 'not numpy and not never_end and not gigabyte and not _mb' $tests"
+enter bash -c "cd /check && $v/python tests/bench/sweep_digest.py" | tee "$root/digest"
 echo "the same on $(uname -m)"
 "$python" "$repository/tests/bench/sweep_digest.py" | tee "$root/digest.here"
 if diff <(grep '^digest' "$root/digest") <(grep '^digest' "$root/digest.here"); then

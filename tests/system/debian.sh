@@ -6,10 +6,11 @@
 #   debian.sh make [--arch=ARCH] SUITE FOLDER PACKAGE...  make it, unless the folder holds just this already
 #   debian.sh source FOLDER PLACE                         copy this source tree to PLACE in it, without what was built here
 #   debian.sh enter FOLDER COMMAND...                     run a command in it as root; what it leaves running is ended
-#   debian.sh local                                       the folders of this machine that pip is configured to read
+#   debian.sh boot FOLDER OPTION...                       start its systemd with these options of systemd-nspawn; print the
+#                                                         process id of that, and end when it has; what it wrote is lost
+#   debian.sh check                                       install what these need; say what cannot be had here, if so
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-certificates=/etc/ssl/certs/ca-certificates.crt
 
 fail() { echo "debian.sh: $*" >&2; exit 1; }
 
@@ -42,9 +43,7 @@ make_root() {
     packages=$(IFS=,; echo "$*")
     local wanted="$suite ${arch[*]} $packages"
     [ "$(cat "$folder/.made-of" 2>/dev/null)" != "$wanted" ] || return 0
-    if [ ! -e /usr/share/keyrings/debian-archive-keyring.gpg ] || ! command -v debootstrap >/dev/null; then
-        install debootstrap debian-archive-keyring
-    fi
+    check
     [ ! -e "$folder" ] || [ -e "$folder/.made-of" ] || fail "$folder exists and was not made by this program"
     echo "making a Debian $suite in $folder" >&2
     rm -rf "$folder" "$folder.new"
@@ -52,19 +51,33 @@ make_root() {
     debootstrap "${arch[@]}" --variant=minbase --include="$packages" "$suite" "$folder.new" $(mirror) >"$folder.log" 2>&1 \
         || fail "debootstrap failed, see $folder.log"
     rm -f "$folder.new"/var/cache/apt/archives/*.deb
-    pip_configuration >"$folder.new/etc/pip.conf"
-    mkdir -p "$folder.new$(dirname $certificates)"
-    [ ! -e $certificates ] || cp $certificates "$folder.new$certificates"
+    # Certificates get a name of their own: the one they have here may be that of a package in there.
+    pip_configuration | sed 's|^cert = .*|cert = /etc/outside.crt|' >"$folder.new/etc/pip.conf"
+    local certificates
+    certificates=$(pip_configuration | sed -n 's/^cert = //p')
+    [ -z "$certificates" ] || cp "$certificates" "$folder.new/etc/outside.crt"
     apt-config dump 2>/dev/null | grep -E '^Acquire::(https?|Check-[A-Za-z-]*|Retries)\b.* ".+";' \
         >"$folder.new/etc/apt/apt.conf.d/90as-outside" || true
+    echo debian >"$folder.new/etc/hostname"
+    echo "127.0.0.1 localhost debian" >"$folder.new/etc/hosts"
     echo "$wanted" >"$folder.new/.made-of"
     mv "$folder.new" "$folder"
 }
 
-install() {
-    command -v apt-get >/dev/null || fail "missing: $*"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+check() {
+    local missing=()
+    command -v debootstrap >/dev/null || missing+=(debootstrap)
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
+    command -v systemd-nspawn >/dev/null || missing+=(systemd-container)
+    if [ ${#missing[@]} -gt 0 ]; then
+        command -v apt-get >/dev/null || fail "missing: ${missing[*]}"
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
+            >/dev/null 2>&1 || fail "cannot be installed: ${missing[*]}"
+    fi
+    local options=lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work
+    unshare --mount --pid --fork bash -c "mount --make-rprivate / && mount -t tmpfs none /mnt && mkdir /mnt/{up,work,all} \
+        && mount -t overlay none -o $options /mnt/all && mount -t cgroup2 none /mnt/all" 2>/dev/null \
+        || fail "this machine does not let containers be made: name spaces, overlays and cgroup2 are needed"
 }
 
 copy_source() {
@@ -93,14 +106,46 @@ enter() {
     exec chroot "$folder" env -i "${kept[@]}" "$@"
 }
 
+# As enter, but with its own systemd.
+boot() {
+    local folder=$1 options=(--quiet --volatile=overlay --register=no --keep-unit --console=pipe --resolv-conf=copy-host) name
+    shift
+    mount --make-rprivate /
+    if [ "$(stat -fc %T /sys/fs/cgroup)" != cgroup2fs ]; then
+        umount -R -l /sys/fs/cgroup
+        mount -t cgroup2 none /sys/fs/cgroup
+    fi
+    local group=/sys/fs/cgroup/debian-$$
+    mkdir "$group"
+    for name in $(pip_folders); do [ ! -d "$name" ] || options+=("--bind-ro=$name"); done
+    (
+        echo $BASHPID >"$group/cgroup.procs"
+        exec systemd-nspawn "${options[@]}" -D "$folder" "$@" -b >"$folder.console" 2>&1 </dev/null
+    ) &
+    local nspawn=$! child leader=
+    trap 'kill -TERM $nspawn' TERM INT
+    while [ -z "$leader" ]; do
+        kill -0 $nspawn 2>/dev/null || fail "it did not start, see $folder.console"
+        for child in $(cat "/proc/$nspawn/task/$nspawn/children" 2>/dev/null); do
+            [ "$(cat "/proc/$child/comm" 2>/dev/null)" != systemd ] || leader=$child
+        done
+        sleep 0.1
+    done
+    echo "$leader"
+    while kill -0 $nspawn 2>/dev/null; do wait $nspawn || true; done
+    find "$group" -depth -type d -exec rmdir {} +
+}
+
 [ "$(id -u)" = 0 ] || fail "needs root: it makes a root file system and enters it"
 verb=${1:-}
 [ $# -eq 0 ] || shift
 case "$verb" in
     make) make_root "$@" ;;
     source) copy_source "$@" ;;
+    boot) exec unshare --mount "${BASH_SOURCE[0]}" booted "$@" ;;
+    booted) boot "$@" ;;
+    check) check ;;
     enter) exec unshare --mount --pid --fork --kill-child "${BASH_SOURCE[0]}" inside "$@" ;;
     inside) enter "$@" ;;
-    local) pip_folders ;;
-    *) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

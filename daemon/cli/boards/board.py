@@ -14,30 +14,32 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from ....kernels.units import AXES, CLOCKS, mhz, mhz_text
 from ....profiles.board import SECTIONS, BoardDescription, load_board
 from ....profiles.marks import MARKS
 from ....profiles.timing import SystemClock
-from ...hardware.board import Hardware
+from ... import arguments
 from ...hardware.files import LONGEST_S, Files
+from ...hardware.hardware import Hardware
 from ...hardware.identity import described_boards
 from ...hardware.jetson_stats import connect
-from .matrix import markdown, matrix
 from .modes import list_modes, switch_mode
+from .support_matrix import markdown, matrix
 
 _NAMELESS, _NAMED = ("list", "matrix", "modes", "unlock"), ("show", "mode")
 # As many levels are listed one by one on a screen that is read at a glance.
 _MOST_LISTED = 32
-_UNITS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=(*_NAMELESS, *_NAMED), help="descriptions instead of the running board")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show, or the power mode (or its ID)")
     parser.add_argument("--dry-run", action="store_true", help="with mode and unlock: only say what would be done")
-    parser.add_argument("--root", default="/", metavar="DIR", help="directory that stands for the board's / (a twin's mount)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments.add_root(parser)
+    arguments.add_json(parser)
     parser.set_defaults(parser=parser)
 
 
@@ -57,16 +59,16 @@ def run(args: argparse.Namespace) -> int:
         boards = described_boards()
         shown, lines = matrix(boards), list(markdown(boards))
     elif args.what == "modes":
-        shown, lines = list_modes(args.root)
+        shown, lines = list_modes(str(args.root))
     elif args.what == "mode":
-        shown, lines = switch_mode(args.root, args.name, dry_run=args.dry_run)
+        shown, lines = switch_mode(str(args.root), args.name, dry_run=args.dry_run)
     elif args.what == "unlock":
         writes = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock()).unlock_memory(dry_run=args.dry_run)
         shown = [write._asdict() for write in writes]
         lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
     else:
         hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
-        shown = _observe(hardware, _module() if args.root == "/" else "")
+        shown = _observe(hardware, _module() if args.root == Path("/") else "")
         lines = list(_report(shown))
     print(json.dumps(shown, indent=2) if args.json else "\n".join(lines))
     return 0
@@ -88,10 +90,10 @@ def _describe(board: BoardDescription) -> Iterable[str]:
     releases = ", ".join(f"{release.jetpack} (L4T {release.l4t}, kernel {release.kernel})" for release in board.releases)
     yield f"JetPack {releases}; modules {', '.join(board.modules)}"
     yield f"{grid.size} frequency configurations: {' x '.join(map(str, grid.shape))}"
-    for axis, (title, scale) in _UNITS.items():
-        yield f"  {title} MHz: {_megahertz(getattr(grid, axis), scale)}"
+    for axis in AXES:
+        yield f"  {CLOCKS[axis]} MHz: {_megahertz(axis, grid.levels(axis))}"
     for name, other in board.firmware.items():
-        tops = ", ".join(f"{title} {getattr(other, axis)[-1] / scale:g}" for axis, (title, scale) in _UNITS.items())
+        tops = ", ".join(f"{CLOCKS[axis]} {mhz_text(axis, other.levels(axis)[-1])}" for axis in AXES)
         yield f"with firmware {name!r} up to (MHz): {tops}"
     rails = [rail for monitor in board.monitors for rail in monitor.channels]
     yield f"rails: {', '.join(f'{rail} (within {board.within[rail]})' if rail in board.within else rail for rail in rails)}"
@@ -118,11 +120,11 @@ def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
     now = hardware.current()._asdict()
     clocks = {
         axis: {
-            "levels": list(getattr(grid, axis)),
+            "levels": list(grid.levels(axis)),
             "current": now[axis],
             "mode": sorted({reading.mode for reading in readings.get(axis, ())}) or ["fixed"],
         }
-        for axis in _UNITS
+        for axis in AXES
     }
     return {
         "board": hardware.description.name,
@@ -155,10 +157,9 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
         yield f"power mode {shown['mode']['id']} {shown['mode']['name']}"
     yield f"{shown['configurations']} frequency configurations allowed now"
     for axis, clock in shown["clocks"].items():
-        title, scale = _UNITS[axis]
-        now = f"{clock['current'] / scale:8.2f} MHz" if clock["current"] else "   without power"
-        yield f"  {title} {now}  {', '.join(clock['mode'])}"
-        yield f"      of {_megahertz(clock['levels'], scale)}"
+        now = f"{mhz(axis, clock['current']):8.2f} MHz" if clock["current"] else "   without power"
+        yield f"  {CLOCKS[axis]} {now}  {', '.join(clock['mode'])}"
+        yield f"      of {_megahertz(axis, clock['levels'])}"
     yield "power rails (* counts towards energy)"
     for label, power_mw in shown["rails_mw"].items():
         inside = f"within {shown['within'][label]}" if label in shown["within"] else ""
@@ -175,10 +176,10 @@ def _report(shown: Mapping[str, Any]) -> Iterable[str]:
         yield f"note: {note}"
 
 
-def _megahertz(levels: Sequence[int], scale: float) -> str:
+def _megahertz(axis: str, levels: Sequence[int]) -> str:
     """Levels in MHz; of many that are evenly spaced, but for the last, only the ends and the step."""
     steps = {after - before for before, after in pairwise(levels[:-1])}
     if len(levels) <= _MOST_LISTED or len(steps) != 1:
-        return " ".join(f"{level / scale:g}" for level in levels)
-    first, last_but_one, last = (f"{level / scale:g}" for level in (levels[0], levels[-2], levels[-1]))
-    return f"{first} to {last_but_one} in steps of {steps.pop() / scale:g}, and {last}"
+        return " ".join(mhz_text(axis, level) for level in levels)
+    first, last_but_one, last, step = (mhz_text(axis, one) for one in (levels[0], levels[-2], levels[-1], steps.pop()))
+    return f"{first} to {last_but_one} in steps of {step}, and {last}"

@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
+from ....kernels.units import CLOCKS, mhz_text
 from ....profiles.board import ModeSet, PowerMode
 from ...errors import HardwareRefused, InputError, NotPermitted
 from ...hardware.files import Files
 from ...hardware.identity import described_boards, match_board, read_identity
 from ...hardware.jetson_stats import JetsonStats, connect
-from ...hardware.nvpmodel import CONF, PROGRAM, ModeSwitch, Nvpmodel, active_mode, changed_masks, find_mode, read_modes
-
-_SCALES = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
+from ...hardware.nvpmodel import PROGRAM, ModeSwitch, Nvpmodel
+from ...hardware.power_modes import CONF, active_mode, changed_masks, find_mode, read_modes
 
 
 def running_modes(files: Files) -> ModeSet:
@@ -104,6 +104,6 @@ def _described(mode: PowerMode) -> str:
 def _limits(mode: PowerMode) -> Iterator[str]:
     if mode.cores is not None:
         yield f"{mode.cores} cores"
-    for axis, (title, scale) in _SCALES.items():
+    for axis, title in CLOCKS.items():
         cap = getattr(mode, axis)
-        yield f"{title} uncapped" if cap is None else f"{title} up to {cap / scale:g} MHz"
+        yield f"{title} uncapped" if cap is None else f"{title} up to {mhz_text(axis, cap)} MHz"

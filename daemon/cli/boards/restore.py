@@ -13,32 +13,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....profiles.timing import SystemClock
+from ... import arguments
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ...hardware.baseline import Baseline, RestoreReport
-from ...hardware.board import Hardware
 from ...hardware.files import LONGEST_S, Files
-from ...state import BASELINE_NAME, default_state_dir, locked_state
+from ...hardware.hardware import Hardware
+from ...system.state import BASELINE_NAME, default_state_dir, locked_state
 from ...wire.client import Client
 from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..output import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="where the board's /sys and /proc are")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        metavar="DIR",
-        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
-    )
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="the daemon's socket, should one run")
+    arguments.add_root(parser)
+    arguments.add_state_dir(parser)
+    arguments.add_socket(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what would be restored and what left")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     state_dir = args.state_dir or default_state_dir(args.root)
-    outcome = Outcome((), (), ())
+    outcome = RestoreOutcome((), (), ())
     if state_dir.is_dir():
         with contextlib.ExitStack() as stack:
             try:
@@ -58,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class Outcome(NamedTuple):
+class RestoreOutcome(NamedTuple):
     """What a restore did, a line each: values put back, values somebody else has set since, values the board refused.
 
     ``leases`` counts those that a running daemon ended for it; ``locked`` says that the memory clock is still locked, by
@@ -72,19 +68,19 @@ class Outcome(NamedTuple):
     locked: bool = False
 
 
-def _by_daemon(admin: Path) -> Outcome:
+def _by_daemon(admin: Path) -> RestoreOutcome:
     with Client(admin, interface=ADMIN_INTERFACE) as client:
         answer = client.call("Restore", {})
-    return Outcome(answer["restored"], answer["left"], answer["failed"], answer["leases"])
+    return RestoreOutcome(answer["restored"], answer["left"], answer["failed"], answer["leases"])
 
 
-def _by_hand(root: Path, path: Path, *, dry_run: bool) -> Outcome:
+def _by_hand(root: Path, path: Path, *, dry_run: bool) -> RestoreOutcome:
     files = Files(root, longest_s=LONGEST_S)
     baseline = Baseline.load(files, path)
     report = RestoreReport() if baseline is None else baseline.restore(dry_run=dry_run)
     restored = [f"{write.path} = {write.value}" for write in report.restored]
     locked = not (baseline is not None and dry_run) and _is_locked(files)
-    return Outcome(restored, list(report.left), list(report.failed), locked=locked)
+    return RestoreOutcome(restored, list(report.left), list(report.failed), locked=locked)
 
 
 def _is_locked(files: Files) -> bool:
@@ -94,7 +90,7 @@ def _is_locked(files: Files) -> bool:
         return False
 
 
-def _say(outcome: Outcome, verb: str) -> None:
+def _say(outcome: RestoreOutcome, verb: str) -> None:
     if outcome.leases:
         print(f"{outcome.leases} leases ended")
     if not any(outcome._replace(locked=False)):

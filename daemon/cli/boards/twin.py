@@ -12,11 +12,13 @@ import json
 import signal
 from pathlib import Path
 
+from ... import arguments
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser("serve", help="serve a simulated board until interrupted", description=__doc__)
-    serve.add_argument("--board", default="agx-xavier", metavar="NAME", help="which board (default: agx-xavier)")
+    arguments.add_simulated_board(serve)
     serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
     serve.add_argument("--seed", type=int, default=0, metavar="N", help="which individual of this board (default: 0)")
     serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
@@ -25,12 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
     )
-    serve.add_argument(
-        "--backend",
-        default="auto",
-        choices=("auto", "fuse", "folder"),
-        help="how to serve files (default: FUSE where it can be had)",
-    )
+    arguments.add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
 
@@ -39,9 +36,10 @@ def run(args: argparse.Namespace) -> int:
     # Before any library starts a thread: threads inherit the mask, so that only sigwait below sees these signals.
     ending = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    from ....profiles.twin.board import simulated_board
+    from ....profiles.twin.application import application_port
+    from ....profiles.twin.application_port import ApplicationPort
     from ....profiles.twin.serve import serve
-    from ....profiles.twin.work.application_port import ApplicationPort, application_port
+    from ....profiles.twin.simulated_board import simulated_board
 
     board = simulated_board(
         args.board, args.seed, jetpack=args.jetpack, firmware=args.firmware, mode=args.mode, desktop=not args.headless

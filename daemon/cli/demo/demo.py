@@ -20,9 +20,11 @@ from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ....profiles.board import load_board
-from ....profiles.bundle.bundle import find_bundles, load_bundle
+from ....profiles.bundle.bundle import load_bundle
+from ....profiles.bundle.finding import find_bundles
 from ....profiles.reference import reference_network
-from ....profiles.twin.work.application_port import Application
+from ....profiles.twin.application import Application
+from ... import arguments
 from ...errors import UsageError
 from ...hardware.files import Files
 from ...planner import Limits, plan
@@ -37,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the pictures go (default: demo-out)"
     )
-    parser.add_argument("--board", default="agx-xavier", metavar="NAME", help="which board to simulate (default: agx-xavier)")
+    arguments.add_simulated_board(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="the daemon's profile (default: BOARD-sim)")
     parser.add_argument("--seed", type=int, default=12, metavar="N", help="which individual board (default: 12)")
     parser.add_argument(
@@ -49,13 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fps", type=float, default=15.0, metavar="RATE", help="frames per second for minimum energy (default: 15)"
     )
-    parser.add_argument(
-        "--backend",
-        default="auto",
-        choices=("auto", "fuse", "folder"),
-        help="how the simulated board's files are served (default: FUSE where it can be had)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    arguments.add_backend(parser)
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -138,7 +135,7 @@ def _table(runs: Iterable[Run]) -> str:
 def _row(item: Run) -> tuple[str, ...]:
     return (
         f"  {ask_text(item.ask, item.fps)}",
-        "/".join(f"{mhz:.0f}" for mhz in _mhz(item.configuration)),
+        "/".join(f"{mhz:.0f}" for mhz in item.configuration.mhz),
         f"{item.predicted_ms:.2f}",
         f"{item.p50_ms:.2f}",
         f"{item.predicted_p95_ms:.2f}",
@@ -149,10 +146,6 @@ def _row(item: Run) -> tuple[str, ...]:
         f"{item.observed_mj:.0f}",
         {None: "-", True: "met", False: "MISSED"}[item.met],
     )
-
-
-def _mhz(configuration: FrequencyConfiguration) -> tuple[float, float, float]:
-    return configuration.cpu_khz / 1e3, configuration.gpu_hz / 1e6, configuration.emc_hz / 1e6
 
 
 def _savings(runs: list[Run]) -> str:

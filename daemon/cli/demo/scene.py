@@ -13,8 +13,8 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....profiles.reference import reference_input, reference_model
-from ....profiles.twin.work.application_port import Application
-from ...wire.client import Client, Lease
+from ....profiles.twin.application import Application
+from ...wire.client import Client, HeldLease
 
 CONFIDENCE = 0.95
 """With which latency targets, and the frame's period, are asked for."""
@@ -94,7 +94,7 @@ class Scene:
             return self._observe(target, fps, lease, lease.plan["choice"], limit_ms)
 
     @contextmanager
-    def _hold(self, ask: str, rate: float | None, **what: Any) -> Iterator[Lease]:
+    def _hold(self, ask: str, rate: float | None, **what: Any) -> Iterator[HeldLease]:
         with self._client.hold(**what, reason=f"demo: {ask}", app="demo") as lease:
             assert lease.applied is not None
             self.writes.append((f"{self._name}, {ask_text(ask, rate)}", lease.applied["writes"]))
@@ -107,11 +107,13 @@ class Scene:
         ends = (end for end in range(len(everything), 0, -1) if everything[end - len(writes) : end] == writes)
         return everything[next(ends, len(everything)) :]
 
-    def _observe(self, ask: str, fps: float | None, lease: Lease, predicted: Mapping[str, Any], limit_ms: float | None) -> Run:
+    def _observe(
+        self, ask: str, fps: float | None, lease: HeldLease, predicted: Mapping[str, Any], limit_ms: float | None
+    ) -> Run:
         if fps is None:
-            seen = self._application.run(self._loaded, frames=_FRAMES)
+            seen = self._application.stream(self._loaded, frames=_FRAMES)
         else:
-            seen = self._application.run(self._loaded, fps=fps, seconds=_PACED_S)
+            seen = self._application.stream(self._loaded, fps=fps, seconds=_PACED_S)
         latencies = seen["latencies_ms"]
         p95 = statistics.quantiles(latencies, n=20, method="inclusive")[-1]
         assert lease.applied is not None

@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any
 
 from ....kernels.grid import FrequencyConfiguration
+from ....kernels.units import AXES
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
-from ...errors import NoDaemon, TransientError
-from ...hardware.board import Hardware
+from ...errors import DaemonError, NoDaemon
 from ...hardware.files import Files
+from ...hardware.hardware import Hardware
 from ...planner import Limits
 from ...wire.client import Client
 
@@ -30,7 +31,7 @@ _START_S = 30.0
 _STOP_S = 15.0
 
 
-class StageError(TransientError):
+class StageError(DaemonError):
     """A process of the demonstration did not start or ended early; its own words are in the text."""
 
     exit_code = 5
@@ -174,7 +175,7 @@ def clock_files(files: Files, description: BoardDescription) -> dict[str, str]:
 def offered(files: Files, description: BoardDescription) -> tuple[FrequencyConfiguration, Limits]:
     """The top clocks that a board's power mode offers, and the range that it leaves each clock."""
     grid = Hardware.probe(files, SystemClock(), board=description.name).grid()
-    axes = {"cpu_khz": grid.cpu_khz, "gpu_hz": grid.gpu_hz, "emc_hz": grid.emc_hz}
+    axes = {axis: grid.levels(axis) for axis in AXES}
     return grid.top, Limits(**{axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ....kernels.inputs import parse_input
+from ... import arguments
 from ...errors import UsageError
-from ...wire.client import Client, Lease
+from ...wire.client import Client, HeldLease
 from .. import output
 
 TAKES_COMMAND = True
@@ -22,22 +24,14 @@ _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CLOCKS) [options] [-- CMD ...]"
+    parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CPU,GPU,EMC) [options] [-- CMD ...]"
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file")
-    parser.add_argument("--input", action="append", default=[], metavar="SHAPE[:DTYPE]", help="such as 1x3x224x224; repeatable")
-    parser.add_argument(
-        "--accept-boundary",
-        action="append",
-        default=[],
-        metavar="OPERATOR",
-        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does",
-    )
-    parser.add_argument("--target", help="latency_ms=50, energy_mj=400, power_mw=15000, min-energy or min-edp")
-    parser.add_argument("--fps", type=float, help="frames per second the application will run")
-    parser.add_argument("--confidence", type=float, help="probability with which the target must be met, such as 0.95")
-    parser.add_argument("--config", metavar="CPU_KHZ,GPU_HZ,EMC_HZ", help="these clocks instead of a model and target")
+    arguments.add_input(parser)
+    arguments.add_accept_boundary(parser)
+    arguments.add_target(parser)
+    arguments.add_config(parser, "this configuration instead of a model and target")
     parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
+    arguments.add_socket(parser)
     parser.add_argument("--json", action="store_true", help="print the lease as JSON, on one line")
 
 
@@ -45,15 +39,17 @@ def run(args: argparse.Namespace) -> int:
     model, command = args.model, args.command
     if (model is None) == (args.config is None):
         raise UsageError("expected either a MODEL with --target, or --config")
-    if model is not None and (args.target is None or not args.input):
+    if model is not None and (args.target is None or not args.inputs):
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+    inputs = [parse_input(text) for text in args.inputs]
+    configuration = None if args.config is None else arguments.asked_configuration(args.config)
     name = Path(command[0]).name if command else "jetdvfs hold"
     with Client(args.socket) as client:
-        network = client.load(model, args.input, accept_boundary=args.accept_boundary) if model is not None else None
+        network = client.load(model, inputs, accept_boundary=args.accept_boundary) if model is not None else None
         lease = client.hold(
             network,
             args.target,
-            configuration=None if args.config is None else _clocks(args.config),
+            configuration=configuration,
             fps=args.fps,
             confidence=args.confidence,
             reason=args.reason,
@@ -63,22 +59,10 @@ def run(args: argparse.Namespace) -> int:
             # From here on a request to end is for the command, or for the wait; none may fall in between.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
             _show(lease, as_json=args.json)
-            return _run(command, before) if command else _wait()
+            return _run_command(command, before) if command else _wait()
 
 
-def _clocks(text: str) -> list[int]:
-    try:
-        clocks = [int(part) for part in text.split(",")]
-    except ValueError:
-        clocks = []
-    if len(clocks) != 3:
-        raise UsageError(
-            f"--config {text}: expected three numbers, CPU in kHz, GPU and EMC in Hz, as in 1190400,675750000,1600000000"
-        )
-    return clocks
-
-
-def _show(lease: Lease, *, as_json: bool) -> None:
+def _show(lease: HeldLease, *, as_json: bool) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if as_json:
         print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), flush=True)
@@ -94,7 +78,7 @@ def _show(lease: Lease, *, as_json: bool) -> None:
         print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
 
 
-def _run(command: list[str], mask: Iterable[int]) -> int:
+def _run_command(command: list[str], mask: Iterable[int]) -> int:
     """Run the command with this signal mask and return its exit code, 128 + N where signal N ended it, as shells do."""
     try:
         # It takes signals from its first moment on: until it has replaced this program, by their default.

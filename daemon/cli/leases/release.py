@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from ... import arguments
 from ...wire.client import Client
 from ..output import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lease", metavar="ID", help="as shown by jetdvfs status")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments.add_socket(parser)
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

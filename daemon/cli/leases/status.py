@@ -6,16 +6,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from ....kernels.units import KHZ_PER_MHZ
+from ... import arguments
 from ...wire.client import Client
 from .. import output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="the Status of the interface io.jetdvfs")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock")
+    arguments.add_json(parser)
+    arguments.add_socket(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +83,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
 
 def _policy(policy: Mapping[str, Any]) -> str:
     khz = policy["effective_khz"] or policy["accepted_khz"]
-    return f"{policy['policy']} {f'{khz / 1e3:.1f} MHz' if khz else 'not measured'} ({policy['governor']})"
+    clock = f"{khz / KHZ_PER_MHZ:.1f} MHz" if khz else "not measured"
+    return f"{policy['policy']} {clock} ({policy['governor']})"
 
 
 def _clocks(configuration: Mapping[str, int] | None) -> str:

@@ -36,20 +36,19 @@ from ....kernels.network import Network
 from ....profiles.board import load_board
 from ....profiles.reference import reference_model, reference_names, reference_network
 from ....profiles.studies.characterization import NODES, KindFigures, NetworkRun, measured, predicted, select
+from ... import arguments
 from ...errors import InputError, UsageError
 from .. import output
 from . import common
 
-_BOARD = "agx-xavier"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    common.add_input_argument(parser)
-    common.add_boundary_argument(parser)
+    arguments.add_input(parser)
+    arguments.add_accept_boundary(parser)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="a model file, or the name of a reference network")
     parser.add_argument("--profile", metavar="NAME|DIR", help="predict with this profile instead of measuring simulated boards")
-    parser.add_argument("--board", help=f"the simulated board to measure on (default: {_BOARD})")
-    parser.add_argument("--config", metavar="CPU,GPU,EMC", help="the clocks (MHz, or kHz,Hz,Hz); the top clocks by default")
+    parser.add_argument("--board", help=f"the simulated board to measure on (default: {arguments.BOARD})")
+    arguments.add_config(parser, "the configuration (default: the top clocks)")
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help="with --profile: how T is predicted")
     common.add_fused_argument(parser)
     common.add_output_arguments(parser, plot=True)
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"{_title(study)}: {study.origin}")
     if study.simulated:
-        print("simulated: no figure here is of a real board")
+        print("simulated: these figures are not those of a real board")
     print(f"\n{_shares(study)}\n\n{_launches(study)}\n\n{_selection(study)}")
     for run in study.runs:
         if run.boundary:
@@ -108,7 +107,7 @@ def _predict(args: argparse.Namespace) -> _Study:
 def _measure(args: argparse.Namespace) -> _Study:
     from ....profiles.studies.table1 import KINDS
 
-    board = load_board(args.board or _BOARD)
+    board = load_board(args.board or arguments.BOARD)
     configuration = _configuration(args, board.grid)
     runs = []
     for network in _networks(args):
@@ -119,7 +118,7 @@ def _measure(args: argparse.Namespace) -> _Study:
 
 
 def _configuration(args: argparse.Namespace, grid: FrequencyGrid) -> FrequencyConfiguration:
-    return common.parse_configuration(args.config, grid) if args.config else grid.top
+    return common.on_grid(args.config, grid) if args.config else grid.top
 
 
 def _networks(args: argparse.Namespace) -> list[Network]:

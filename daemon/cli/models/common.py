@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....kernels.cost.model import METHODS, BoardCost, surface, unmodelled_kinds
-from ....kernels.decompose import decompose, parse_input
+from ....kernels.decompose import decompose
 from ....kernels.errors import ModelError
-from ....kernels.fusion import STAND_INS, fuse
+from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.inputs import parse_input
+from ....kernels.kinds import is_fused
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....profiles.board import load_board
+from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import SIMULATED, printable, progress
 
@@ -35,20 +37,8 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
     )
-    add_input_argument(parser)
+    arguments.add_input(parser)
     add_fused_argument(parser)
-
-
-def add_input_argument(parser: argparse.ArgumentParser) -> None:
-    """--input."""
-    parser.add_argument(
-        "--input",
-        dest="inputs",
-        action="append",
-        default=[],
-        metavar="SHAPE[:DTYPE]",
-        help="shape of an input, such as 1x3x224x224, and its type (default float32); once per input, in order",
-    )
 
 
 def add_fused_argument(parser: argparse.ArgumentParser) -> None:
@@ -61,21 +51,9 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_boundary_argument(parser: argparse.ArgumentParser) -> None:
-    """--accept-boundary."""
-    parser.add_argument(
-        "--accept-boundary",
-        action="append",
-        default=[],
-        metavar="OPERATOR",
-        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does; "
-        "the answer then says so (default: such a list is refused, and its operator named)",
-    )
-
-
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     """--profile, --method and --accept-boundary."""
-    add_boundary_argument(parser)
+    arguments.add_accept_boundary(parser)
     parser.add_argument(
         "--profile",
         required=True,
@@ -92,7 +70,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
     """--json and, if asked for, --plot."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    arguments.add_json(parser)
     if plot:
         parser.add_argument(
             "--plot", metavar="FILE.png", help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])"
@@ -125,9 +103,6 @@ def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Ne
     if not inputs:
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     specs = [parse_input(text) for text in inputs]
-    for spec in specs:
-        if 0 in spec.shape:
-            raise InputError(f"input {spec}: a size of 0 leaves nothing to run")
     with progress(f"reading {path.name}"):
         return decompose(path, specs, method=method)
 
@@ -154,7 +129,7 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
 
 
 def network_label(network: Network, args: argparse.Namespace) -> str:
-    """A network's name, whether it is but a part of it, and whether its fused view."""
+    """A network's name, whether it is only a part of it, and whether it is its fused view."""
     name = printable(network.label)
     return f"{name} (fused)" if args.fused else name
 
@@ -177,33 +152,20 @@ def model_notes(network: Network, cost: BoardCost) -> Iterator[str]:
     for kind in unmodelled_kinds(network, cost.model_for):
         part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
         yield f"no model for {printable(kind.kind)} ({part}): bounded by the roofline"
-    served = {launch.kind: cost.model_for(launch) for launch in network.launches if launch.kind in STAND_INS}
+    served = {launch.kind: cost.model_for(launch) for launch in network.launches if is_fused(launch.kind)}
     for fused, model in served.items():
         if model is not None and model.kind != fused:
             yield f"no model for {fused}: the model of {model.kind} stands in, less certainly"
 
 
-def parse_configuration(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
-    """Three clocks separated by commas, CPU, GPU, EMC: each in MHz, or in the unit of its kernel file (kHz, Hz, Hz).
+def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
+    """What a --config says, of the frequencies that a grid has.
 
     Raises:
-        UsageError: these are not three numbers.
-        GridError: one of them is not a frequency of the board.
+        UsageError: it does not read as a configuration.
+        GridError: one of its clocks is not a frequency of the board.
     """
-    words = text.split(",")
-    try:
-        cpu, gpu, emc = (float(word) for word in words)
-        if not all(map(math.isfinite, (cpu, gpu, emc))):
-            raise ValueError("not finite")
-    except ValueError as error:
-        raise UsageError(f"configuration {text!r}: expected CPU,GPU,EMC, for instance 2265.6,1377,2133") from error
-    clocks = (
-        round(value * per_mhz if value < grid_lowest / 2 else value)
-        for value, per_mhz, grid_lowest in zip(
-            (cpu, gpu, emc), (1e3, 1e6, 1e6), (grid.cpu_khz[0], grid.gpu_hz[0], grid.emc_hz[0]), strict=True
-        )
-    )
-    configuration = FrequencyConfiguration(*clocks)
+    configuration = arguments.asked_configuration(text)
     grid.index(configuration)
     return configuration
 

@@ -38,7 +38,8 @@ from typing import Any
 
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.model import KernelModel, unmodelled_kinds
-from ....kernels.fusion import STAND_INS, fuse
+from ....kernels.fusion import fuse
+from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
 from ...errors import UsageError
@@ -113,7 +114,7 @@ def _to_json(
 
 def _is_fused(network: Network, args: argparse.Namespace) -> bool:
     """Whether the launches are fused: as asked for, or a list that was fused when it was written."""
-    return bool(args.fused) or not STAND_INS.keys().isdisjoint(network.kinds)
+    return bool(args.fused) or any(map(is_fused, network.kinds))
 
 
 def _headline(network: Network, fused: bool) -> str:

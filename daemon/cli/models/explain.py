@@ -22,26 +22,25 @@ from typing import Any
 from ....kernels.cost.explain import Explanation, KernelPart, Step, explain
 from ....kernels.network import Network
 from ....kernels.surface import Prediction
+from ....kernels.units import CLOCKS, mhz_text
+from ... import arguments
 from .. import output
 from . import common
 
 _ROWS = 12
-_CLOCKS = {"cpu_khz": ("CPU", 1e3), "gpu_hz": ("GPU", 1e6), "emc_hz": ("EMC", 1e6)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    parser.add_argument(
-        "--config", metavar="CPU,GPU,EMC", help="the configuration (MHz, or kHz,Hz,Hz); the top clocks by default"
-    )
+    arguments.add_config(parser, "the configuration (default: the top clocks)")
     common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile(args)
     grid = bundle.cost.grid
-    configuration = common.parse_configuration(args.config, grid) if args.config else grid.top
+    configuration = common.on_grid(args.config, grid) if args.config else grid.top
     network = common.read_network(args)
     with output.progress(f"predicting {network.name}"):
         explanation = explain(network, bundle.cost, configuration, args.method)
@@ -118,10 +117,10 @@ def _steps(explanation: Explanation) -> str:
 
 
 def _step(step: Step, here: Prediction) -> tuple[str, ...]:
-    name, per_mhz = _CLOCKS[step.axis]
     there = step.prediction
+    level = getattr(there.configuration, step.axis)
     return (
-        f"  {name} {'up' if step.up else 'down'} to {getattr(there.configuration, step.axis) / per_mhz:g} MHz",
+        f"  {CLOCKS[step.axis]} {'up' if step.up else 'down'} to {mhz_text(step.axis, level)} MHz",
         f"{there.latency_ms:.2f}", _change(there.latency_ms, here.latency_ms), f"{there.power_mw / 1e3:.2f}",
         f"{there.energy_mj:.1f}", _change(there.energy_mj, here.energy_mj),
     )  # fmt: skip

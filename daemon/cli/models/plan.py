@@ -1,13 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choose the frequency configuration that meets a target best, without touching any clock.
 
-targets:
-  latency_ms=50      the least energy with latency at most 50 ms
-  energy_mj=400      the lowest latency with energy at most 400 mJ
-  power_mw=15000     the lowest latency with mean power at most 15 W
-  min-energy         the least energy
-  min-edp            the least product of energy and latency
-
 With --fps every inference must end within its period, energy is that of a frame (the idle energy until the next one included)
 and power is the mean over the period. With --confidence the target is met with that probability, by the profile's own account
 of its errors; without it, by the median prediction.
@@ -22,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 
+from ... import arguments
 from ...planner import Option, Plan, parse_target, plan
 from .. import output
 from . import common
@@ -32,11 +26,7 @@ _FRONT_ROWS = 12
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    parser.add_argument("--target", required=True, help="what is needed (see above)")
-    parser.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
-    parser.add_argument(
-        "--confidence", type=float, metavar="P", help="the probability with which the target must be met (0.5 to 1)"
-    )
+    arguments.add_target(parser, required=True)
     common.add_output_arguments(parser, plot=True)
 
 
@@ -81,8 +71,7 @@ def _table(rows: list[tuple[str, Option]], chosen: Plan) -> str:
 
 
 def _cells(option: Option) -> list[str]:
-    cpu, gpu, emc = option.configuration
-    cells = [f"{cpu / 1e3:.1f}", f"{gpu / 1e6:.2f}", f"{emc / 1e6:.1f}"]
+    cells = [*option.configuration.mhz_texts]
     cells += [f"{option.latency_ms:.2f}", f"{option.power_mw / 1e3:.2f}", f"{option.energy_mj:.1f}"]
     extra = (option.energy_per_frame_mj, option.latency_high_ms, option.energy_high_mj)
     return cells + [f"{value:.1f}" for value in extra if value is not None]

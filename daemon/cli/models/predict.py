@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predict latency, power and energy of one inference at every frequency configuration of a board.
 
-Printed are the configurations that stand out; --save keeps the whole surface, --at adds configurations of your own. The range
-beside a latency or an energy holds two thirds of what would be measured, by the profile's own account of its errors. Kernels
-without a model are bounded by the roofline, and listed; so are fused kernels that the model of an unfused one stands in for.
+Printed are the configurations that stand out; --save keeps the whole surface, --config adds configurations of your own. The
+range beside a latency or an energy holds two thirds of what would be measured, by the profile's own account of its errors.
+Kernels without a model are bounded by the roofline, and listed; so are fused kernels that the model of an unfused one stands in
+for.
 
 examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
-  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --at 1190.4,905.25,1600
+  jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --config 1190.4,905.25,1600
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --save surface.npz --plot surface.png
 
 The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma
@@ -27,6 +28,7 @@ import numpy as np
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network
 from ....kernels.surface import Prediction, Surface
+from ... import arguments
 from .. import output
 from . import common
 
@@ -34,16 +36,14 @@ from . import common
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    parser.add_argument(
-        "--at", action="append", default=[], metavar="CPU,GPU,EMC", help="also show this configuration (MHz, or kHz,Hz,Hz)"
-    )
+    arguments.add_config(parser, "also show this configuration; may be repeated", repeatable=True)
     parser.add_argument("--save", metavar="FILE.npz", help="write the whole surface")
     common.add_output_arguments(parser, plot=True)
 
 
 def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile(args)
-    asked = [common.parse_configuration(text, bundle.cost.grid) for text in args.at]
+    asked = [common.on_grid(text, bundle.cost.grid) for text in args.config]
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
     rows = [*_remarkable(surface), *(("asked for", surface.at(configuration)) for configuration in asked)]
@@ -86,9 +86,8 @@ def _table(rows: list[tuple[str, Prediction]]) -> str:
 
 
 def _row(name: str, at: Prediction) -> tuple[str, ...]:
-    cpu, gpu, emc = at.configuration
     return (
-        name, f"{cpu / 1e3:.1f}", f"{gpu / 1e6:.2f}", f"{emc / 1e6:.1f}",
+        name, *at.configuration.mhz_texts,
         f"{at.latency_ms:.2f}", _range(at.latency_ms, at.latency_sigma),
         f"{at.power_mw / 1e3:.2f}", f"{at.energy_mj:.1f}", _range(at.energy_mj, at.energy_sigma),
     )  # fmt: skip

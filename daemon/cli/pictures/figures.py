@@ -79,8 +79,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """
     kinds = figure.canvas.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in kinds:
-        valid = ", ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
-        raise InputError(f"{os.fspath(path)}: cannot write the picture: its name ends in none of {valid}")
+        valid = " or ".join(f".{kind}" for kind in ("png", "svg", "pdf", "jpg") if kind in kinds)
+        raise InputError(f"{os.fspath(path)}: cannot write the picture: its name must end in {valid}")
     try:
         figure.savefig(path, dpi=DPI)
     except (OSError, ValueError) as error:

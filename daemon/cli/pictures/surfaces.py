@@ -128,9 +128,10 @@ def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.floa
     mesh = axes.pcolormesh(plane, cmap=_CLOUD, norm="log", edgecolors="white", linewidth=0.4)
     bar = figure.colorbar(mesh, ax=axes, pad=0.02)
     _plain_numbers(bar.ax.yaxis, plane.min(), plane.max())
-    axes.set_xticks(np.arange(len(grid.gpu_hz)) + 0.5, [f"{hz / 1e6:.0f}" for hz in grid.gpu_hz], rotation=60, fontsize=8)
-    axes.set_yticks(np.arange(len(grid.emc_hz)) + 0.5, [f"{hz / 1e6:.0f}" for hz in grid.emc_hz], fontsize=8)
-    axes.set(xlabel="GPU clock, MHz", ylabel="memory clock, MHz", title=f"{label}, at CPU {grid.cpu_khz[cpu] / 1e3:.0f} MHz")
+    cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
+    axes.set_xticks(np.arange(len(gpu_mhz)) + 0.5, [f"{level:.0f}" for level in gpu_mhz], rotation=60, fontsize=8)
+    axes.set_yticks(np.arange(len(emc_mhz)) + 0.5, [f"{level:.0f}" for level in emc_mhz], fontsize=8)
+    axes.set(xlabel="GPU clock, MHz", ylabel="memory clock, MHz", title=f"{label}, at CPU {cpu_mhz[cpu]:.0f} MHz")
     missed = _missed(scene)
     if missed is not None and missed[cpu].any():
         axes.set_title(f"{axes.get_title()}\n(crossed: target missed)", fontsize=11)
@@ -159,24 +160,24 @@ def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
     """One figure against the CPU clock at the centre's other clocks, with the range that nine in ten measurements fall in."""
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
-    mhz = np.array(grid.cpu_khz) / 1e3
+    cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
     line, low, high = (getattr(side, figure)[:, gpu, emc] for side in (scene.figures, scene.low, scene.high))
-    axes.fill_between(mhz, low, high, color=_TOP, alpha=0.18, linewidth=0, label="9 in 10 measurements")
-    axes.plot(mhz, line, color=_TOP, linewidth=1.8, label="predicted")
+    axes.fill_between(cpu_mhz, low, high, color=_TOP, alpha=0.18, linewidth=0, label="9 in 10 measurements")
+    axes.plot(cpu_mhz, line, color=_TOP, linewidth=1.8, label="predicted")
     if scene.plan and scene.plan.confidence:
         cautious = getattr(outlook(scene.surface, scene.plan.fps, scene.plan.confidence), figure)[:, gpu, emc]
         label_of_it = f"{100 * scene.plan.confidence:.4g}% stay below"
-        axes.plot(mhz, cautious, color=_TOP, linewidth=1.4, linestyle="-.", label=label_of_it)
+        axes.plot(cpu_mhz, cautious, color=_TOP, linewidth=1.4, linestyle="-.", label=label_of_it)
     limits = [(name, limit) for name, limit in scene.limits(figure) if limit < _FAR * high.max()]
     for name, limit in limits:
         style = ("--", _TARGET, 2.0) if name == "target" else (":", _FRONT, 1.4)
         axes.axhline(limit, linestyle=style[0], color=style[1], linewidth=style[2], label=name)
     if scene.plan:
-        axes.plot(mhz[cpu], line[cpu], "*", color=_CHOICE, markersize=17, markeredgecolor="white", label="chosen")
+        axes.plot(cpu_mhz[cpu], line[cpu], "*", color=_CHOICE, markersize=17, markeredgecolor="white", label="chosen")
     highest = max([high.max(), *(limit for _, limit in limits)])
     axes.set_ylim(0, 1.1 * highest if high.max() < 6 * np.median(line) else None)
     axes.set(xlabel="CPU clock, MHz", ylabel=label)
-    axes.set_title(f"at GPU {grid.gpu_hz[gpu] / 1e6:.0f}, memory {grid.emc_hz[emc] / 1e6:.0f} MHz")
+    axes.set_title(f"at GPU {gpu_mhz[gpu]:.0f}, memory {emc_mhz[emc]:.0f} MHz")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, framealpha=0.9)
 
@@ -185,7 +186,7 @@ def _trade_off(axes: Axes, scene: _Scene) -> None:
     """Every configuration by latency and energy, the front, the requirements, the choice and the top clocks."""
     latency, energy = scene.figures.latency_ms, scene.figures.energy_mj
     grid = scene.surface.grid
-    gpu_mhz = np.broadcast_to(np.array(grid.gpu_hz)[:, None] / 1e6, grid.shape)
+    gpu_mhz = np.broadcast_to(grid.levels_mhz()[1][:, None], grid.shape)
     cloud = axes.scatter(latency, energy, c=gpu_mhz, cmap=_CLOUD, s=9, alpha=0.55, linewidth=0, rasterized=True)
     axes.figure.colorbar(cloud, ax=axes, pad=0.02, alpha=1).set_label("GPU clock, MHz")
     in_period = in_time(scene.figures, scene.plan.fps if scene.plan else None)
@@ -249,8 +250,8 @@ def _requirements(axes: Axes, scene: _Scene) -> None:
 def _mark(axes: Axes, scene: _Scene, at: tuple[int, int, int], name: str, **style: Any) -> None:
     """Mark a configuration; the legend has its figures and clocks."""
     latency, energy, clocks = scene.figures.latency_ms[at], scene.figures.energy_mj[at], scene.surface.grid.configuration(at)
-    mhz = f"{clocks.cpu_khz / 1e3:.0f} / {clocks.gpu_hz / 1e6:.0f} / {clocks.emc_hz / 1e6:.0f} MHz"
-    label = f"{name}: {_three_digits(latency)} ms, {_three_digits(energy)} mJ\nCPU/GPU/memory {mhz}"
+    clocks_mhz = " / ".join(f"{clock:.0f}" for clock in clocks.mhz)
+    label = f"{name}: {_three_digits(latency)} ms, {_three_digits(energy)} mJ\nCPU/GPU/memory {clocks_mhz} MHz"
     axes.plot(latency, energy, linestyle="none", markeredgecolor="white", label=label, **style)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs profile calibration``: each simulated board beside measurements of a real one."""
+"""``jetdvfs profile comparison``: each simulated board beside measurements of a real one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ....profiles.errors import CalibrationDataError
-from ....profiles.studies.comparison.fit import MISSED, Fit, Report
+from ....profiles.errors import ComparisonDataError
+from ....profiles.studies.comparison.fit import Fit, Report
 from ....profiles.twin.silicon.chip import own_parameters
 from ...errors import InputError, UsageError
+from .checks import MISSED
 
 _COLUMNS = 5  # panels side by side
 _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
@@ -21,16 +22,16 @@ _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
-    sub = verb("calibration", "compare simulated boards with measurements of real ones", run)
+    sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
     sub.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the measurements, anywhere below it")
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
     sub.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated against measured values (needs matplotlib)")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ....profiles.studies.comparison.boards import COMPARISONS, uncalibrated
+    from ....profiles.studies.comparison.boards import COMPARISONS, not_compared
 
-    derived = uncalibrated()
+    derived = not_compared()
     for board in args.board or ():
         if board not in COMPARISONS:
             known = derived.get(board)
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     for board in args.board or COMPARISONS:
         try:
             report = COMPARISONS[board](args.data)
-        except CalibrationDataError as error:
+        except ComparisonDataError as error:
             if args.board:
                 raise InputError(str(error)) from error
             missing[board] = str(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of ``jetdvfs profile`` that measure: train, evaluate, and the checks of the simulated silicon."""
+"""The parts of ``jetdvfs profile`` that measure: train and evaluate."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ....profiles.bundle.bundle import bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import Manifest
 from ....profiles.errors import BundleError
 from ...errors import InputError, UsageError
+from .checks import add_seed, add_threads
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -24,8 +25,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--name", help="its name (default: BOARD-sim)")
     sub.add_argument("--quick", action="store_true", help="a small campaign and small models, to try the command out")
     sub.add_argument("--campaign", type=Path, metavar="DIR", help="keep measurements here, and go on from those that are here")
-    sub.add_argument("--threads", type=int, default=2, help="threads for training (default 2)")
-    sub.add_argument("--seed", type=int, default=0, help="what every random choice follows from (default 0)")
+    add_threads(sub)
+    add_seed(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
     sub = verb(
         "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", evaluate
@@ -44,16 +45,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         action="store_true",
         help="show what training recorded instead: each network predicted by models trained without it and without its board",
     )
-    sub.add_argument("--seed", type=int, default=0)
-    sub = verb("gate", "check that simulated silicon is as hard to predict as the boards of MIRAGE were", gate)
-    sub.add_argument("--board", default="agx-xavier")
-    sub.add_argument("--conv2d", type=int, default=200_000, help="convolutions to measure, all boards together")
-    sub.add_argument("--batch-norm", type=int, default=100_000, help="batch norms to measure")
-    sub.add_argument("--matmul", type=int, default=100_000, help="matrix products to measure")
-    sub.add_argument("--rounds", type=int, default=600, help="boosting rounds (default 600)")
-    sub.add_argument("--threads", type=int, default=2)
-    sub.add_argument("--seed", type=int, default=0)
-    verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1)
+    add_seed(sub)
 
 
 def describe(path: Path, manifest: Manifest) -> str:
@@ -167,42 +159,6 @@ def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
     print(evaluation.table(errors))
     print(evaluation.coverage(errors))
     return 0
-
-
-def gate(args: argparse.Namespace) -> int:
-    from ....profiles.board import load_board
-    from ....profiles.reference import reference_names, reference_network
-    from ....profiles.studies import difficulty as gate
-
-    sizes = {"conv2d": args.conv2d, "batch-norm": args.batch_norm, "matmul": args.matmul}
-    rest = {"rounds": args.rounds, "threads": args.threads, "seed": args.seed, "board": args.board}
-    try:
-        if not args.json:
-            return gate.main([word for name, value in {**sizes, **rest}.items() for word in (f"--{name}", str(value))])
-        networks = [reference_network(name) for name in reference_names()]
-        samples = {kind: count for kind, count in zip(gate.KINDS, sizes.values(), strict=True) if count}
-        rows = gate.run_gate(networks, load_board(args.board), samples, args.rounds, args.threads, args.seed, lambda row: None)
-    except ModuleNotFoundError as error:
-        raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
-    keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")
-    print(json.dumps([{"simulated": True, **{name: getattr(row, name) for name in keep}} for row in rows], indent=1))
-    return 0 if all(row.passed for row in rows) else gate.MISSED
-
-
-def table_1(args: argparse.Namespace) -> int:
-    from ....profiles.reference import reference_network
-    from ....profiles.studies import table1
-
-    if not args.json:
-        return table1.main([])
-    measured = {name: table1.measure(reference_network(name)) for name in table1.PAPER}
-    errors = {name: measured[name].error(paper) for name, paper in table1.PAPER.items()}
-    figures = [
-        {"network": name, "simulated_ms": measured[name].time_ms, "paper_ms": paper.time_ms, "error": errors[name]}
-        for name, paper in table1.PAPER.items()
-    ]
-    print(json.dumps(figures, indent=1))
-    return 0 if max(map(abs, errors.values())) <= table1.TOLERANCE else table1.MISSED
 
 
 def _bar(done: int, total: int, text: str) -> None:

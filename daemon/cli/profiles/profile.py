@@ -10,17 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ....profiles.bundle.bundle import (
-    bundle_folders,
-    find_bundles,
-    install_bundle,
-    load_bundle,
-    read_manifest,
-    resolve_bundle,
-)
+from ....profiles.bundle.bundle import load_bundle, read_manifest
+from ....profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
+from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import ProfilesError
-from . import comparison as profile_calibration
-from . import making as profile_making
+from ... import arguments
+from . import checks, comparison, making
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     def verb(name: str, summary: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        sub.add_argument("--json", action="store_true", help="print JSON")
+        arguments.add_json(sub)
         sub.set_defaults(action=action)
         return sub
 
@@ -41,8 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
-    profile_making.configure(verb)
-    profile_calibration.configure(verb)
+    for actions in (making, checks, comparison):
+        actions.configure(verb)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +70,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"path": str(path), **manifest.to_json()}, indent=1))
         return 0
-    print(profile_making.describe(path, manifest))
+    print(making.describe(path, manifest))
     return 0
 
 

@@ -13,7 +13,8 @@ from functools import reduce
 from ....profiles.board import BoardDescription
 from ...errors import HardwareBusy, HardwareRefused
 from ..files import Files
-from .domain import ClockDomain, OthersValue, Reading, Write
+from .domain import ClockDomain, Write
+from .driver import OthersValue, Reading
 from .governed import governed_domain, listed_levels, offered_levels
 
 POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"

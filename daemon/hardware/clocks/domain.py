@@ -7,9 +7,9 @@ clock to us (governor ``userspace``, rate lock ``1``), a *setpoint* that takes t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...errors import DaemonError, HardwareHangs
 from ..files import Files
@@ -20,22 +20,6 @@ class Write(NamedTuple):
 
     path: str
     value: str
-
-
-class Reading(NamedTuple):
-    """What a clock domain says of itself, in the unit of its axis.
-
-    Attributes:
-        accepted: the fixed frequency that the kernel took as ours; None while a governor decides.
-        effective: the measured frequency; None where it cannot be measured, 0 while the unit is power-gated.
-        mode: the governor or lock in force.
-        domain: whose reading it is, where there are several.
-    """
-
-    accepted: int | None
-    effective: int | None
-    mode: str
-    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,49 +181,3 @@ def clamp(level: int, bounds: tuple[int, int | None]) -> int:
     """A level cut to limits; where they contradict each other, the upper one wins, as in the kernel."""
     low, high = bounds
     return max(level, low) if high is None else min(max(level, low), high)
-
-
-# A limit as others left it: what the baseline holds where the value is ours, what the file holds otherwise.
-OthersValue = Callable[[str], str]
-
-
-class Driver(Protocol):
-    """One axis of the board's grid: knows paths and rules, keeps no state."""
-
-    @property
-    def axis(self) -> str:
-        """The field of a configuration that it sets, ``cpu_khz``, ``gpu_hz`` or ``emc_hz``; or the policy of a CPU cluster."""
-        ...
-
-    @property
-    def transition_ms(self) -> float:
-        """What one change costs, as the board's description says."""
-        ...
-
-    @property
-    def domains(self) -> tuple[ClockDomain, ...]: ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What this way to the clock cannot do."""
-        ...
-
-    def stale(self) -> bool:
-        """Whether its files are not those of the running system any more: a cluster went offline, or came back."""
-        ...
-
-    def table(self) -> tuple[int, ...]:
-        """Every frequency that the running system lists, rising, whatever the limits."""
-        ...
-
-    def levels(self, others: OthersValue) -> tuple[int, ...]:
-        """The frequencies that the running system offers within everybody else's limits, rising."""
-        ...
-
-    def read(self) -> tuple[Reading, ...]:
-        """One reading per domain."""
-        ...
-
-    def plan(self, level: int) -> tuple[Write, ...]:
-        """The writes that set every domain to ``level``, in order."""
-        ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from ...errors import HardwareBusy, HardwareRefused
 from ..files import Files
-from .domain import ClockDomain, OthersValue, Write
+from .domain import ClockDomain, Write
+from .driver import OthersValue
 
 
 def governed_domain(

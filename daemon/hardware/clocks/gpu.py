@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ....profiles.board import BoardDescription
 from ...errors import HardwareBusy
 from ..files import Files
-from .domain import ClockDomain, OthersValue, Reading, Write, clamp
+from .domain import ClockDomain, Write, clamp
+from .driver import OthersValue, Reading
 from .governed import governed_domain, listed_levels, offered_levels
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from ....profiles.board import BoardDescription
 from ..files import Files
-from . import rails, thermal
+from . import thermal
 from .fan import Fan, read_fan
+from .rails import find_channels, read_rails_mw
 from .throttling import read_over_current
 
 
@@ -14,15 +15,14 @@ class Sensors:
     """The sensors of one board; what does not answer reads as nothing.
 
     Attributes:
-        rails: the power rails.
         trips: the temperatures at which the kernel does something, of every zone.
     """
 
     def __init__(self, files: Files, description: BoardDescription) -> None:
-        self.rails = rails.probe(files, description)
         self.trips = thermal.read_trips(files)
         self._files = files
         self._description = description
+        self._channels = find_channels(files, description)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -33,8 +33,8 @@ class Sensors:
     def rails_mw(self) -> dict[str, float]:
         """Power of every rail that can be read now, in mW; monitors whose drivers load late are looked for again."""
         if self._missing():
-            self.rails = rails.probe(self._files, self._description)
-        return self.rails.read_mw()
+            self._channels = find_channels(self._files, self._description)
+        return read_rails_mw(self._files, self._channels)
 
     def temperatures_mc(self) -> dict[str, int]:
         """Temperature of every zone that can be read now, in thousandths of a degree Celsius."""
@@ -54,4 +54,4 @@ class Sensors:
         return read_fan(self._files)
 
     def _missing(self) -> list[str]:
-        return sorted(set(self.rails.energy_rails) - {channel.label for channel in self.rails.channels})
+        return sorted(set(self._description.energy_rails) - {channel.label for channel in self._channels})

@@ -8,12 +8,12 @@ from typing import Any
 
 from ...errors import ShapeError
 from ...network import ParamValue, Shape
+from ..elementwise import binary, host_tensor, type_named
 from ..host.scalars import plain_items
 from ..layout import channels_last, dim_of, preserved, show
 from ..recorder import Recorder
 from ..registry import operator
-from ..values import SCALAR_TYPES, Tensor
-from .pointwise import binary, host_tensor
+from ..values import Tensor
 
 
 def reduced(x: Tensor, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], Shape]:
@@ -26,47 +26,42 @@ def reduced(x: Tensor, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], Shape]
     return dims, tuple(size for place, size in enumerate(x.shape) if place not in dims)
 
 
-def reduce(run: Recorder, kind: str, x: Tensor, dim: Any, keepdim: bool, dtype: str | None = None) -> Tensor:
+def reduce(recorder: Recorder, kind: str, x: Tensor, dim: Any, keepdim: bool, dtype: str | None = None) -> Tensor:
     """Launch one reduction."""
     dims, shape = reduced(x, dim, keepdim)
     params: dict[str, ParamValue] = {"dim": dims, "keepdim": bool(keepdim)}
     strides = channels_last(shape) if keepdim and x.is_channels_last() else None
-    return run.launch(kind, [x], run.tensor(shape, dtype or x.dtype, strides), params)
-
-
-def type_named(dtype: int | None, default: str) -> str:
-    """The element type that an optional ``dtype`` argument asks for."""
-    return default if dtype is None else SCALAR_TYPES[dtype]
+    return recorder.launch(kind, [x], recorder.tensor(shape, dtype or x.dtype, strides), params)
 
 
 @operator("mean")
-def mean(run: Recorder, self: Tensor, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Tensor:
-    return reduce(run, "mean", self, dim, keepdim, type_named(dtype, self.dtype))
+def mean(recorder: Recorder, self: Tensor, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Tensor:
+    return reduce(recorder, "mean", self, dim, keepdim, type_named(dtype, self.dtype))
 
 
 @operator("sum")
-def sum_(run: Recorder, self: Any, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Any:
+def sum_(recorder: Recorder, self: Any, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Any:
     if isinstance(self, list):
         return sum(plain_items(self))
-    return reduce(run, "sum", self, dim, keepdim, type_named(dtype, self.dtype if self.is_floating else "int64"))
+    return reduce(recorder, "sum", self, dim, keepdim, type_named(dtype, self.dtype if self.is_floating else "int64"))
 
 
 @operator("prod")
-def prod(run: Recorder, self: Tensor, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Tensor:
-    return reduce(run, "prod", self, dim, keepdim, type_named(dtype, self.dtype if self.is_floating else "int64"))
+def prod(recorder: Recorder, self: Tensor, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Tensor:
+    return reduce(recorder, "prod", self, dim, keepdim, type_named(dtype, self.dtype if self.is_floating else "int64"))
 
 
 @operator("amax", "amin")
-def extreme(run: Recorder, self: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
-    return reduce(run, "amax", self, dim, keepdim)
+def extreme(recorder: Recorder, self: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+    return reduce(recorder, "amax", self, dim, keepdim)
 
 
 def _logical(name: str, compute: Callable[[list[Any]], bool]) -> None:
     @operator(name)
-    def rule(run: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    def rule(recorder: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(self, list):
             return compute(plain_items(self))
-        return reduce(run, name, self, dim, keepdim, "bool")
+        return reduce(recorder, name, self, dim, keepdim, "bool")
 
 
 _logical("any", any)
@@ -74,30 +69,30 @@ _logical("all", all)
 
 
 @operator("logsumexp")
-def logsumexp(run: Recorder, self: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
-    return reduce(run, "logsumexp", self, dim, keepdim)
+def logsumexp(recorder: Recorder, self: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    return reduce(recorder, "logsumexp", self, dim, keepdim)
 
 
 @operator("argmax", "argmin")
-def argmax(run: Recorder, self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(recorder: Recorder, self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     dims, shape = reduced(self, dim, keepdim)
-    return run.launch("argmax", [self], run.tensor(shape, "int64"), {"dim": dims, "keepdim": bool(keepdim)})
+    return recorder.launch("argmax", [self], recorder.tensor(shape, "int64"), {"dim": dims, "keepdim": bool(keepdim)})
 
 
 def _extremum(kind: str) -> None:
     @operator(kind)
-    def rule(run: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    def rule(recorder: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
         """Of all elements; of two operands; of each row along a dimension, with indices."""
         if isinstance(self, list):
             return (max if kind == "max" else min)(plain_items(self))
         if isinstance(dim, Tensor) or not isinstance(self, Tensor):
-            return binary(run, "maximum" if kind == "max" else "minimum", self, dim, max if kind == "max" else min)
+            return binary(recorder, "maximum" if kind == "max" else "minimum", self, dim, max if kind == "max" else min)
         if dim is None and isinstance(self.value, tuple):
             return host_tensor((max if kind == "max" else min)(self.value), self.dtype)
         if dim is None:
-            return reduce(run, kind, self, None, False)
-        values = reduce(run, kind, self, dim, keepdim)
-        return values, run.tensor(values.shape, "int64")
+            return reduce(recorder, kind, self, None, False)
+        values = reduce(recorder, kind, self, dim, keepdim)
+        return values, recorder.tensor(values.shape, "int64")
 
 
 _extremum("max")
@@ -106,8 +101,10 @@ _extremum("min")
 
 def _spread(kind: str) -> None:
     @operator(kind)
-    def rule(run: Recorder, self: Tensor, dim: Any = None, unbiased: Any = True, keepdim: bool = False, **_: Any) -> Tensor:
-        return reduce(run, kind, self, None if isinstance(dim, bool) else dim, keepdim)
+    def rule(
+        recorder: Recorder, self: Tensor, dim: Any = None, unbiased: Any = True, keepdim: bool = False, **_: Any
+    ) -> Tensor:
+        return reduce(recorder, kind, self, None if isinstance(dim, bool) else dim, keepdim)
 
 
 _spread("var")
@@ -115,19 +112,21 @@ _spread("std")
 
 
 @operator("norm", "linalg_vector_norm", "frobenius_norm")
-def norm(run: Recorder, self: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Tensor:
-    return reduce(run, "norm", self, dim, keepdim)
+def norm(
+    recorder: Recorder, self: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: int | None = None
+) -> Tensor:
+    return reduce(recorder, "norm", self, dim, keepdim)
 
 
 def _along(kind: str, *names: str) -> None:
     @operator(*names)
-    def rule(run: Recorder, self: Tensor, dim: int, dtype: int | None = None, *_: Any, **__: Any) -> Tensor:
+    def rule(recorder: Recorder, self: Tensor, dim: int, dtype: int | None = None, *_: Any, **__: Any) -> Tensor:
         code = None if isinstance(dtype, bool) else dtype  # ``_softmax`` says there whether half becomes float
         wanted = type_named(code, self.dtype)
         # Half becomes single precision on the way; other types are converted first.
         if wanted != self.dtype and (self.dtype, wanted) != ("float16", "float32"):
-            self = run.launch("to", [self], run.tensor(self.shape, wanted, preserved(self)))
-        return run.launch(kind, [self], run.tensor(self.shape, wanted), {"dim": dim_of(self.rank, dim)})
+            self = recorder.launch("to", [self], recorder.tensor(self.shape, wanted, preserved(self)))
+        return recorder.launch(kind, [self], recorder.tensor(self.shape, wanted), {"dim": dim_of(self.rank, dim)})
 
 
 _along("softmax", "softmax", "_softmax", "_safe_softmax")
@@ -135,31 +134,31 @@ _along("log_softmax", "log_softmax", "_log_softmax")
 
 
 @operator("cumsum")
-def cumsum(run: Recorder, self: Tensor, dim: int, dtype: int | None = None) -> Tensor:
-    output = run.tensor(self.shape, type_named(dtype, self.dtype if self.is_floating else "int64"))
-    return run.launch("cumsum", [self], output)
+def cumsum(recorder: Recorder, self: Tensor, dim: int, dtype: int | None = None) -> Tensor:
+    output = recorder.tensor(self.shape, type_named(dtype, self.dtype if self.is_floating else "int64"))
+    return recorder.launch("cumsum", [self], output)
 
 
 @operator("topk")
-def topk(run: Recorder, self: Tensor, k: int, dim: int = -1, *_: Any) -> tuple[Tensor, Tensor]:
+def topk(recorder: Recorder, self: Tensor, k: int, dim: int = -1, *_: Any) -> tuple[Tensor, Tensor]:
     place = dim_of(self.rank, dim)
     if not 0 <= k <= (self.shape[place] if self.rank else 1):
         raise ShapeError(f"topk of {k} along dimension {place} of a tensor of shape {show(self.shape)}")
     shape = (*self.shape[:place], k, *self.shape[place + 1 :])
-    values = run.launch("topk", [self], run.tensor(shape, self.dtype))
-    return values, run.tensor(shape, "int64")
+    values = recorder.launch("topk", [self], recorder.tensor(shape, self.dtype))
+    return values, recorder.tensor(shape, "int64")
 
 
 @operator("sort")
-def sort(run: Recorder, self: Any, *arguments: Any, **_: Any) -> Any:
+def sort(recorder: Recorder, self: Any, *arguments: Any, **_: Any) -> Any:
     if isinstance(self, list):
         self[:] = sorted(plain_items(self), reverse=bool(arguments and arguments[0]))
         return None
-    values = run.launch("sort", [self], run.tensor(self.shape, self.dtype))
-    return values, run.tensor(self.shape, "int64")
+    values = recorder.launch("sort", [self], recorder.tensor(self.shape, self.dtype))
+    return values, recorder.tensor(self.shape, "int64")
 
 
 @operator("argsort")
-def argsort(run: Recorder, self: Tensor, *arguments: Any, **_: Any) -> Tensor:
-    run.launch("sort", [self], run.tensor(self.shape, self.dtype))
-    return run.tensor(self.shape, "int64")
+def argsort(recorder: Recorder, self: Tensor, *arguments: Any, **_: Any) -> Tensor:
+    recorder.launch("sort", [self], recorder.tensor(self.shape, self.dtype))
+    return recorder.tensor(self.shape, "int64")

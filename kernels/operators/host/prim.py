@@ -12,49 +12,49 @@ from ..values import ACCELERATOR, SCALAR_CODES, Device, Number, Tensor
 
 
 @operator("prim::RaiseException")
-def raise_exception(run: Recorder, message: Any = "", kind: Any = "") -> None:
+def raise_exception(recorder: Recorder, message: Any = "", kind: Any = "") -> None:
     raise ShapeError(f"the model refuses this input: {str(message)[:200]!r}")
 
 
 @operator("prim::requires_grad", "prim::is_quantized", "prim::is_sparse", "prim::is_mkldnn", "prim::is_nested", "prim::is_meta")
-def never(run: Recorder, self: Tensor) -> bool:
+def false_of_every_tensor(recorder: Recorder, self: Tensor) -> bool:
     return False
 
 
 @operator("prim::is_cuda")
-def is_cuda(run: Recorder, self: Tensor) -> bool:
+def is_cuda(recorder: Recorder, self: Tensor) -> bool:
     return True
 
 
 @operator("prim::device")
-def device(run: Recorder, self: Tensor) -> Device:
+def device(recorder: Recorder, self: Tensor) -> Device:
     return ACCELERATOR
 
 
 @operator("prim::type")
-def device_type(run: Recorder, self: Device) -> str:
+def device_type(recorder: Recorder, self: Device) -> str:
     return self.type
 
 
 @operator("prim::dtype")
-def dtype(run: Recorder, self: Tensor) -> int:
+def dtype(recorder: Recorder, self: Tensor) -> int:
     return SCALAR_CODES[self.dtype]
 
 
 @operator("prim::layout")
-def layout(run: Recorder, self: Tensor) -> int:
+def layout(recorder: Recorder, self: Tensor) -> int:
     """Strided, as every tensor here."""
     return 0
 
 
 @operator("prim::shape")
-def shape(run: Recorder, self: Tensor) -> list[int]:
+def shape(recorder: Recorder, self: Tensor) -> list[int]:
     return list(self.shape)
 
 
 @operator("prim::NumToTensor", "scalar_tensor")
-def number_to_tensor(run: Recorder, value: Number, *_: Any, **__: Any) -> Tensor:
-    run.host("scalar_tensor")
+def number_to_tensor(recorder: Recorder, value: Number, *_: Any, **__: Any) -> Tensor:
+    recorder.host("scalar_tensor")
     return wrapped(value)
 
 
@@ -82,27 +82,27 @@ def number_of(value: Any) -> Number:
 
 
 @operator("builtin::int", "Int", "IntImplicit")
-def to_int(run: Recorder, value: Any) -> int:
+def to_int(recorder: Recorder, value: Any) -> int:
     return int(number_of(value))
 
 
 @operator("builtin::float", "Float", "FloatImplicit")
-def to_float(run: Recorder, value: Any) -> float:
+def to_float(recorder: Recorder, value: Any) -> float:
     return float(number_of(value))
 
 
 @operator("builtin::bool", "Bool", "is_nonzero")
-def to_bool(run: Recorder, value: Any) -> bool:
+def to_bool(recorder: Recorder, value: Any) -> bool:
     return bool(number_of(value))
 
 
 @operator("item", "ScalarImplicit", "Scalar")
-def item(run: Recorder, self: Any) -> Number:
+def item(recorder: Recorder, self: Any) -> Number:
     return number_of(self)
 
 
 @operator("equal")
-def equal(run: Recorder, self: Tensor, other: Tensor) -> bool:
+def equal(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
     """A tensor equals itself, which ATen sees without a launch."""
     if self is not other and self.shape == other.shape:
         raise DataDependent("whether two tensors are equal")
@@ -110,41 +110,41 @@ def equal(run: Recorder, self: Tensor, other: Tensor) -> bool:
 
 
 @operator("warn")
-def warn(run: Recorder, message: str, stacklevel: int = 2) -> None:
+def warn(recorder: Recorder, message: str, stacklevel: int = 2) -> None:
     return None
 
 
 @operator("is_grad_enabled", "is_autocast_enabled", "is_autocast_cpu_enabled", "is_inference_mode_enabled")
-def off(run: Recorder, *_: Any) -> bool:
+def mode_is_off(recorder: Recorder, *_: Any) -> bool:
     """Inference without gradients or autocasting."""
     return False
 
 
 @operator("_assert", "_assert_async", "manual_seed", "set_grad_enabled")
-def nothing(run: Recorder, *_: Any) -> None:
+def no_effect(recorder: Recorder, *_: Any) -> None:
     return None
 
 
 @operator("prim::unchecked_unwrap_optional", "_unwrap_optional")
-def unwrap(run: Recorder, value: Any) -> Any:
+def unwrap(recorder: Recorder, value: Any) -> Any:
     if value is None:
-        raise ShapeError("the model needs a value where there is none")
+        raise ShapeError("the model needs a value where it has None")
     return value
 
 
 @operator("device", "prim::Device")
-def named_device(run: Recorder, kind: str, index: int | None = None) -> Device:
+def named_device(recorder: Recorder, kind: str, index: int | None = None) -> Device:
     return Device(str(kind)[:32], index)
 
 
 @operator("get_device")
-def device_index(run: Recorder, self: Tensor) -> int:
+def device_index(recorder: Recorder, self: Tensor) -> int:
     return 0
 
 
 def _plain(name: str, compute: Any) -> None:
     @operator(f"prim::{name}")
-    def rule(run: Recorder, *values: Any) -> Any:
+    def rule(recorder: Recorder, *values: Any) -> Any:
         """Of numbers, or of one list of numbers."""
         return compute(*values)
 

@@ -15,95 +15,95 @@ from ..values import NamedInputs, Tensor
 
 
 @operator("len", "builtin::len")
-def length(run: Recorder, self: Any) -> int:
+def length(recorder: Recorder, self: Any) -> int:
     if isinstance(self, Tensor):
         return self.shape[0]
     return len(self)
 
 
 @operator("size", "sym_size")
-def size(run: Recorder, self: Tensor, dim: int | None = None) -> Any:
+def size(recorder: Recorder, self: Tensor, dim: int | None = None) -> Any:
     return list(self.shape) if dim is None else self.shape[dim_of(self.rank, dim)]
 
 
 @operator("dim", "ndimension", "prim::ndim")
-def dim(run: Recorder, self: Tensor) -> int:
+def dim(recorder: Recorder, self: Tensor) -> int:
     return self.rank
 
 
 @operator("numel", "prim::numel", "sym_numel")
-def numel(run: Recorder, self: Tensor) -> int:
+def numel(recorder: Recorder, self: Tensor) -> int:
     return self.numel
 
 
 @operator("stride", "sym_stride")
-def stride(run: Recorder, self: Tensor, dim: int | None = None) -> Any:
+def stride(recorder: Recorder, self: Tensor, dim: int | None = None) -> Any:
     return list(self.strides) if dim is None else self.strides[dim_of(self.rank, dim)]
 
 
 @operator("is_floating_point")
-def is_floating_point(run: Recorder, self: Tensor) -> bool:
+def is_floating_point(recorder: Recorder, self: Tensor) -> bool:
     return self.is_floating
 
 
 @operator("is_complex")
-def is_complex(run: Recorder, self: Tensor) -> bool:
+def is_complex(recorder: Recorder, self: Tensor) -> bool:
     return self.dtype.startswith("complex")
 
 
 @operator("is_same_size")
-def is_same_size(run: Recorder, self: Tensor, other: Tensor) -> bool:
+def is_same_size(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
     return self.shape == other.shape
 
 
 @operator("element_size", "prim::itemsize")
-def element_size(run: Recorder, self: Tensor) -> int:
+def element_size(recorder: Recorder, self: Tensor) -> int:
     return DTYPE_BYTES[self.dtype]
 
 
 @operator("is_contiguous")
-def is_contiguous(run: Recorder, self: Tensor, memory_format: int = 0) -> bool:
+def is_contiguous(recorder: Recorder, self: Tensor, memory_format: int = 0) -> bool:
     return self.is_channels_last() if memory_format == 2 else self.is_contiguous()
 
 
 @operator("builtin::range")
-def range_(run: Recorder, *bounds: int) -> range:
+def range_(recorder: Recorder, *bounds: int) -> range:
     return range(*bounds)
 
 
 @operator("append")
-def append(run: Recorder, self: list[Any], item: Any) -> list[Any]:
-    run.meter.items(len(self) + 1)
+def append(recorder: Recorder, self: list[Any], item: Any) -> list[Any]:
+    recorder.account.items(len(self) + 1)
     self.append(item)
     return self
 
 
 @operator("extend")
-def extend(run: Recorder, self: list[Any], other: Sequence[Any]) -> None:
-    run.meter.items(len(self) + len(other))
+def extend(recorder: Recorder, self: list[Any], other: Sequence[Any]) -> None:
+    recorder.account.items(len(self) + len(other))
     self.extend(other)
 
 
 @operator("__getitem__")
-def getitem(run: Recorder, self: Any, index: Any) -> Any:
+def getitem(recorder: Recorder, self: Any, index: Any) -> Any:
     if isinstance(self, (list, tuple, str)) and not -len(self) <= index < len(self):
         raise ShapeError(f"item {index} of {len(self)}; an input has another number of dimensions?")
     return self[index]
 
 
 @operator("copy")
-def copy(run: Recorder, self: Any) -> Any:
+def copy(recorder: Recorder, self: Any) -> Any:
     return self.copy()
 
 
 @operator("_set_item")
-def set_item(run: Recorder, self: Any, key: Any, value: Any) -> None:
-    run.meter.items(len(self) + 1)
+def set_item(recorder: Recorder, self: Any, key: Any, value: Any) -> None:
+    recorder.account.items(len(self) + 1)
     self[key] = value
 
 
 @operator("__contains__")
-def contains(run: Recorder, self: Any, item: Any) -> bool:
+def contains(recorder: Recorder, self: Any, item: Any) -> bool:
     if not isinstance(item, (str, int, float)):
         raise TypeError("only strings and numbers are looked up")
     found = any(entry == item for entry in self if isinstance(entry, (str, int, float)))
@@ -111,12 +111,12 @@ def contains(run: Recorder, self: Any, item: Any) -> bool:
 
 
 @operator("builtin::in")
-def is_in(run: Recorder, item: Any, self: Any) -> bool:
-    return contains(run, self, item)
+def is_in(recorder: Recorder, item: Any, self: Any) -> bool:
+    return contains(recorder, self, item)
 
 
 @operator("builtin::dict")
-def dictionary(run: Recorder, items: Sequence[tuple[Any, Any]] = ()) -> dict[Any, Any]:
+def dictionary(recorder: Recorder, items: Sequence[tuple[Any, Any]] = ()) -> dict[Any, Any]:
     return {key: value for key, value in items if _hashable(key)}
 
 
@@ -127,17 +127,17 @@ def _hashable(key: Any) -> bool:
 
 
 @operator("__not__", "not")
-def negation(run: Recorder, value: Any) -> bool:
+def negation(recorder: Recorder, value: Any) -> bool:
     return not value
 
 
 @operator("__is__")
-def identical(run: Recorder, self: Any, other: Any) -> bool:
+def identical(recorder: Recorder, self: Any, other: Any) -> bool:
     return self is other
 
 
 @operator("__isnot__")
-def distinct(run: Recorder, self: Any, other: Any) -> bool:
+def distinct(recorder: Recorder, self: Any, other: Any) -> bool:
     return self is not other
 
 
@@ -146,24 +146,24 @@ def _shown(value: Any) -> str:
 
 
 @operator("format")
-def format_(run: Recorder, self: str, *values: Any) -> str:
+def format_(recorder: Recorder, self: str, *values: Any) -> str:
     pieces = self[:1000].split("{}")
     shown = [_shown(value) for value in values[:16]] + [""] * len(pieces)
     return "".join(piece + value for piece, value in zip(pieces, shown, strict=False))[:1000]
 
 
 @operator("keys")
-def keys(run: Recorder, self: dict[Any, Any]) -> list[Any]:
+def keys(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
     return list(self.keys())
 
 
 @operator("values")
-def values(run: Recorder, self: dict[Any, Any]) -> list[Any]:
+def values(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
     return list(self.values())
 
 
 @operator("items")
-def items(run: Recorder, self: dict[Any, Any]) -> list[Any]:
+def items(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
     return list(self.items())
 
 
@@ -179,110 +179,110 @@ def plain_items(self: Any) -> list[Any]:
 
 
 @operator("list")
-def list_(run: Recorder, self: Any) -> list[Any]:
-    run.meter.items(len(self))
+def list_(recorder: Recorder, self: Any) -> list[Any]:
+    recorder.account.items(len(self))
     return list(self)
 
 
 @operator("dict")
-def dict_(run: Recorder, items: Any = ()) -> dict[Any, Any]:
-    return dictionary(run, list(items.items()) if isinstance(items, dict) else items)
+def dict_(recorder: Recorder, items: Any = ()) -> dict[Any, Any]:
+    return dictionary(recorder, list(items.items()) if isinstance(items, dict) else items)
 
 
 @operator("update")
-def update(run: Recorder, self: dict[Any, Any], other: dict[Any, Any]) -> None:
-    run.meter.items(len(self) + len(other))
+def update(recorder: Recorder, self: dict[Any, Any], other: dict[Any, Any]) -> None:
+    recorder.account.items(len(self) + len(other))
     self.update(other)
 
 
 @operator("get")
-def get(run: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
+def get(recorder: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
     return self.get(key, default)
 
 
 @operator("setdefault")
-def setdefault(run: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
-    run.meter.items(len(self) + 1)
+def setdefault(recorder: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
+    recorder.account.items(len(self) + 1)
     return self.setdefault(key, default) if _hashable(key) else None
 
 
 @operator("builtin::sorted", "sorted")
-def sorted_(run: Recorder, self: Sequence[Any], *_: Any) -> list[Any]:
+def sorted_(recorder: Recorder, self: Sequence[Any], *_: Any) -> list[Any]:
     return sorted(plain_items(self))
 
 
 @operator("count")
-def count(run: Recorder, self: Any, item: Any, *bounds: int) -> int:
+def count(recorder: Recorder, self: Any, item: Any, *bounds: int) -> int:
     if isinstance(self, str):
         return self.count(str(item), *bounds)
     return plain_items(self).count(item)
 
 
 @operator("remove")
-def remove(run: Recorder, self: list[Any], item: Any) -> None:
+def remove(recorder: Recorder, self: list[Any], item: Any) -> None:
     del self[plain_items(self).index(item)]
 
 
 @operator("splitlines")
-def splitlines(run: Recorder, self: str) -> list[str]:
+def splitlines(recorder: Recorder, self: str) -> list[str]:
     return self.splitlines()
 
 
 @operator("hex")
-def hexadecimal(run: Recorder, value: int) -> str:
+def hexadecimal(recorder: Recorder, value: int) -> str:
     return hex(value)
 
 
 @operator("percentFormat")
-def percent_format(run: Recorder, self: str, *values: Any) -> str:
+def percent_format(recorder: Recorder, self: str, *values: Any) -> str:
     """Close to what it would say; nothing but a message depends on it."""
     return (self[:1000] + "".join(_shown(value) for value in values[:16]))[:1000]
 
 
 @operator("builtin::print", "Print")
-def print_(run: Recorder, *_: Any) -> None:
+def print_(recorder: Recorder, *_: Any) -> None:
     return None
 
 
 @operator("insert")
-def insert(run: Recorder, self: list[Any], place: int, item: Any) -> None:
-    run.meter.items(len(self) + 1)
+def insert(recorder: Recorder, self: list[Any], place: int, item: Any) -> None:
+    recorder.account.items(len(self) + 1)
     self.insert(place, item)
 
 
 @operator("pop", "popitem")
-def pop(run: Recorder, self: Any, *arguments: Any) -> Any:
+def pop(recorder: Recorder, self: Any, *arguments: Any) -> Any:
     return self.pop(*arguments)
 
 
 @operator("clear")
-def clear(run: Recorder, self: Any) -> None:
+def clear(recorder: Recorder, self: Any) -> None:
     self.clear()
 
 
 @operator("reverse")
-def reverse(run: Recorder, self: list[Any]) -> None:
+def reverse(recorder: Recorder, self: list[Any]) -> None:
     self.reverse()
 
 
 @operator("__delitem__", "Delete")
-def delete_item(run: Recorder, self: Any, key: Any) -> None:
+def delete_item(recorder: Recorder, self: Any, key: Any) -> None:
     del self[key]
 
 
 @operator("__range_length")
-def range_length(run: Recorder, low: int, high: int, step: int) -> int:
+def range_length(recorder: Recorder, low: int, high: int, step: int) -> int:
     return len(range(low, high, step))
 
 
 @operator("__derive_index")
-def derive_index(run: Recorder, index: int, start: int, step: int) -> int:
+def derive_index(recorder: Recorder, index: int, start: int, step: int) -> int:
     return start + index * step
 
 
 def _of_text(name: str) -> None:
     @operator(name)
-    def rule(run: Recorder, self: str, *arguments: Any) -> Any:
+    def rule(recorder: Recorder, self: str, *arguments: Any) -> Any:
         if not isinstance(self, str):
             raise TypeError(f"{name} takes a string")
         return getattr(self, name)(*arguments)
@@ -293,11 +293,11 @@ for _name in ("lower", "upper", "strip", "startswith", "endswith", "isdigit", "f
 
 
 @operator("str", "builtin::str")
-def to_text(run: Recorder, value: Any) -> str:
+def to_text(recorder: Recorder, value: Any) -> str:
     return _shown(value)
 
 
 @operator("join")
-def join(run: Recorder, self: str, items: Sequence[str]) -> str:
-    run.meter.items(sum(len(item) + len(self) for item in items))
+def join(recorder: Recorder, self: str, items: Sequence[str]) -> str:
+    recorder.account.items(sum(len(item) + len(self) for item in items))
     return self.join(items)

@@ -8,7 +8,8 @@ modules' own code; they are written down as the launches of that code, so that a
 from __future__ import annotations
 
 from ...errors import ShapeError, UnsupportedOperator
-from ..elements.pointwise import add, unary
+from ..elements.pointwise import add
+from ..elementwise import unary
 from ..layout import broadcast, contiguous, show
 from ..memory import views
 from ..recorder import Recorder
@@ -20,7 +21,7 @@ from .normalization import layer_norm
 
 @operator("scaled_dot_product_attention")
 def attention(
-    run: Recorder,
+    recorder: Recorder,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -33,14 +34,14 @@ def attention(
     if min(query.rank, key.rank, value.rank) < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"attention of shapes {show(query.shape)}, {show(key.shape)} and {show(value.shape)}")
     lead = query.shape[:-2] if enable_gqa else broadcast([query.shape[:-2], key.shape[:-2], value.shape[:-2]])
-    output = run.tensor((*lead, query.shape[-2], value.shape[-1]), query.dtype)
+    output = recorder.tensor((*lead, query.shape[-2], value.shape[-1]), query.dtype)
     params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
-    return run.launch("attention", [query, key, value], output, params, (attn_mask,))
+    return recorder.launch("attention", [query, key, value], output, params, (attn_mask,))
 
 
 @operator("_native_multi_head_attention")
 def native_multi_head_attention(
-    run: Recorder,
+    recorder: Recorder,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -63,25 +64,25 @@ def native_multi_head_attention(
     if query.rank != 3 or num_head < 1 or embed_dim % num_head:
         raise ShapeError(f"attention in {num_head} heads of an input of shape {show(query.shape)}")
     batch, length, _ = query.shape
-    steps = views.transpose(run, query, 1, 0)
-    projected = linear(run, steps, qkv_weight, qkv_bias)
-    parts = views.unflatten(run, projected, -1, [3, embed_dim])
-    parts = views.squeeze(run, views.transpose(run, views.unsqueeze(run, parts, 0), 0, -2), -2)
-    parts = contiguous(run, parts)
+    steps = views.transpose(recorder, query, 1, 0)
+    projected = linear(recorder, steps, qkv_weight, qkv_bias)
+    parts = views.unflatten(recorder, projected, -1, [3, embed_dim])
+    parts = views.squeeze(recorder, views.transpose(recorder, views.unsqueeze(recorder, parts, 0), 0, -2), -2)
+    parts = contiguous(recorder, parts)
     heads: list[Tensor] = []
     for place in range(3):
-        part = views.view(run, views.select(run, parts, 0, place), [length, batch * num_head, embed_dim // num_head])
-        part = views.transpose(run, part, 0, 1)
-        heads.append(views.view(run, part, [batch, num_head, length, embed_dim // num_head]))
-    mixed = views.permute(run, attention(run, heads[0], heads[1], heads[2], mask), [2, 0, 1, 3])
-    flat = views.view(run, contiguous(run, mixed), [batch * length, embed_dim])
-    output = views.view(run, linear(run, flat, proj_weight, proj_bias), [length, batch, embed_dim])
-    return views.transpose(run, output, 1, 0), None
+        part = views.view(recorder, views.select(recorder, parts, 0, place), [length, batch * num_head, embed_dim // num_head])
+        part = views.transpose(recorder, part, 0, 1)
+        heads.append(views.view(recorder, part, [batch, num_head, length, embed_dim // num_head]))
+    mixed = views.permute(recorder, attention(recorder, heads[0], heads[1], heads[2], mask), [2, 0, 1, 3])
+    flat = views.view(recorder, contiguous(recorder, mixed), [batch * length, embed_dim])
+    output = views.view(recorder, linear(recorder, flat, proj_weight, proj_bias), [length, batch, embed_dim])
+    return views.transpose(recorder, output, 1, 0), None
 
 
 @operator("_transformer_encoder_layer_fwd")
 def encoder_layer(
-    run: Recorder,
+    recorder: Recorder,
     src: Tensor,
     embed_dim: int,
     num_heads: int,
@@ -107,27 +108,27 @@ def encoder_layer(
 
     def attend(x: Tensor) -> Tensor:
         weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
-        with run.within("self_attn"):
-            return native_multi_head_attention(run, x, x, x, embed_dim, num_heads, *weights, mask, need_weights=False)[0]
+        with recorder.within("self_attn"):
+            return native_multi_head_attention(recorder, x, x, x, embed_dim, num_heads, *weights, mask, need_weights=False)[0]
 
     def feed(x: Tensor) -> Tensor:
-        with run.within("linear1"):
-            hidden = linear(run, x, ffn_weight_1, ffn_bias_1)
-        hidden = unary(run, "gelu" if use_gelu else "relu", hidden)
-        with run.within("linear2"):
-            return linear(run, hidden, ffn_weight_2, ffn_bias_2)
+        with recorder.within("linear1"):
+            hidden = linear(recorder, x, ffn_weight_1, ffn_bias_1)
+        hidden = unary(recorder, "gelu" if use_gelu else "relu", hidden)
+        with recorder.within("linear2"):
+            return linear(recorder, hidden, ffn_weight_2, ffn_bias_2)
 
     def first(x: Tensor) -> Tensor:
-        with run.within("norm1"):
-            return layer_norm(run, x, [embed_dim], norm_weight_1, norm_bias_1, eps)
+        with recorder.within("norm1"):
+            return layer_norm(recorder, x, [embed_dim], norm_weight_1, norm_bias_1, eps)
 
     def second(x: Tensor) -> Tensor:
-        with run.within("norm2"):
-            return layer_norm(run, x, [embed_dim], norm_weight_2, norm_bias_2, eps)
+        with recorder.within("norm2"):
+            return layer_norm(recorder, x, [embed_dim], norm_weight_2, norm_bias_2, eps)
 
     if norm_first:
-        total: Tensor = add(run, src, attend(first(src)))
-        result: Tensor = add(run, total, feed(second(total)))
+        total: Tensor = add(recorder, src, attend(first(src)))
+        result: Tensor = add(recorder, total, feed(second(total)))
         return result
-    total = first(add(run, src, attend(src)))
-    return second(add(run, total, feed(total)))
+    total = first(add(recorder, src, attend(src)))
+    return second(add(recorder, total, feed(total)))

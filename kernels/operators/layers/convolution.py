@@ -15,7 +15,7 @@ from ..values import Tensor
 
 
 def convolve(
-    run: Recorder,
+    recorder: Recorder,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -38,8 +38,8 @@ def convolve(
         raise ShapeError(f"{kind} with a weight of shape {show(weight.shape)}")
     unbatched = x.rank == rank + 1
     if unbatched:
-        run.host("unsqueeze")
-        x = run.tensor((1, *x.shape), x.dtype)
+        recorder.host("unsqueeze")
+        x = recorder.tensor((1, *x.shape), x.dtype)
     if groups < 1:
         raise ShapeError(f"{kind} in {groups} groups")
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
@@ -51,7 +51,7 @@ def convolve(
         raise ShapeError(f"{kind} with {weight.dtype} weights cannot take a {x.dtype} input")
     steps, dilations = integers(stride, rank), integers(dilation, rank)
     if isinstance(padding, str):
-        x, pads = _named_padding(run, x, padding, weight.shape[2:], dilations)
+        x, pads = _named_padding(recorder, x, padding, weight.shape[2:], dilations)
     else:
         pads = integers(padding, rank)
     extra = integers(output_padding, rank)
@@ -78,15 +78,15 @@ def convolve(
     }
     if transposed:
         params["output_padding"] = extra
-    output = run.launch(kind, [x], run.tensor(shape, x.dtype, strides), params, (weight, bias))
+    output = recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params, (weight, bias))
     if unbatched:
-        run.host("squeeze")
-        return run.tensor(shape[1:], x.dtype)
+        recorder.host("squeeze")
+        return recorder.tensor(shape[1:], x.dtype)
     return output
 
 
 def _named_padding(
-    run: Recorder, x: Tensor, padding: str, kernel: Sequence[int], dilation: Sequence[int]
+    recorder: Recorder, x: Tensor, padding: str, kernel: Sequence[int], dilation: Sequence[int]
 ) -> tuple[Tensor, tuple[int, ...]]:
     """The input and the padding that a name stands for; what an even kernel needs more at the end is padded before."""
     if padding == "valid":
@@ -95,14 +95,14 @@ def _named_padding(
         raise ShapeError(f"convolution with padding {padding!r:.20}; valid: same, valid")
     total = [gap * (size - 1) for size, gap in zip(kernel, dilation, strict=True)]
     if any(size % 2 for size in total):
-        x = constant_pad(run, x, [side for size in reversed(total) for side in (0, size % 2)])
+        x = constant_pad(recorder, x, [side for size in reversed(total) for side in (0, size % 2)])
     return x, tuple(size // 2 for size in total)
 
 
 def _plain(rank: int) -> None:
     @operator(f"conv{rank}d")
     def conv(
-        run: Recorder,
+        recorder: Recorder,
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
@@ -111,11 +111,11 @@ def _plain(rank: int) -> None:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        return convolve(run, input, weight, bias, stride, padding, dilation, groups, rank=rank)
+        return convolve(recorder, input, weight, bias, stride, padding, dilation, groups, rank=rank)
 
     @operator(f"conv_transpose{rank}d")
     def conv_transpose(
-        run: Recorder,
+        recorder: Recorder,
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
@@ -125,7 +125,7 @@ def _plain(rank: int) -> None:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor:
-        return convolve(run, input, weight, bias, stride, padding, dilation, groups, True, output_padding, rank=rank)
+        return convolve(recorder, input, weight, bias, stride, padding, dilation, groups, True, output_padding, rank=rank)
 
 
 for _rank in (1, 2, 3):
@@ -134,7 +134,7 @@ for _rank in (1, 2, 3):
 
 @operator("_convolution", "convolution")
 def convolution(
-    run: Recorder,
+    recorder: Recorder,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -147,12 +147,19 @@ def convolution(
     *backend_flags: Any,
 ) -> Tensor:
     """What tracing writes for every convolution; the backend flags at its end change no shape."""
-    return convolve(run, input, weight, bias, stride, padding, dilation, groups, transposed, output_padding)
+    return convolve(recorder, input, weight, bias, stride, padding, dilation, groups, transposed, output_padding)
 
 
 @operator("_convolution_mode")
 def convolution_mode(
-    run: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: str, dilation: Any, groups: int
+    recorder: Recorder,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: str,
+    dilation: Any,
+    groups: int,
 ) -> Tensor:
     """A convolution with its padding by name."""
-    return convolve(run, input, weight, bias, stride, padding, dilation, groups)
+    return convolve(recorder, input, weight, bias, stride, padding, dilation, groups)

@@ -18,7 +18,7 @@ from . import attention, normalization
 
 @operator("_native_batch_norm_legit_no_training")
 def batch_norm(
-    run: Recorder,
+    recorder: Recorder,
     input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -27,19 +27,19 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, None, None]:
-    return normalization.batch_norm(run, input, weight, bias, running_mean, running_var, False, momentum, eps), None, None
+    return normalization.batch_norm(recorder, input, weight, bias, running_mean, running_var, False, momentum, eps), None, None
 
 
 @operator("native_layer_norm")
 def layer_norm(
-    run: Recorder, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+    recorder: Recorder, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, None, None]:
-    return normalization.layer_norm(run, input, normalized_shape, weight, bias, eps), None, None
+    return normalization.layer_norm(recorder, input, normalized_shape, weight, bias, eps), None, None
 
 
 @operator("native_group_norm")
 def group_norm(
-    run: Recorder,
+    recorder: Recorder,
     input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -49,15 +49,15 @@ def group_norm(
     group: int,
     eps: float,
 ) -> tuple[Tensor, None, None]:
-    return normalization.group_norm(run, input, group, weight, bias, eps), None, None
+    return normalization.group_norm(recorder, input, group, weight, bias, eps), None, None
 
 
 def _attention(*names: str, mask_first: bool) -> None:
     @operator(*names)
-    def rule(run: Recorder, query: Tensor, key: Tensor, value: Tensor, *more: Any, **options: Any) -> tuple[Tensor, None]:
+    def rule(recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, *more: Any, **options: Any) -> tuple[Tensor, None]:
         mask = options.get("attn_bias", options.get("attn_mask", more[0] if mask_first and more else None))
         causal = options.get("is_causal") is True or True in (item for item in more if isinstance(item, bool))
-        return attention.attention(run, query, key, value, mask, is_causal=causal), None
+        return attention.attention(recorder, query, key, value, mask, is_causal=causal), None
 
 
 _attention("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu", mask_first=False)
@@ -65,35 +65,35 @@ _attention("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn
 
 
 @operator("_unsafe_index")
-def index(run: Recorder, self: Tensor, indices: Any) -> Tensor:
-    out: Tensor = indexing.index(run, self, indices)
+def index(recorder: Recorder, self: Tensor, indices: Any) -> Tensor:
+    out: Tensor = indexing.index(recorder, self, indices)
     return out
 
 
 @operator("fill")
-def fill(run: Recorder, self: Tensor, value: Any) -> Tensor:
-    return run.launch("fill", [], run.tensor(self.shape, self.dtype, preserved(self)))
+def fill(recorder: Recorder, self: Tensor, value: Any) -> Tensor:
+    return recorder.launch("fill", [], recorder.tensor(self.shape, self.dtype, preserved(self)))
 
 
 @operator("select_scatter")
-def select_scatter(run: Recorder, self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    return _scattered(run, self, src, views.select(run, self, dim, index))
+def select_scatter(recorder: Recorder, self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    return _scattered(recorder, self, src, views.select(recorder, self, dim, index))
 
 
 @operator("slice_scatter")
 def slice_scatter(
-    run: Recorder, self: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    recorder: Recorder, self: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
-    return _scattered(run, self, src, views.slice_(run, self, dim, start, end, step))
+    return _scattered(recorder, self, src, views.slice_(recorder, self, dim, start, end, step))
 
 
-def _scattered(run: Recorder, self: Tensor, src: Tensor, place: Tensor) -> Tensor:
+def _scattered(recorder: Recorder, self: Tensor, src: Tensor, place: Tensor) -> Tensor:
     """A copy of a tensor with another one copied into a part of it."""
-    out = run.launch("clone", [self], run.tensor(self.shape, self.dtype, preserved(self)))
-    run.launch("copy", [src], run.tensor(place.shape, self.dtype))
+    out = recorder.launch("clone", [self], recorder.tensor(self.shape, self.dtype, preserved(self)))
+    recorder.launch("copy", [src], recorder.tensor(place.shape, self.dtype))
     return out
 
 
 @operator("_assert_tensor_metadata")
-def checked(run: Recorder, *_: Any, **__: Any) -> None:
+def assert_tensor_metadata(recorder: Recorder, *_: Any, **__: Any) -> None:
     return None

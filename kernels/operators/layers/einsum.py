@@ -23,38 +23,38 @@ _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 @operator("einsum")
-def einsum(run: Recorder, equation: str, tensors: Sequence[Tensor], path: Any = None) -> Tensor:
+def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: Any = None) -> Tensor:
     """Any number of operands, contracted from left to right.
 
     Raises:
         ShapeError: the equation does not describe these operands.
     """
     terms, wanted, sizes = _read(equation, tensors)
-    tensors = [_diagonal(run, x, term) for x, term in zip(tensors, terms, strict=True)]
+    tensors = [_diagonal(recorder, x, term) for x, term in zip(tensors, terms, strict=True)]
     terms = [list(dict.fromkeys(term)) for term in terms]
     inner = sorted((letter for letter in sizes if letter not in wanted), key=_rank)
     order = [*wanted, *inner]
-    spread = [_spread(run, x, term, order) for x, term in zip(tensors, terms, strict=True)]
+    spread = [_spread(recorder, x, term, order) for x, term in zip(tensors, terms, strict=True)]
     result, seen = spread[0], set(terms[0])
     last = {letter: max(place for place, term in enumerate(terms) if letter in term) for letter in inner}
     if len(spread) == 1:
         summed = [order.index(letter) for letter in inner]
-        return reduce(run, "sum", result, summed, False) if summed else result
+        return reduce(recorder, "sum", result, summed, False) if summed else result
     alone = [order.index(letter) for letter in inner if last[letter] == 0]
     if alone:
-        result = reduce(run, "sum", result, alone, True)
+        result = reduce(recorder, "sum", result, alone, True)
     for place in range(1, len(spread)):
         other = spread[place]
         done = [letter for letter in inner if last[letter] == place]
         own = [order.index(letter) for letter in done if letter not in seen]
         if own:
-            other = reduce(run, "sum", other, own, True)
+            other = reduce(recorder, "sum", other, own, True)
         shared = [order.index(letter) for letter in done if letter in seen]
-        result = _pair(run, result, other, shared) if shared else mul(run, result, other)
+        result = _pair(recorder, result, other, shared) if shared else mul(recorder, result, other)
         seen |= set(terms[place])
     if not inner:
         return result
-    return view_of(run, result, result.shape[: len(wanted)], result.strides[: len(wanted)], "squeeze")
+    return view_of(recorder, result, result.shape[: len(wanted)], result.strides[: len(wanted)], "squeeze")
 
 
 def _read(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], list[str], dict[str, int]]:
@@ -99,28 +99,28 @@ def _letters(text: str, covered: int) -> list[str]:
     return [*before, *(f"...{place}" for place in reversed(range(covered)) if dots), *after]
 
 
-def _diagonal(run: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
+def _diagonal(recorder: Recorder, x: Tensor, term: Sequence[str]) -> Tensor:
     """The operand with one dimension for each letter that it repeats."""
     left = list(term)
     for letter in dict.fromkeys(term):
         while left.count(letter) > 1:
             first = left.index(letter)
             second = left.index(letter, first + 1)
-            x = diagonal(run, x, 0, first, second)
-            x = views.movedim(run, x, -1, first)
+            x = diagonal(recorder, x, 0, first, second)
+            x = views.movedim(recorder, x, -1, first)
             del left[second]
     return x
 
 
-def _spread(run: Recorder, x: Tensor, term: Sequence[str], order: Sequence[str]) -> Tensor:
+def _spread(recorder: Recorder, x: Tensor, term: Sequence[str], order: Sequence[str]) -> Tensor:
     """A view with one dimension for each letter, of size 1 where the operand lacks it."""
     for _ in range(len(order) - len(term)):
-        x = views.unsqueeze(run, x, x.rank)
+        x = views.unsqueeze(recorder, x, x.rank)
     spare = iter(range(len(term), len(order)))
-    return views.permute(run, x, [term.index(letter) if letter in term else next(spare) for letter in order])
+    return views.permute(recorder, x, [term.index(letter) if letter in term else next(spare) for letter in order])
 
 
-def _pair(run: Recorder, left: Tensor, right: Tensor, summed: Sequence[int]) -> Tensor:
+def _pair(recorder: Recorder, left: Tensor, right: Tensor, summed: Sequence[int]) -> Tensor:
     """ATen's ``sumproduct_pair``: dimensions both have, the left alone, those to sum, the right alone; kept as size 1."""
     both: list[int] = []
     rows: list[int] = []
@@ -136,12 +136,12 @@ def _pair(run: Recorder, left: Tensor, right: Tensor, summed: Sequence[int]) -> 
     def count(places: Sequence[int]) -> int:
         return numel([sizes[place] for place in places])
 
-    first = views.permute(run, left, [*both, *rows, *inner, *columns])
-    flat_left = reshape(run, first, (count(both), count(rows), count(inner)))
-    second = views.permute(run, right, [*both, *inner, *columns, *rows])
-    flat_right = reshape(run, second, (count(both), count(inner), count(columns)))
-    product = multiply(run, flat_left, flat_right)
+    first = views.permute(recorder, left, [*both, *rows, *inner, *columns])
+    flat_left = reshape(recorder, first, (count(both), count(rows), count(inner)))
+    second = views.permute(recorder, right, [*both, *inner, *columns, *rows])
+    flat_right = reshape(recorder, second, (count(both), count(inner), count(columns)))
+    product = multiply(recorder, flat_left, flat_right)
     laid = [*both, *rows, *inner, *columns]
     shape = [1 if place in inner else sizes[place] for place in laid]
-    result = view_of(run, product, shape, None, "view")
-    return views.permute(run, result, [laid.index(place) for place in range(len(laid))])
+    result = view_of(recorder, product, shape, None, "view")
+    return views.permute(recorder, result, [laid.index(place) for place in range(len(laid))])

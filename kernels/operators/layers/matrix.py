@@ -12,7 +12,7 @@ from ..registry import operator
 from ..values import Tensor
 
 
-def multiply(run: Recorder, left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+def multiply(recorder: Recorder, left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """One launch: (m, k) @ (k, n), or a batch of such products.
 
     Raises:
@@ -31,55 +31,55 @@ def multiply(run: Recorder, left: Tensor, right: Tensor, bias: Tensor | None = N
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     operands = [tensor for tensor in (left, right) if not tensor.parameter] or [left, right]
     weights = [tensor for tensor in (left, right) if not any(tensor is operand for operand in operands)]
-    output = run.tensor((*left.shape[:-1], n), left.dtype)
+    output = recorder.tensor((*left.shape[:-1], n), left.dtype)
     params = {"m": m, "k": k, "n": n, "batch": batch, "bias": bias is not None}
-    return run.launch("matmul", operands, output, params, (*weights, bias))
+    return recorder.launch("matmul", operands, output, params, (*weights, bias))
 
 
-def _transposed(run: Recorder, x: Tensor) -> Tensor:
+def _transposed(recorder: Recorder, x: Tensor) -> Tensor:
     if x.rank < 2:
-        return view_of(run, x, x.shape, x.strides, "t")
-    return view_of(run, x, x.shape[::-1], x.strides[::-1], "t")
+        return view_of(recorder, x, x.shape, x.strides, "t")
+    return view_of(recorder, x, x.shape[::-1], x.strides[::-1], "t")
 
 
 @operator("linear")
-def linear(run: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x @ weight.T + bias``, as ``at::linear`` splits it up."""
     if weight.rank != 2 or input.rank < 1 or input.shape[-1] != weight.shape[1]:
         raise ShapeError(f"linear with weight {show(weight.shape)} cannot take an input of shape {show(input.shape)}")
-    columns = _transposed(run, weight)
+    columns = _transposed(recorder, weight)
     if bias is not None and input.rank == 2:
-        return multiply(run, input, columns, bias)
+        return multiply(recorder, input, columns, bias)
     if bias is not None and input.rank > 2 and input.is_contiguous():
-        folded = view_of(run, input, (numel(input.shape[:-1]), input.shape[-1]), None, "view")
-        return view_of(run, multiply(run, folded, columns, bias), (*input.shape[:-1], weight.shape[0]), None, "view")
-    output = matmul(run, input, columns)
-    return output if bias is None else add(run, output, bias)
+        folded = view_of(recorder, input, (numel(input.shape[:-1]), input.shape[-1]), None, "view")
+        return view_of(recorder, multiply(recorder, folded, columns, bias), (*input.shape[:-1], weight.shape[0]), None, "view")
+    output = matmul(recorder, input, columns)
+    return output if bias is None else add(recorder, output, bias)
 
 
 @operator("addmm")
-def addmm(run: Recorder, self: Tensor, mat1: Tensor, mat2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    return multiply(run, mat1, mat2, self)
+def addmm(recorder: Recorder, self: Tensor, mat1: Tensor, mat2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    return multiply(recorder, mat1, mat2, self)
 
 
 @operator("baddbmm")
-def baddbmm(run: Recorder, self: Tensor, batch1: Tensor, batch2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    return multiply(run, batch1, batch2, self)
+def baddbmm(recorder: Recorder, self: Tensor, batch1: Tensor, batch2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    return multiply(recorder, batch1, batch2, self)
 
 
 @operator("mm", "bmm")
-def product(run: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
-    return multiply(run, self, mat2)
+def product(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
+    return multiply(recorder, self, mat2)
 
 
 @operator("mv", "dot")
-def vector_product(run: Recorder, self: Tensor, vec: Tensor) -> Tensor:
+def vector_product(recorder: Recorder, self: Tensor, vec: Tensor) -> Tensor:
     if vec.rank != 1 or self.rank not in (1, 2) or self.shape[-1] != vec.shape[0]:
         raise ShapeError(f"matrix-vector product of shapes {show(self.shape)} and {show(vec.shape)}")
     params = {"m": self.shape[0] if self.rank == 2 else 1, "k": vec.shape[0], "n": 1, "batch": 1, "bias": False}
     operands = [tensor for tensor in (self, vec) if not tensor.parameter] or [self, vec]
     weights = [tensor for tensor in (self, vec) if not any(tensor is operand for operand in operands)]
-    return run.launch("matmul", operands, run.tensor(self.shape[:-1], self.dtype), params, weights)
+    return recorder.launch("matmul", operands, recorder.tensor(self.shape[:-1], self.dtype), params, weights)
 
 
 def _foldable(left: Tensor, right: Tensor) -> bool:
@@ -94,62 +94,62 @@ def _foldable(left: Tensor, right: Tensor) -> bool:
 
 
 @operator("matmul")
-def matmul(run: Recorder, self: Tensor, other: Tensor) -> Tensor:
+def matmul(recorder: Recorder, self: Tensor, other: Tensor) -> Tensor:
     """``torch.matmul`` for every combination of dimensions."""
     left, right = self, other
     if left.rank == 0 or right.rank == 0:
         raise ShapeError("matrix product of a scalar")
     if left.rank == 1 and right.rank == 1:
-        return vector_product(run, left, right)
+        return vector_product(recorder, left, right)
     if left.rank == 2 and right.rank == 1:
-        return vector_product(run, left, right)
+        return vector_product(recorder, left, right)
     if left.rank == 1 and right.rank == 2:
-        row = view_of(run, left, (1, *left.shape), None, "unsqueeze")
-        return view_of(run, multiply(run, row, right), (right.shape[1],), None, "squeeze")
+        row = view_of(recorder, left, (1, *left.shape), None, "unsqueeze")
+        return view_of(recorder, multiply(recorder, row, right), (right.shape[1],), None, "squeeze")
     if left.rank == 2 and right.rank == 2:
-        return multiply(run, left, right)
+        return multiply(recorder, left, right)
     if _foldable(left, right):
-        return _folded(run, left, right)
-    return _batched(run, left, right)
+        return _folded(recorder, left, right)
+    return _batched(recorder, left, right)
 
 
-def _folded(run: Recorder, left: Tensor, right: Tensor) -> Tensor:
+def _folded(recorder: Recorder, left: Tensor, right: Tensor) -> Tensor:
     flipped = right.rank > left.rank
     if flipped:
         last = right.rank - 1
         order = [*range(last - 1), last, last - 1]
-        many = view_of(run, right, [right.shape[d] for d in order], [right.strides[d] for d in order], "transpose")
-        few = left if left.rank == 1 else _transposed(run, left)
+        many = view_of(recorder, right, [right.shape[d] for d in order], [right.strides[d] for d in order], "transpose")
+        few = left if left.rank == 1 else _transposed(recorder, left)
     else:
         many, few = left, right
-    flat = reshape(run, many, (numel(many.shape[:-1]), many.shape[-1]))
+    flat = reshape(recorder, many, (numel(many.shape[:-1]), many.shape[-1]))
     if few.rank == 1:
-        return view_of(run, vector_product(run, flat, few), many.shape[:-1], None, "view")
-    out = view_of(run, multiply(run, flat, few), (*many.shape[:-1], few.shape[1]), None, "view")
+        return view_of(recorder, vector_product(recorder, flat, few), many.shape[:-1], None, "view")
+    out = view_of(recorder, multiply(recorder, flat, few), (*many.shape[:-1], few.shape[1]), None, "view")
     if not flipped:
         return out
     shape, strides = out.shape, out.strides
-    return view_of(run, out, (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), "transpose")
+    return view_of(recorder, out, (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), "transpose")
 
 
-def _batched(run: Recorder, left: Tensor, right: Tensor) -> Tensor:
+def _batched(recorder: Recorder, left: Tensor, right: Tensor) -> Tensor:
     rows = left.shape[-2:] if left.rank > 1 else (1, left.shape[0])
     columns = right.shape[-2:] if right.rank > 1 else (right.shape[0], 1)
     batch = broadcast([left.shape[:-2], right.shape[:-2]])
-    flat_left = _expanded(run, left, batch, rows)
-    flat_right = _expanded(run, right, batch, columns)
+    flat_left = _expanded(recorder, left, batch, rows)
+    flat_right = _expanded(recorder, right, batch, columns)
     shape = [*batch]
     if left.rank > 1:
         shape.append(rows[0])
     if right.rank > 1:
         shape.append(columns[1])
-    return view_of(run, multiply(run, flat_left, flat_right), shape, None, "view")
+    return view_of(recorder, multiply(recorder, flat_left, flat_right), shape, None, "view")
 
 
-def _expanded(run: Recorder, x: Tensor, batch: Shape, matrix: Shape) -> Tensor:
+def _expanded(recorder: Recorder, x: Tensor, batch: Shape, matrix: Shape) -> Tensor:
     shape = (*batch, *matrix)
     own = (1,) * (len(shape) - x.rank) + x.shape
     steps = (0,) * (len(shape) - x.rank) + x.strides
     strides = tuple(0 if size == 1 and full != 1 else step for size, step, full in zip(own, steps, shape, strict=True))
-    expanded = view_of(run, x, shape, strides, "expand")
-    return reshape(run, expanded, (numel(batch), *matrix))
+    expanded = view_of(recorder, x, shape, strides, "expand")
+    return reshape(recorder, expanded, (numel(batch), *matrix))

@@ -15,7 +15,7 @@ from ..values import Tensor
 
 @operator("batch_norm", "native_batch_norm")
 def batch_norm(
-    run: Recorder,
+    recorder: Recorder,
     input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -33,13 +33,15 @@ def batch_norm(
     for name, tensor in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
         if tensor is not None and tensor.shape != (channels,):
             raise ShapeError(f"batch_norm with {name} of shape {show(tensor.shape)} on an input of shape {show(input.shape)}")
-    output = run.tensor(input.shape, input.dtype, preserved(input))
-    return run.launch("batch_norm", [input], output, {"affine": weight is not None}, (weight, bias, running_mean, running_var))
+    output = recorder.tensor(input.shape, input.dtype, preserved(input))
+    return recorder.launch(
+        "batch_norm", [input], output, {"affine": weight is not None}, (weight, bias, running_mean, running_var)
+    )
 
 
 @operator("layer_norm")
 def layer_norm(
-    run: Recorder,
+    recorder: Recorder,
     input: Tensor,
     normalized_shape: Any,
     weight: Tensor | None = None,
@@ -51,12 +53,12 @@ def layer_norm(
     if not sizes or input.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"layer_norm over {show(sizes)} on an input of shape {show(input.shape)}")
     params: dict[str, ParamValue] = {"normalized_shape": sizes, "affine": weight is not None}
-    return run.launch("layer_norm", [input], run.tensor(input.shape, input.dtype), params, (weight, bias))
+    return recorder.launch("layer_norm", [input], recorder.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
 @operator("group_norm")
 def group_norm(
-    run: Recorder,
+    recorder: Recorder,
     input: Tensor,
     num_groups: int,
     weight: Tensor | None = None,
@@ -67,12 +69,12 @@ def group_norm(
     if input.rank < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ShapeError(f"group_norm in {num_groups} groups on an input of shape {show(input.shape)}")
     params = {"groups": num_groups, "affine": weight is not None}
-    return run.launch("group_norm", [input], run.tensor(input.shape, input.dtype), params, (weight, bias))
+    return recorder.launch("group_norm", [input], recorder.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
 @operator("instance_norm")
 def instance_norm(
-    run: Recorder,
+    recorder: Recorder,
     input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -90,23 +92,25 @@ def instance_norm(
     parameters = []
     for parameter in (weight, bias, running_mean, running_var):
         if parameter is not None:
-            parameter = run.launch("repeat", [parameter], run.tensor((images * channels,), parameter.dtype))
+            parameter = recorder.launch("repeat", [parameter], recorder.tensor((images * channels,), parameter.dtype))
         parameters.append(parameter)
-    flat = view_of(run, contiguous(run, input), (1, images * channels, *input.shape[2:]), None, "view")
-    output = run.tensor(flat.shape, flat.dtype)
-    run.launch("batch_norm", [flat], output, {"affine": weight is not None}, parameters)
-    return view_of(run, output, input.shape, None, "view")
+    flat = view_of(recorder, contiguous(recorder, input), (1, images * channels, *input.shape[2:]), None, "view")
+    output = recorder.tensor(flat.shape, flat.dtype)
+    recorder.launch("batch_norm", [flat], output, {"affine": weight is not None}, parameters)
+    return view_of(recorder, output, input.shape, None, "view")
 
 
 @operator("_weight_norm")
-def weight_norm(run: Recorder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+def weight_norm(recorder: Recorder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """A weight made of its direction and its norm each time it is used."""
-    return run.launch("_weight_norm_interface", [contiguous(run, v), contiguous(run, g)], run.tensor(v.shape, v.dtype))
+    return recorder.launch(
+        "_weight_norm_interface", [contiguous(recorder, v), contiguous(recorder, g)], recorder.tensor(v.shape, v.dtype)
+    )
 
 
 @operator("rms_norm")
 def rms_norm(
-    run: Recorder, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+    recorder: Recorder, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     params: dict[str, ParamValue] = {"normalized_shape": tuple(normalized_shape), "affine": weight is not None}
-    return run.launch("rms_norm", [input], run.tensor(input.shape, input.dtype), params, (weight,))
+    return recorder.launch("rms_norm", [input], recorder.tensor(input.shape, input.dtype), params, (weight,))

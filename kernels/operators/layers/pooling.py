@@ -25,7 +25,7 @@ def _pooled(size: int, kernel: int, step: int, pad: int, gap: int, ceil_mode: bo
 
 
 def _pool(
-    run: Recorder,
+    recorder: Recorder,
     kind: str,
     x: Tensor,
     kernel_size: Any,
@@ -44,10 +44,10 @@ def _pool(
     if min(kernel) < 1 or min(steps) < 1 or min(gaps) < 1 or min(pads) < 0:
         raise ShapeError(f"{kind} with kernel {kernel}, stride {steps} and padding {pads}")
     if rank == 1:  # ATen does it along two dimensions
-        flat = view_of(run, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
+        flat = view_of(recorder, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
         wide = {name: (1, *value) if isinstance(value, tuple) else value for name, value in further.items()}
-        made = _pool(run, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
-        return view_of(run, made, (*x.shape[:-1], made.shape[-1]), None, "squeeze")
+        made = _pool(recorder, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
+        return view_of(recorder, made, (*x.shape[:-1], made.shape[-1]), None, "squeeze")
     spatial = x.shape[-rank:]
     sizes = [_pooled(*place, bool(ceil_mode)) for place in zip(spatial, kernel, steps, pads, gaps, strict=True)]
     if min(sizes) < 1:
@@ -56,13 +56,13 @@ def _pool(
     params: dict[str, ParamValue] = {"kernel_size": kernel, "stride": steps, "padding": pads}
     params |= {**further, "ceil_mode": bool(ceil_mode)}
     strides = channels_last(shape) if x.is_channels_last() else None
-    return run.launch(kind, [x], run.tensor(shape, x.dtype, strides), params)
+    return recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params)
 
 
 def _family(rank: int) -> None:
     @operator(f"max_pool{rank}d")
     def max_pool(
-        run: Recorder,
+        recorder: Recorder,
         self: Tensor,
         kernel_size: Any,
         stride: Any = (),
@@ -71,16 +71,16 @@ def _family(rank: int) -> None:
         ceil_mode: bool = False,
     ) -> Tensor:
         gaps = integers(dilation, rank)
-        return _pool(run, f"max_pool{rank}d", self, kernel_size, stride, padding, gaps, ceil_mode, {"dilation": gaps})
+        return _pool(recorder, f"max_pool{rank}d", self, kernel_size, stride, padding, gaps, ceil_mode, {"dilation": gaps})
 
     @operator(f"max_pool{rank}d_with_indices")
-    def max_pool_with_indices(run: Recorder, self: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-        out = max_pool(run, self, *arguments)
-        return out, run.tensor(out.shape, "int64")
+    def max_pool_with_indices(recorder: Recorder, self: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+        out = max_pool(recorder, self, *arguments)
+        return out, recorder.tensor(out.shape, "int64")
 
     @operator(f"avg_pool{rank}d")
     def avg_pool(
-        run: Recorder,
+        recorder: Recorder,
         self: Tensor,
         kernel_size: Any,
         stride: Any = (),
@@ -89,40 +89,42 @@ def _family(rank: int) -> None:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        return _pool(run, f"avg_pool{rank}d", self, kernel_size, stride, padding, 1, ceil_mode, {})
+        return _pool(recorder, f"avg_pool{rank}d", self, kernel_size, stride, padding, 1, ceil_mode, {})
 
     @operator(f"adaptive_avg_pool{rank}d")
-    def adaptive_avg_pool(run: Recorder, self: Tensor, output_size: Any) -> Tensor:
+    def adaptive_avg_pool(recorder: Recorder, self: Tensor, output_size: Any) -> Tensor:
         sizes = _adaptive_sizes(self, output_size, rank)
         if rank == 1:
-            return _along_two(run, self, _adaptive_mean, sizes)
+            return _along_two(recorder, self, _adaptive_mean, sizes)
         if sizes == (1,) * rank:
-            return reduce(run, "mean", self, list(range(-rank, 0)), True)
-        return _adaptive(run, f"adaptive_avg_pool{rank}d", self, sizes)
+            return reduce(recorder, "mean", self, list(range(-rank, 0)), True)
+        return _adaptive(recorder, f"adaptive_avg_pool{rank}d", self, sizes)
 
     @operator(f"adaptive_max_pool{rank}d")
-    def adaptive_max_pool(run: Recorder, self: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+    def adaptive_max_pool(recorder: Recorder, self: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
         sizes = _adaptive_sizes(self, output_size, rank)
         if rank == 1:
-            out = _along_two(run, self, lambda run, x, size: _adaptive(run, "adaptive_max_pool2d", x, size), sizes)
+            out = _along_two(
+                recorder, self, lambda recorder, x, size: _adaptive(recorder, "adaptive_max_pool2d", x, size), sizes
+            )
         else:
-            out = _adaptive(run, f"adaptive_max_pool{rank}d", self, sizes)
-        return out, run.tensor(out.shape, "int64")
+            out = _adaptive(recorder, f"adaptive_max_pool{rank}d", self, sizes)
+        return out, recorder.tensor(out.shape, "int64")
 
 
-def _adaptive_mean(run: Recorder, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _adaptive_mean(recorder: Recorder, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
     if sizes == (1, 1):
-        return reduce(run, "mean", x, [-2, -1], True)
-    return _adaptive(run, "adaptive_avg_pool2d", x, sizes)
+        return reduce(recorder, "mean", x, [-2, -1], True)
+    return _adaptive(recorder, "adaptive_avg_pool2d", x, sizes)
 
 
 def _along_two(
-    run: Recorder, x: Tensor, pool: Callable[[Recorder, Tensor, tuple[int, ...]], Tensor], sizes: tuple[int, ...]
+    recorder: Recorder, x: Tensor, pool: Callable[[Recorder, Tensor, tuple[int, ...]], Tensor], sizes: tuple[int, ...]
 ) -> Tensor:
     """Pooling along one dimension as ATen does it: along two, one of which is of size 1."""
-    flat = view_of(run, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
-    made = pool(run, flat, (1, *sizes))
-    return view_of(run, made, (*x.shape[:-1], sizes[0]), None, "squeeze")
+    flat = view_of(recorder, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
+    made = pool(recorder, flat, (1, *sizes))
+    return view_of(recorder, made, (*x.shape[:-1], sizes[0]), None, "squeeze")
 
 
 def _adaptive_sizes(x: Tensor, output_size: Any, rank: int) -> tuple[int, ...]:
@@ -131,10 +133,10 @@ def _adaptive_sizes(x: Tensor, output_size: Any, rank: int) -> tuple[int, ...]:
     return integers(output_size, rank)
 
 
-def _adaptive(run: Recorder, kind: str, x: Tensor, sizes: Sequence[int]) -> Tensor:
+def _adaptive(recorder: Recorder, kind: str, x: Tensor, sizes: Sequence[int]) -> Tensor:
     shape = (*x.shape[: -len(sizes)], *sizes)
     strides = channels_last(shape) if x.is_channels_last() else None
-    return run.launch(kind, [x], run.tensor(shape, x.dtype, strides), {"output_size": tuple(sizes)})
+    return recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), {"output_size": tuple(sizes)})
 
 
 for _rank in (1, 2, 3):
@@ -143,11 +145,11 @@ for _rank in (1, 2, 3):
 
 def _unpool(rank: int) -> None:
     @operator(f"max_unpool{rank}d")
-    def rule(run: Recorder, self: Tensor, indices: Tensor, output_size: Sequence[int], *_: Any) -> Tensor:
+    def rule(recorder: Recorder, self: Tensor, indices: Tensor, output_size: Sequence[int], *_: Any) -> Tensor:
         shape = (*self.shape[: self.rank - rank], *output_size[-rank:])
         if self.rank not in (rank + 1, rank + 2) or self.shape != indices.shape or len(shape) != self.rank:
             raise ShapeError(f"max_unpool{rank}d of shape {show(self.shape)} by indices of shape {show(indices.shape)}")
-        return run.launch(f"max_unpool{rank}d", [self, indices], run.tensor(shape, self.dtype))
+        return recorder.launch(f"max_unpool{rank}d", [self, indices], recorder.tensor(shape, self.dtype))
 
 
 for _rank in (2, 3):

@@ -16,7 +16,7 @@ from .matrix import linear
 
 
 def _run(
-    run: Recorder,
+    recorder: Recorder,
     kind: str,
     input: Tensor,
     states: Sequence[Tensor],
@@ -37,7 +37,7 @@ def _run(
     width = states[0].shape[-1]  # of the output: the projection's where there is one
     hidden = states[-1].shape[-1]
     directions = 2 if bidirectional else 1
-    output = run.tensor((*input.shape[:-1], width * directions), input.dtype)
+    output = recorder.tensor((*input.shape[:-1], width * directions), input.dtype)
     described: dict[str, ParamValue] = {
         "hidden": hidden,
         "layers": num_layers,
@@ -46,46 +46,46 @@ def _run(
     }
     if width != hidden:
         described["projection"] = width
-    run.launch(kind, [input, *states], output, described, params)
-    return (output, *(run.tensor(state.shape, state.dtype) for state in states))
+    recorder.launch(kind, [input, *states], output, described, params)
+    return (output, *(recorder.tensor(state.shape, state.dtype) for state in states))
 
 
 @operator("lstm")
-def lstm(run: Recorder, input: Tensor, hx: Sequence[Tensor], *rest: Any) -> tuple[Tensor, ...]:
-    return _run(run, "lstm", input, hx, *rest)
+def lstm(recorder: Recorder, input: Tensor, hx: Sequence[Tensor], *rest: Any) -> tuple[Tensor, ...]:
+    return _run(recorder, "lstm", input, hx, *rest)
 
 
 def _single(kind: str, *names: str) -> None:
     @operator(*names)
-    def rule(run: Recorder, input: Tensor, hx: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-        return _run(run, kind, input, [hx], *rest)
+    def rule(recorder: Recorder, input: Tensor, hx: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        return _run(recorder, kind, input, [hx], *rest)
 
 
 _single("gru", "gru")
 _single("rnn", "rnn_tanh", "rnn_relu")
 
 
-def _cell_gates(run: Recorder, kind: str, x: Tensor, state: Tensor, weights: Sequence[Tensor | None]) -> None:
+def _cell_gates(recorder: Recorder, kind: str, x: Tensor, state: Tensor, weights: Sequence[Tensor | None]) -> None:
     """The two matrix products of a cell and the fused pointwise kernel behind them."""
     w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
     if w_ih is None or w_hh is None:
         raise ShapeError(f"{kind} without weights")
-    gates = [linear(run, x, w_ih, b_ih), linear(run, state, w_hh, b_hh)]
-    run.launch(kind, [*gates, state], run.tensor(state.shape, state.dtype))
+    gates = [linear(recorder, x, w_ih, b_ih), linear(recorder, state, w_hh, b_hh)]
+    recorder.launch(kind, [*gates, state], recorder.tensor(state.shape, state.dtype))
 
 
 @operator("lstm_cell")
-def lstm_cell(run: Recorder, input: Tensor, hx: Sequence[Tensor], *weights: Tensor | None) -> tuple[Tensor, Tensor]:
+def lstm_cell(recorder: Recorder, input: Tensor, hx: Sequence[Tensor], *weights: Tensor | None) -> tuple[Tensor, Tensor]:
     hidden, cell = hx
-    _cell_gates(run, "lstm_cell", input, hidden, weights)
-    return run.tensor(hidden.shape, hidden.dtype), run.tensor(cell.shape, cell.dtype)
+    _cell_gates(recorder, "lstm_cell", input, hidden, weights)
+    return recorder.tensor(hidden.shape, hidden.dtype), recorder.tensor(cell.shape, cell.dtype)
 
 
 def _cell(kind: str, *names: str) -> None:
     @operator(*names)
-    def rule(run: Recorder, input: Tensor, hx: Tensor, *weights: Tensor | None) -> Tensor:
-        _cell_gates(run, kind, input, hx, weights)
-        return run.tensor(hx.shape, hx.dtype)
+    def rule(recorder: Recorder, input: Tensor, hx: Tensor, *weights: Tensor | None) -> Tensor:
+        _cell_gates(recorder, kind, input, hx, weights)
+        return recorder.tensor(hx.shape, hx.dtype)
 
 
 _cell("gru_cell", "gru_cell")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ShapeError, UnsupportedOperator
 from ...network import Shape, numel
-from ..elements.pointwise import promoted
+from ..elementwise import promoted
 from ..host.scalars import plain_items
 from ..layout import broadcast, channels_last, dim_of, elementwise_strides, integers, reshape, show, view_of
 from ..recorder import DataDependent, Recorder
@@ -17,10 +17,10 @@ from ..values import Tensor
 
 
 @operator("cat", "concat", "concatenate")
-def cat(run: Recorder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(recorder: Recorder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     parts = [x for x in tensors if x.shape != (0,)]
     if not parts:
-        raise ShapeError("cat of no tensors")
+        raise ShapeError("cat of an empty list of tensors")
     first = parts[0]
     place = dim_of(first.rank, dim)
     total = 0
@@ -30,42 +30,42 @@ def cat(run: Recorder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         total += x.shape[place]
     shape = (*first.shape[:place], total, *first.shape[place + 1 :])
     strides = channels_last(shape) if all(x.is_channels_last() for x in parts) else None
-    return run.launch("cat", parts, run.tensor(shape, promoted(parts), strides), {"dim": place})
+    return recorder.launch("cat", parts, recorder.tensor(shape, promoted(parts), strides), {"dim": place})
 
 
 @operator("stack")
-def stack(run: Recorder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(recorder: Recorder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     first = tensors[0]
     place = dim_of(first.rank + 1, dim)
     if any(x.shape != first.shape for x in tensors):
         raise ShapeError(f"stack of shapes {', '.join(show(x.shape) for x in tensors[:8])}")
     shape = (*first.shape[:place], len(tensors), *first.shape[place:])
-    return run.launch("stack", list(tensors), run.tensor(shape, promoted(tensors)), {"dim": place})
+    return recorder.launch("stack", list(tensors), recorder.tensor(shape, promoted(tensors)), {"dim": place})
 
 
 @operator("embedding")
-def embedding(run: Recorder, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
+def embedding(recorder: Recorder, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     if weight.rank != 2:
         raise ShapeError(f"embedding in a table of shape {show(weight.shape)}")
-    output = run.tensor((*indices.shape, weight.shape[1]), weight.dtype)  # as many rows are read as are written
-    return run.launch("embedding", [indices], output, {"weight": weight.shape}, (output,))
+    output = recorder.tensor((*indices.shape, weight.shape[1]), weight.dtype)  # as many rows are read as are written
+    return recorder.launch("embedding", [indices], output, {"weight": weight.shape}, (output,))
 
 
 @operator("index_select")
-def index_select(run: Recorder, self: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(recorder: Recorder, self: Tensor, dim: int, index: Tensor) -> Tensor:
     place = dim_of(self.rank, dim)
     count = index.shape[0] if index.rank else 1
-    output = run.tensor((*self.shape[:place], count, *self.shape[place + 1 :]), self.dtype)
-    return run.launch("index_select", [self, index], output)
+    output = recorder.tensor((*self.shape[:place], count, *self.shape[place + 1 :]), self.dtype)
+    return recorder.launch("index_select", [self, index], output)
 
 
 @operator("gather")
-def gather(run: Recorder, self: Tensor, dim: int, index: Tensor, *_: Any, **__: Any) -> Tensor:
-    return run.launch("gather", [self, index], run.tensor(index.shape, self.dtype))
+def gather(recorder: Recorder, self: Tensor, dim: int, index: Tensor, *_: Any, **__: Any) -> Tensor:
+    return recorder.launch("gather", [self, index], recorder.tensor(index.shape, self.dtype))
 
 
 @operator("index")
-def index(run: Recorder, self: Any, indices: Any) -> Any:
+def index(recorder: Recorder, self: Any, indices: Any) -> Any:
     """Advanced indexing: index tensors broadcast, and stand where the first of them was if they stand together."""
     if isinstance(self, (list, tuple)):
         return plain_items(self).index(indices)
@@ -79,12 +79,12 @@ def index(run: Recorder, self: Any, indices: Any) -> Any:
     together = places == list(range(places[0], places[-1] + 1))
     kept = [size for place, size in enumerate(self.shape) if place not in places]
     lead = places[0] if together else 0
-    return run.launch("index", [self, *used], run.tensor((*kept[:lead], *picked, *kept[lead:]), self.dtype))
+    return recorder.launch("index", [self, *used], recorder.tensor((*kept[:lead], *picked, *kept[lead:]), self.dtype))
 
 
 def _data_dependent(name: str, why: str) -> None:
     @operator(name)
-    def rule(run: Recorder, *arguments: Any, **_: Any) -> None:
+    def rule(recorder: Recorder, *arguments: Any, **_: Any) -> None:
         raise DataDependent(why)
 
 
@@ -99,42 +99,48 @@ _data_dependent("torchvision::nms", "non-maximum suppression decides how many bo
 
 
 @operator("torchvision::roi_align")
-def roi_align(run: Recorder, input: Tensor, rois: Tensor, spatial_scale: float, height: int, width: int, *_: Any) -> Tensor:
-    return run.launch("roi_align", [input, rois], run.tensor((rois.shape[0], input.shape[1], height, width), input.dtype))
+def roi_align(
+    recorder: Recorder, input: Tensor, rois: Tensor, spatial_scale: float, height: int, width: int, *_: Any
+) -> Tensor:
+    return recorder.launch(
+        "roi_align", [input, rois], recorder.tensor((rois.shape[0], input.shape[1], height, width), input.dtype)
+    )
 
 
 @operator("repeat")
-def repeat(run: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
+def repeat(recorder: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
     lead = len(repeats) - self.rank
     if lead < 0:
         raise ShapeError(f"repeat of shape {show(self.shape)} by {list(repeats)}")
     shape = tuple(size * times for size, times in zip((1,) * lead + self.shape, repeats, strict=True))
-    return run.launch("repeat", [self], run.tensor(shape, self.dtype))
+    return recorder.launch("repeat", [self], recorder.tensor(shape, self.dtype))
 
 
 @operator("repeat_interleave")
-def repeat_interleave(run: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
+def repeat_interleave(recorder: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
     if not isinstance(repeats, int):
         if not (isinstance(repeats, Tensor) and isinstance(repeats.value, int)):
             raise DataDependent("the numbers in a tensor decide how often elements repeat")
         repeats = repeats.value
-    source = reshape(run, self, (self.numel,)) if dim is None else self
+    source = reshape(recorder, self, (self.numel,)) if dim is None else self
     place = dim_of(source.rank, dim or 0)
     shape = (*source.shape[: place + 1], repeats, *source.shape[place + 1 :])
-    run.host("expand")
-    copy = run.launch("clone", [run.tensor(shape, self.dtype)], run.tensor(shape, self.dtype))
-    return view_of(run, copy, (*source.shape[:place], source.shape[place] * repeats, *source.shape[place + 1 :]), None, "view")
+    recorder.host("expand")
+    copy = recorder.launch("clone", [recorder.tensor(shape, self.dtype)], recorder.tensor(shape, self.dtype))
+    return view_of(
+        recorder, copy, (*source.shape[:place], source.shape[place] * repeats, *source.shape[place + 1 :]), None, "view"
+    )
 
 
 @operator("tile")
-def tile(run: Recorder, self: Tensor, dims: Sequence[int]) -> Tensor:
-    return repeat(run, self, [1] * (self.rank - len(dims)) + list(dims))
+def tile(recorder: Recorder, self: Tensor, dims: Sequence[int]) -> Tensor:
+    return repeat(recorder, self, [1] * (self.rank - len(dims)) + list(dims))
 
 
 def _same_shape(kind: str, *spellings: str) -> None:
     @operator(kind, *spellings)
-    def rule(run: Recorder, self: Tensor, *_: Any, **__: Any) -> Tensor:
-        return run.launch(kind, [self], run.tensor(self.shape, self.dtype))
+    def rule(recorder: Recorder, self: Tensor, *_: Any, **__: Any) -> Tensor:
+        return recorder.launch(kind, [self], recorder.tensor(self.shape, self.dtype))
 
 
 _same_shape("roll")
@@ -145,77 +151,77 @@ _same_shape("channel_shuffle")
 
 
 @operator("constant_pad_nd")
-def constant_pad(run: Recorder, self: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
-    return _padded(run, "constant_pad_nd", self, pad)
+def constant_pad(recorder: Recorder, self: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+    return _padded(recorder, "constant_pad_nd", self, pad)
 
 
 @operator("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(run: Recorder, self: Tensor, padding: Sequence[int]) -> Tensor:
-    return _padded(run, f"reflection_pad{len(padding) // 2}d", self, padding)
+def reflection_pad(recorder: Recorder, self: Tensor, padding: Sequence[int]) -> Tensor:
+    return _padded(recorder, f"reflection_pad{len(padding) // 2}d", self, padding)
 
 
 @operator("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(run: Recorder, self: Tensor, padding: Sequence[int]) -> Tensor:
-    return _padded(run, f"replication_pad{len(padding) // 2}d", self, padding)
+def replication_pad(recorder: Recorder, self: Tensor, padding: Sequence[int]) -> Tensor:
+    return _padded(recorder, f"replication_pad{len(padding) // 2}d", self, padding)
 
 
 @operator("pad")
-def pad(run: Recorder, self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
+def pad(recorder: Recorder, self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
     kinds = {"constant": "constant_pad_nd"}
     kinds |= {"reflect": f"reflection_pad{len(pad) // 2}d", "replicate": f"replication_pad{len(pad) // 2}d"}
     if mode == "circular":
-        return _pad_circular(run, self, pad)
+        return _pad_circular(recorder, self, pad)
     if mode not in kinds:
         raise UnsupportedOperator(f"pad in mode {mode!r:.20} has no shape rule")
-    return _padded(run, kinds[mode], self, pad)
+    return _padded(recorder, kinds[mode], self, pad)
 
 
-def _pad_circular(run: Recorder, x: Tensor, pad: Sequence[int]) -> Tensor:
+def _pad_circular(recorder: Recorder, x: Tensor, pad: Sequence[int]) -> Tensor:
     """The middle is copied, then, from the last dimension on, what is joined to its ends."""
     shape = list(x.shape)
     for pair in range(len(pad) // 2):
         shape[-1 - pair] += pad[2 * pair] + pad[2 * pair + 1]
-    output = run.tensor(shape, x.dtype)
-    run.launch("copy", [x], run.tensor(x.shape, x.dtype))
+    output = recorder.tensor(shape, x.dtype)
+    recorder.launch("copy", [x], recorder.tensor(x.shape, x.dtype))
     for pair in range(len(pad) // 2):
         for size in pad[2 * pair : 2 * pair + 2]:
             if size > 0:
-                part = run.tensor((*shape[: len(shape) - 1 - pair], size, *shape[len(shape) - pair :]), x.dtype)
-                run.launch("copy", [part], part)
+                part = recorder.tensor((*shape[: len(shape) - 1 - pair], size, *shape[len(shape) - pair :]), x.dtype)
+                recorder.launch("copy", [part], part)
     return output
 
 
-def _padded(run: Recorder, kind: str, x: Tensor, pad: Sequence[int]) -> Tensor:
+def _padded(recorder: Recorder, kind: str, x: Tensor, pad: Sequence[int]) -> Tensor:
     if len(pad) % 2 or len(pad) > 2 * x.rank:
         raise ShapeError(f"padding {list(pad)} of a tensor of shape {show(x.shape)}")
     shape = list(x.shape)
     for pair in range(len(pad) // 2):
         shape[-1 - pair] += pad[2 * pair] + pad[2 * pair + 1]
     strides = channels_last(tuple(shape)) if x.is_channels_last() else None
-    return run.launch(kind, [x], run.tensor(shape, x.dtype, strides))
+    return recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides))
 
 
 @operator("pixel_shuffle")
-def pixel_shuffle(run: Recorder, self: Tensor, upscale_factor: int) -> Tensor:
+def pixel_shuffle(recorder: Recorder, self: Tensor, upscale_factor: int) -> Tensor:
     *lead, channels, height, width = self.shape
     if channels % upscale_factor**2:
         raise ShapeError(f"pixel_shuffle by {upscale_factor} of a tensor of shape {show(self.shape)}")
     shape = (*lead, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor)
-    return run.launch("pixel_shuffle", [self], run.tensor(shape, self.dtype))
+    return recorder.launch("pixel_shuffle", [self], recorder.tensor(shape, self.dtype))
 
 
 @operator("pixel_unshuffle")
-def pixel_unshuffle(run: Recorder, self: Tensor, downscale_factor: int) -> Tensor:
+def pixel_unshuffle(recorder: Recorder, self: Tensor, downscale_factor: int) -> Tensor:
     *lead, channels, height, width = self.shape
     shape = (*lead, channels * downscale_factor**2, height // downscale_factor, width // downscale_factor)
-    return run.launch("pixel_unshuffle", [self], run.tensor(shape, self.dtype))
+    return recorder.launch("pixel_unshuffle", [self], recorder.tensor(shape, self.dtype))
 
 
 def _upsampling(mode: str, rank: int, aligned: bool) -> None:
     kind = f"upsample_{mode}{rank}d"
 
     @operator(kind, f"_{kind.replace('nearest', 'nearest_exact')}" if "nearest" in mode else f"_{kind}_aa")
-    def rule(run: Recorder, input: Tensor, output_size: Any, *arguments: Any) -> Tensor:
+    def rule(recorder: Recorder, input: Tensor, output_size: Any, *arguments: Any) -> Tensor:
         """Both overloads: sizes, or (where ``output_size`` is ``None``) scale factors."""
         spatial = input.shape[2:]
         if input.rank != rank + 2:
@@ -227,7 +233,7 @@ def _upsampling(mode: str, rank: int, aligned: bool) -> None:
             sizes = integers(output_size, rank)
         shape = (*input.shape[:2], *sizes)
         strides = channels_last(shape) if input.is_channels_last() else None
-        return run.launch(kind, [input], run.tensor(shape, input.dtype, strides))
+        return recorder.launch(kind, [input], recorder.tensor(shape, input.dtype, strides))
 
 
 for _mode, _ranks, _aligned in (
@@ -242,32 +248,34 @@ for _mode, _ranks, _aligned in (
 
 
 @operator("im2col")
-def im2col(run: Recorder, self: Tensor, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
+def im2col(recorder: Recorder, self: Tensor, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
     kernel, gaps, pads, steps = (integers(value, 2) for value in (kernel_size, dilation, padding, stride))
     places = [
         (size + 2 * pad - gap * (length - 1) - 1) // step + 1
         for size, length, gap, pad, step in zip(self.shape[-2:], kernel, gaps, pads, steps, strict=True)
     ]
     shape = (*self.shape[:-3], self.shape[-3] * numel(kernel), numel(places))
-    return run.launch("im2col", [self], run.tensor(shape, self.dtype))
+    return recorder.launch("im2col", [self], recorder.tensor(shape, self.dtype))
 
 
 @operator("col2im")
-def col2im(run: Recorder, self: Tensor, output_size: Any, kernel_size: Any, *_: Any) -> Tensor:
+def col2im(recorder: Recorder, self: Tensor, output_size: Any, kernel_size: Any, *_: Any) -> Tensor:
     kernel, sizes = integers(kernel_size, 2), integers(output_size, 2)
     if self.rank < 2 or min(kernel) < 1 or self.shape[-2] % numel(kernel):
         raise ShapeError(f"fold of a tensor of shape {show(self.shape)} by kernel {show(kernel)}")
     shape = (*self.shape[:-2], self.shape[-2] // numel(kernel), *sizes)
-    return run.launch("col2im", [self], run.tensor(shape, self.dtype))
+    return recorder.launch("col2im", [self], recorder.tensor(shape, self.dtype))
 
 
 @operator("grid_sampler", "grid_sampler_2d")
-def grid_sampler(run: Recorder, input: Tensor, grid: Tensor, *_: Any) -> Tensor:
-    return run.launch("grid_sampler_2d", [input, grid], run.tensor((*input.shape[:2], *grid.shape[1:-1]), input.dtype))
+def grid_sampler(recorder: Recorder, input: Tensor, grid: Tensor, *_: Any) -> Tensor:
+    return recorder.launch(
+        "grid_sampler_2d", [input, grid], recorder.tensor((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
+    )
 
 
 @operator("meshgrid")
-def meshgrid(run: Recorder, tensors: Sequence[Tensor], indexing: str = "ij") -> list[Tensor]:
+def meshgrid(recorder: Recorder, tensors: Sequence[Tensor], indexing: str = "ij") -> list[Tensor]:
     axes: list[Shape] = [x.shape for x in tensors]
     sizes = [shape[0] if shape else 1 for shape in axes]
     swapped = indexing == "xy" and len(sizes) > 1
@@ -276,14 +284,14 @@ def meshgrid(run: Recorder, tensors: Sequence[Tensor], indexing: str = "ij") -> 
     grids = []
     for place, x in enumerate(tensors):
         at = {0: 1, 1: 0}.get(place, place) if swapped else place
-        run.host("view")
+        recorder.host("view")
         strides = [0] * len(sizes)
         strides[at] = 1
-        grids.append(view_of(run, x, sizes, strides, "expand"))
+        grids.append(view_of(recorder, x, sizes, strides, "expand"))
     return grids
 
 
 @operator("bucketize")
-def bucketize(run: Recorder, self: Tensor, boundaries: Tensor, *_: Any, **__: Any) -> Tensor:
-    output = run.tensor(self.shape, "int64", elementwise_strides(self.shape, (self,)))
-    return run.launch("bucketize", [self, boundaries], output)
+def bucketize(recorder: Recorder, self: Tensor, boundaries: Tensor, *_: Any, **__: Any) -> Tensor:
+    output = recorder.tensor(self.shape, "int64", elementwise_strides(self.shape, (self,)))
+    return recorder.launch("bucketize", [self, boundaries], output)

@@ -37,7 +37,7 @@ _STRESS_C = 50.0
 
 
 @dataclass(frozen=True)
-class Mode:
+class MeasuredMode:
     """What a power mode caps, and rail power measured under stress of the GPU and of the CPU (VDD_GPU_SOC, VDD_CPU_CV)."""
 
     cpu_hz: float
@@ -54,11 +54,11 @@ class Mode:
 
 
 # Rail power: a user's, developer.nvidia.com forum, thread 323456.
-MODES: Mapping[str, Mode] = {
-    "15W": Mode(1.1136e9, 408e6, 2133e6, 6, 4, 5.2, 1.6),
-    "30W": Mode(1.728e9, 612e6, 3199e6, 8, 8, 7.6, 5.6),
-    "50W": Mode(1.4976e9, 816e6, 3199e6, 16, 12, 18.4, 6.0),
-    "MAXN": Mode(2.2016e9, 1300.5e6, 3199e6, 16, 12, 40.4, 15.2),
+MODES: Mapping[str, MeasuredMode] = {
+    "15W": MeasuredMode(1.1136e9, 408e6, 2133e6, 6, 4, 5.2, 1.6),
+    "30W": MeasuredMode(1.728e9, 612e6, 3199e6, 8, 8, 7.6, 5.6),
+    "50W": MeasuredMode(1.4976e9, 816e6, 3199e6, 16, 12, 18.4, 6.0),
+    "MAXN": MeasuredMode(2.2016e9, 1300.5e6, 3199e6, 16, 12, 40.4, 15.2),
 }
 
 
@@ -118,7 +118,7 @@ def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
-        CalibrationDataError: they are not there.
+        ComparisonDataError: they are not there.
     """
     chip = Silicon(None, BOARD).chip
     layers = _layers(folder)
@@ -166,7 +166,7 @@ def _by(pairs: Sequence[tuple[_Layer, float]], group: Callable[[_Layer], str], l
     return fits
 
 
-def layer_ms(chip: Chip, mode: Mode, layers: Sequence[Sequence[KernelInvocation]]) -> Array:
+def layer_ms(chip: Chip, mode: MeasuredMode, layers: Sequence[Sequence[KernelInvocation]]) -> Array:
     """Latency of each group of calls, alone, under the measuring program."""
     ours = chip.gated(mode.sm_count)
     silicon = Silicon(None, BOARD, chip=replace(ours, host=replace(ours.host, scale=ours.host.scale * _HARNESS)))

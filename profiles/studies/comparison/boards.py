@@ -14,7 +14,7 @@ _PARTS = (tx2, orin_nano, agx_orin, xavier, thor)
 COMPARISONS: Mapping[str, Callable[[Path], Report]] = {part.BOARD: part.compare for part in _PARTS}
 
 
-def uncalibrated() -> dict[str, str]:
+def not_compared() -> dict[str, str]:
     """The boards whose simulated ones are compared with nothing, and what their files say of that."""
     twins = {name: load_board(name).raw.get("twin", {}) for name in list_boards() if name not in COMPARISONS}
     return {name: str(twin.get("calibrated_on", "nothing")) for name, twin in twins.items()}

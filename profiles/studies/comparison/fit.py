@@ -18,11 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
-from ...errors import CalibrationDataError
+from ...errors import ComparisonDataError
 from ...twin.silicon.chip import Chip, own_parameters
-
-MISSED = 4
-"""Exit code where a fit is worse than its limit: the command line's "not attainable"."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +116,13 @@ def find_file(folder: Path, name: str) -> Path:
     """A file of measurements by its name, anywhere below a folder.
 
     Raises:
-        CalibrationDataError: there is no such file.
+        ComparisonDataError: there is no such file.
     """
     if not folder.is_dir():
-        raise CalibrationDataError(f"{folder}: not a folder of measurements")
+        raise ComparisonDataError(f"{folder}: not a folder of measurements")
     found = min(folder.rglob(name), default=None)
     if found is None:
-        raise CalibrationDataError(f"{folder}: no measurements {name} in it")
+        raise ComparisonDataError(f"{folder}: no measurements {name} in it")
     return found
 
 
@@ -133,26 +130,26 @@ def read_rows(folder: Path, name: str) -> Iterator[Mapping[str, str]]:
     """The rows of a table (CSV, may be gzipped, lines starting with # are comments).
 
     Raises:
-        CalibrationDataError: there is no such file, or it is no table.
+        ComparisonDataError: there is no such file, or it is no table.
     """
     path = find_file(folder, name)
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
             yield from csv.DictReader(line for line in stream if not line.startswith("#"))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise CalibrationDataError(f"{path}: {error}") from error
+        raise ComparisonDataError(f"{path}: {error}") from error
 
 
 def numbers(rows: list[Mapping[str, str]], name: str, source: str) -> NDArray[np.float64]:
     """One column; empty cells are NaN.
 
     Raises:
-        CalibrationDataError: there is no such column, or it holds something else.
+        ComparisonDataError: there is no such column, or it holds something else.
     """
     try:
         return np.array([float(row[name] or "nan") for row in rows], np.float64)
     except (KeyError, TypeError, ValueError) as error:
-        raise CalibrationDataError(f"{source}: column {name}: {error!r}") from error
+        raise ComparisonDataError(f"{source}: column {name}: {error!r}") from error
 
 
 def held_out(*axes: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -135,7 +135,7 @@ def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
-        CalibrationDataError: they are not there.
+        ComparisonDataError: they are not there.
     """
     silicon = Silicon(None, BOARD)
     return Report(
@@ -201,7 +201,7 @@ def cell_watts(silicon: Silicon, cells: Sequence[_Cell], rows: Sequence[Mapping[
         per_s, busy, moved = cell.per_s or 0.0, 0.0, 0.0
         work: Mapping[str, Array] = {}
         if cell.workload == "slm":
-            activity = ours.run(_decoding(ours.chip), at)
+            activity = ours.launch(_decoding(ours.chip), at)
             per_s, work = 1.0 / float(activity.seconds[0, 0]), {rail: joules[0] for rail, joules in activity.energy_j.items()}
         elif cell.workload:
             run = execute(WORKLOADS[cell.workload], ours, at, float(celsius[index]))

@@ -29,7 +29,7 @@ def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
-        CalibrationDataError: they are not there.
+        ComparisonDataError: they are not there.
     """
     silicon = Silicon(None, BOARD)
     rows = list(read_rows(folder, POWER))
@@ -37,7 +37,7 @@ def compare(folder: Path) -> Report:
         numbers(rows, name, POWER) for name in ("gpu_mhz", "completed_fps", "offered_fps_per_stream", "vdd_gpu_w")
     )
     clocks = Clocks(np.full(len(gpu), _CPU_HZ), 1e6 * gpu, np.full(len(gpu), _EMC_HZ))
-    frame = silicon.run(_frame(silicon.chip), clocks)
+    frame = silicon.launch(_frame(silicon.chip), clocks)
     simulated = silicon.idle_rails_w(clocks, _WARM_C)["VDD_GPU"] + per_s * frame.energy_j["VDD_GPU"][0]
     full = per_s < 0.97 * offered * numbers(rows, "K", POWER)
     return Report(

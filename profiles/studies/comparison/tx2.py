@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ....kernels.units import AXES
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks
 from ...twin.silicon.execution import execute
@@ -32,7 +33,7 @@ _ELEMENTS = 32.0 * 2**20
 
 
 @dataclass(frozen=True)
-class Stream:
+class MixbenchType:
     """One element type of the benchmark, as its compiled loop has it.
 
     Attributes:
@@ -52,27 +53,27 @@ class Stream:
     overlap: float
 
 
-STREAMS = {
-    "fp32": Stream("float32", 4.0, 1.07, 0.85, 1.0, 6.8),
-    "fp64": Stream("float64", 8.0, 1.014, 19.0, 1.1, 30.0),
-    "fp16": Stream("float16", 4.0, 1.10, 2.2, 1.0, 9.8),
-    "int32": Stream("int32", 4.0, 1.024, 0.0, 1.0, 21.0),
+MIXBENCH_TYPES = {
+    "fp32": MixbenchType("float32", 4.0, 1.07, 0.85, 1.0, 6.8),
+    "fp64": MixbenchType("float64", 8.0, 1.014, 19.0, 1.1, 30.0),
+    "fp16": MixbenchType("float16", 4.0, 1.10, 2.2, 1.0, 9.8),
+    "int32": MixbenchType("int32", 4.0, 1.024, 0.0, 1.0, 21.0),
 }
 
 
-def mixbench(chip: Chip, stream: Stream, iterations: Array) -> Pass:
+def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
     """The benchmark's kernels as work on a chip; ``iterations`` multiply-adds on each 4 bytes (8 for double precision)."""
-    rate = chip.rate(stream.dtype)
-    packed = 2.0 if stream.dtype == "float16" else 1.0  # two halves in each 4 bytes
-    cycles = _ELEMENTS * (packed * stream.loop * iterations / rate.vector + stream.cycles_each)
-    moved = _ELEMENTS * stream.bytes_each
+    rate = chip.rate(element.dtype)
+    packed = 2.0 if element.dtype == "float16" else 1.0  # two halves in each 4 bytes
+    cycles = _ELEMENTS * (packed * element.loop * iterations / rate.vector + element.cycles_each)
+    moved = _ELEMENTS * element.bytes_each
     return Pass.of(
         len(iterations),
         cycles=cycles / chip.lanes,
         l2_bytes=moved,
         dram_bytes=moved,
-        pattern=stream.pattern,
-        overlap=stream.overlap,
+        pattern=element.pattern,
+        overlap=element.overlap,
         operations=cycles * rate.energy,
     )
 
@@ -81,7 +82,7 @@ def compare(folder: Path) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
-        CalibrationDataError: they are not there.
+        ComparisonDataError: they are not there.
     """
     silicon = Silicon(None, BOARD)
     return Report(
@@ -101,7 +102,7 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
     gpu, emc, iterations, ms = (numbers(rows, name, TIMES) for name in ("gpu_hz", "emc_hz", "compute_iters", "time_ms"))
     kinds = np.array([row["precision"] for row in rows])
     fits = []
-    for name, stream in STREAMS.items():
+    for name, element in MIXBENCH_TYPES.items():
         mine = kinds == name
         axes = [np.unique(values[mine], return_inverse=True) for values in (iterations, gpu, emc)]
         cells: dict[tuple[int, ...], list[float]] = {}
@@ -112,7 +113,7 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
         (work_of, _), (gpu_of, _), (emc_of, _) = axes
         gpus, emcs = np.meshgrid(gpu_of, emc_of, indexing="ij")
         clocks = Clocks(np.full(gpus.size, _VGG_CPU_HZ), gpus.ravel(), emcs.ravel())
-        seconds = silicon.run(mixbench(silicon.chip, stream, work_of), clocks).seconds.reshape(-1, *gpus.shape)
+        seconds = silicon.launch(mixbench(silicon.chip, element, work_of), clocks).seconds.reshape(-1, *gpus.shape)
         simulated = 1e3 * seconds[tuple(at.T)]
         kept = held_out(gpu_of[at[:, 1]], emc_of[at[:, 2]])
         fits.append(Fit(f"mixbench {name}, ms", measured, simulated, kept, TIME_LIMIT))
@@ -122,13 +123,13 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
 def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
     """Mean power over the samples in which the GPU was busy: every kernel in turn, the host waiting for it actively."""
     rows = list(read_rows(folder, POWER))
-    cpu, gpu, emc = (numbers(rows, name, POWER) for name in ("cpu_khz", "gpu_hz", "emc_hz"))
+    cpu, gpu, emc = (numbers(rows, name, POWER) for name in AXES)
     clocks = Clocks(cpu * 1e3, gpu, emc)
     iterations = np.unique(numbers(list(read_rows(folder, TIMES)), "compute_iters", TIMES))
     seconds = np.zeros(len(clocks))
     energy = {rail: np.zeros(len(clocks)) for rail in silicon.busy_rails}
-    for stream in STREAMS.values():
-        activity = silicon.run(mixbench(silicon.chip, stream, iterations), clocks)
+    for element in MIXBENCH_TYPES.values():
+        activity = silicon.launch(mixbench(silicon.chip, element, iterations), clocks)
         seconds += activity.seconds.sum(axis=0)
         for rail, joules in activity.energy_j.items():
             energy[rail] += joules.sum(axis=0)

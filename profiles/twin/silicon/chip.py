@@ -8,24 +8,24 @@ A file may be ``like`` another and then says only what differs. Adding a chip is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...documents import DocumentError, convert, load_yaml
 from ...errors import TwinError
 
 Array: TypeAlias = NDArray[np.float64]
 
 CHIPS_DIR = Path(__file__).with_name("chips")
 AMBIENT_DIE_C = 45.0
-DOMAINS = ("gpu", "cpu", "soc", "dram", "cv", "other")
-"""The physical supplies; ``other`` is what the module and its carrier draw whatever the clocks are."""
+Domain: TypeAlias = Literal["gpu", "cpu", "soc", "dram", "cv", "other"]
+"""A physical supply; ``other`` is what the module and its carrier draw whatever the clocks are."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Host:
-    """The CPU that issues work, against the one whose costs per call are listed (see :mod:`.silicon_host`).
+    """The CPU that issues work, against the one whose costs per call are listed (:mod:`.kinds`, :mod:`.host`).
 
     Attributes:
         scale: how much longer a call takes at this chip's reference clocks.
@@ -231,7 +231,7 @@ class Chip:
     idle: Idle
     host: Host
     clusters: tuple[int, ...]
-    rails: Mapping[str, Mapping[str, float]]
+    rails: Mapping[str, Mapping[Domain, float]]
 
     @property
     def lanes(self) -> int:
@@ -278,14 +278,10 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
     if name not in list_chips(folder):
         raise TwinError(f"no simulated silicon {name!r}; valid: {', '.join(list_chips(folder))}")
     try:
-        chip = _value(Chip, {"name": name, **_raw(name, folder)}, name)
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TwinError(f"chip file {folder / name}.yaml: {error}") from error
-    assert isinstance(chip, Chip)
-    for rail, shares in chip.rails.items():
-        if not set(shares) <= set(DOMAINS):
-            raise TwinError(f"chip file {folder / name}.yaml: rail {rail}: valid domains: {', '.join(DOMAINS)}")
-    return chip
+        return convert({"name": name, **_raw(name, folder)}, Chip, exact=True)
+    except DocumentError as error:
+        path = folder / f"{name}.yaml"
+        raise TwinError(error.in_file(f"chip file {path}", path.read_text(encoding="utf-8"))) from error
 
 
 def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
@@ -319,9 +315,13 @@ def _raw(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path) -> dict[str, Any]:
-    # libyaml's loader is ten times as fast, and not everywhere.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    raw: dict[str, Any] = yaml.load((folder / f"{name}.yaml").read_text(encoding="utf-8"), Loader=loader)
+    path = folder / f"{name}.yaml"
+    try:
+        raw = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError) as error:
+        raise TwinError(f"chip file {path}: {error}") from error
+    if not isinstance(raw, dict):
+        raise DocumentError(f"expected a mapping, got {raw!r:.60}")
     return raw
 
 
@@ -330,20 +330,3 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         merged[key] = _merged(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
     return merged
-
-
-def _value(kind: Any, raw: Any, where: str) -> Any:
-    """``raw`` as a value of the annotated type ``kind``."""
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        names = {field.name for field in fields(kind)}
-        if names != set(raw):
-            wrong = ", ".join(sorted(names ^ set(raw)))
-            raise ValueError(f"{where}: missing or unknown: {wrong}")
-        return kind(**{name: _value(hints[name], raw[name], f"{where}.{name}") for name in names})  # type: ignore[operator]
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        return tuple(_value(inner[0], item, where) for item in raw)
-    if origin is Mapping or (origin is not None and issubclass(origin, Mapping)):
-        return {str(key): _value(inner[1], item, f"{where}.{key}") for key, item in raw.items()}
-    return kind(raw)

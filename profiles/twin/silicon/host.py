@@ -13,29 +13,11 @@ import numpy as np
 
 from ....kernels.network import Call, KernelInvocation
 from .chip import Array, Chip, Clocks
+from .kinds import kind_of
 from .voltage import Variation
 
-# Microseconds on an AGX Xavier at 2265.6 MHz and 2133 MHz memory, everything included; other hosts are so many times slower.
-_CALL_US = {
-    "conv2d": 41.0,
-    "conv_transpose2d": 47.0,
-    "batch_norm": 19.5,
-    "matmul": 26.0,
-    "relu": 10.5,
-    "hardtanh": 13.0,
-    "add": 14.0,
-    "mul": 14.0,
-    "cat": 48.0,
-    "stack": 48.0,
-    "clone": 36.0,
-    "max_pool2d": 17.0,
-    "avg_pool2d": 16.0,
-    "adaptive_avg_pool2d": 19.0,
-    "mean": 26.0,
-    "sum": 26.0,
-    "softmax": 19.0,
-    "layer_norm": 28.0,
-    "attention": 90.0,
+# As :attr:`~.kinds.SiliconKind.call_us`: calls that launch nothing.
+_HOST_ONLY_US = {
     "view": 12.0,
     "reshape": 13.0,
     "transpose": 11.0,
@@ -46,26 +28,29 @@ _CALL_US = {
     "flatten": 8.0,
     "dropout": 4.0,
 }
-_LAUNCH_US = 16.0  # a launch of a kind without an entry
-_HOST_ONLY_US = 8.0
-_DEPTHWISE_US = 27.0  # not a library call
+_OTHER_HOST_ONLY_US = 8.0
+_OTHER_LAUNCH_US = 16.0  # a launch of a kind that has no figure of its own
 _EXTRA_LAUNCH_US = 5.0  # driver work of each launch after the first
-_TENSOR_US = 5.0  # each tensor gathered by a concatenation
 
 
 def call_us(call: Call, launches: float) -> float:
     """Issue time of one call at the reference clocks, in microseconds; ``launches`` is how many kernels it starts."""
     if not isinstance(call, KernelInvocation):
-        return _CALL_US.get(call.name, _HOST_ONLY_US)
-    base = _CALL_US.get(call.kind, _LAUNCH_US)
-    if call.kind in ("cat", "stack"):
-        base += _TENSOR_US * len(call.inputs)
-    elif call.kind == "conv2d":
+        return _listed_us(call.name, _OTHER_HOST_ONLY_US)
+    kind = kind_of(call.kind)
+    base = _listed_us(call.kind, _OTHER_LAUNCH_US) + kind.tensor_us * len(call.inputs)
+    if kind.depthwise_us is not None:
         weight, groups = call.params["weight"], call.params["groups"]
         assert isinstance(weight, (tuple, list)) and isinstance(groups, int)
         if groups > 1 and weight[1] == 1:
-            base = _DEPTHWISE_US
+            base = kind.depthwise_us
     return base + _EXTRA_LAUNCH_US * max(launches - 1.0, 0.0)
+
+
+def _listed_us(name: str, otherwise: float) -> float:
+    """The figure of a kind or of a call that launches nothing; what the host computes by itself has names of kinds, too."""
+    listed = kind_of(name).call_us
+    return listed if listed is not None else _HOST_ONLY_US.get(name, otherwise)
 
 
 def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:

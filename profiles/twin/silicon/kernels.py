@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel of the simulated GPU that is not a convolution, and a plausible one for kinds it has never heard of."""
+"""Kernels of the simulated GPU that are no convolutions or products: arithmetic on elements, pools, reductions, copies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,27 +14,22 @@ from ....kernels.network import KernelInvocation
 from .chip import Chip
 from .counts import column, element, number, read_elements, tail, utilisation
 from .passes import Pass
-from .products import attention, matmul, transposed
 
-# Instructions per element of pointwise arithmetic beyond a load and a store.
-_POINTWISE = {"relu": 1.0, "hardtanh": 2.0, "add": 2.0, "mul": 1.0, "sub": 2.0, "sigmoid": 14.0, "silu": 16.0, "gelu": 22.0}
-_POINTWISE |= {"hardswish": 6.0, "hardsigmoid": 4.0, "tanh": 20.0, "div": 8.0, "exp": 8.0, "sqrt": 8.0, "pow": 16.0}
-_ROWWISE = {"softmax": (3.0, 24.0), "log_softmax": (3.0, 26.0), "layer_norm": (2.0, 12.0), "group_norm": (2.0, 12.0)}
+Family: TypeAlias = Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]
+"""The passes of invocations of one kind."""
 
 
-def passes(chip: Chip, kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
-    """The passes of invocations of one kind."""
-    family = _FAMILIES.get(kind)
-    if family is None:
-        family = _rowwise if kind in _ROWWISE else _pointwise
-    result = family(chip, invocations)
-    if not chip.library:
-        return result
-    factor = np.array([chip.work(kind, call.dtype) for call in invocations], np.float64)
-    return [replace(one, cycles=one.cycles * factor, operations=one.operations * factor) for one in result]
+def pointwise(instructions: float) -> Family:
+    """Arithmetic on each element, in so many instructions beyond a load and a store."""
+    return partial(_pointwise, instructions)
 
 
-def _pointwise(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def rowwise(readings: float, instructions: float) -> Family:
+    """Work on rows that are read so many times, in so many instructions for each element."""
+    return partial(_rowwise, readings, instructions)
+
+
+def _pointwise(instructions: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Elementwise arithmetic: four elements per thread where everything is aligned and nothing is broadcast."""
     elements = column(calls, lambda call: prod(call.output))
     size = column(calls, element)
@@ -41,14 +37,14 @@ def _pointwise(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     vectors = np.array(
         [prod(call.output) % 4 == 0 and all(prod(shape) == prod(call.output) for shape in call.inputs) for call in calls]
     )
-    work = column(calls, lambda call: _POINTWISE.get(call.kind, 6.0)) + 3.0
+    work = instructions + 3.0
     blocks = np.ceil(elements / 512.0)
-    instructions = elements * np.where(vectors, work + 1.5, work * 1.3 + 9.0)
+    executed = elements * np.where(vectors, work + 1.5, work * 1.3 + 9.0)
     streams = column(calls, lambda call: len(call.inputs))
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / chip.lanes / 0.55 * tail(chip, blocks, 8.0),
+            cycles=executed / chip.lanes / 0.55 * tail(chip, blocks, 8.0),
             serial_cycles=250.0,
             l2_bytes=moved,
             dram_bytes=moved * chip.missing(moved) + 0.02 * moved,
@@ -56,13 +52,13 @@ def _pointwise(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
             * (1.0 - 0.04 * np.maximum(streams - 1.0, 0.0))
             * utilisation(chip, elements / 4),
             overlap=3.6,
-            operations=instructions,
+            operations=executed,
             toggling=0.62,
         )
     ]
 
 
-def _batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Inference batch norm: a block walks one channel's plane of one image, so small or odd planes leave threads idle."""
     channels = column(calls, lambda call: call.output[0] * (call.output[1] if len(call.output) > 1 else 1))
     plane = column(calls, lambda call: prod(call.output[2:]))
@@ -92,7 +88,7 @@ def _batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Concatenation: one launch copies up to four tensors at a time, in grids shaped for the largest of them."""
     size = column(calls, element)
     elements = column(calls, lambda call: prod(call.output))
@@ -122,7 +118,7 @@ def _cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Window pooling: one thread per output, overlapping windows served by the caches."""
     windows = column(calls, _window)
     outputs = column(calls, lambda call: prod(call.output))
@@ -156,7 +152,7 @@ def _window(call: KernelInvocation) -> float:
     return float(kernel) ** 2 if isinstance(kernel, (int, float)) else 1.0
 
 
-def _adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Adaptive pooling: a block per plane, its threads over the outputs, windows walked serially."""
     planes = column(calls, lambda call: prod(call.output[:-2]))
     spots = column(calls, lambda call: prod(call.output[-2:]))
@@ -181,7 +177,7 @@ def _adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Reductions: a warp or a block per output, a tree at the end."""
     outputs = column(calls, lambda call: max(prod(call.output), 1))
     image = column(calls, read_elements)
@@ -206,13 +202,11 @@ def _reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _rowwise(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Softmax and the norms: a block per row that reads it more than once."""
     elements = column(calls, lambda call: prod(call.output))
     length = column(calls, lambda call: call.output[-1] if call.output else 1)
     size = column(calls, element)
-    readings = column(calls, lambda call: _ROWWISE[call.kind][0])
-    work = column(calls, lambda call: _ROWWISE[call.kind][1])
     rows = elements / np.maximum(length, 1.0)
     moved = 2.0 * elements * size
     row_bytes = length * size * chip.sm_count * 4.0
@@ -232,7 +226,7 @@ def _rowwise(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """A copy that changes the order of dimensions: one side of it is strided."""
     elements = column(calls, lambda call: prod(call.output))
     size = column(calls, element)
@@ -252,23 +246,3 @@ def _copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
             toggling=0.55,
         )
     ]
-
-
-_FAMILIES: dict[str, Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]] = {
-    "batch_norm": _batch_norm,
-    "matmul": matmul,
-    "cat": _cat,
-    "stack": _cat,
-    "max_pool2d": _pool,
-    "avg_pool2d": _pool,
-    "adaptive_avg_pool2d": _adaptive_pool,
-    "adaptive_max_pool2d": _adaptive_pool,
-    "mean": _reduce,
-    "sum": _reduce,
-    "max": _reduce,
-    "amax": _reduce,
-    "argmax": _reduce,
-    "clone": _copy,
-    "attention": attention,
-    "conv_transpose2d": transposed,
-}

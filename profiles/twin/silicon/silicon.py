@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import Call, KernelInvocation
-from ...board import BoardDescription, load_board
+from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
-from .conv import convolution
 from .host import clock_factor, issue_us
-from .kernels import passes
+from .kinds import passes
 from .passes import Pass, gap_seconds, launches, seconds
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
 from .voltage import Variation
@@ -46,7 +45,7 @@ class Silicon:
 
     Args:
         node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
-            Figure 2. None is the nominal chip, which calibrations are of.
+            Figure 2. None is the nominal chip, which is compared with real boards.
         board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
 
     Attributes:
@@ -83,7 +82,7 @@ class Silicon:
         ``cold`` says that parameters have left the caches since the kernel last ran, as they have inside a network.
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
-        activity = self._run(invocations, rows.ravel(), clocks.take(columns.ravel()), cold)
+        activity = self._activity(invocations, rows.ravel(), clocks.take(columns.ravel()), cold)
         shape = rows.shape
         return Activity(
             activity.seconds.reshape(shape),
@@ -94,9 +93,11 @@ class Silicon:
 
     def pairs(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
         """Each invocation at the configuration of the same position: arrays of shape ``(len(invocations),)``."""
-        return self._run(invocations, np.arange(len(invocations)), clocks, cold)
+        return self._activity(invocations, np.arange(len(invocations)), clocks, cold)
 
-    def _run(self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool) -> Activity:
+    def _activity(
+        self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool
+    ) -> Activity:
         gap = gap_seconds(clocks, self.chip, self.variation)
         energy: dict[str, Array] = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
         total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
@@ -106,7 +107,7 @@ class Silicon:
             local = np.full(len(invocations), -1)
             local[members] = np.arange(len(members))
             samples = np.flatnonzero(local[rows] >= 0)
-            for work in self._passes(kind, [invocations[int(index)] for index in members]):
+            for work in passes(self.chip, kind, [invocations[int(index)] for index in members]):
                 running = samples[work.runs[local[rows[samples]]]]
                 if not len(running):
                     continue
@@ -119,7 +120,7 @@ class Silicon:
                 total.dram_bytes[running] += part.moved(cold=cold)
         return replace(total, energy_j=self._on_rails(energy, self.busy_rails))
 
-    def run(self, work: Pass, clocks: Clocks) -> Activity:
+    def launch(self, work: Pass, clocks: Clocks) -> Activity:
         """One launch of given work, without the framework that would issue it: arrays of shape ``(n, len(clocks))``."""
         column = Pass(*(getattr(work, name)[:, None] for name in Pass.__dataclass_fields__))
         busy = seconds(column, clocks, self.chip, self.variation, cold=False)
@@ -127,9 +128,6 @@ class Silicon:
         whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}
         moved = np.broadcast_to(column.moved(cold=False), busy.shape)
         return Activity(busy, self._on_rails(whole, self.busy_rails), np.ones(busy.shape), moved)
-
-    def _passes(self, kind: str, invocations: Sequence[KernelInvocation]) -> list[Pass]:
-        return convolution(self.chip, invocations) if kind == "conv2d" else passes(self.chip, kind, invocations)
 
     def _on_rails(self, domains: Mapping[str, Array], rails: Sequence[str]) -> dict[str, Array]:
         """What each rail carries of the domains' power or energy; a rail may measure several, with their losses."""
@@ -178,7 +176,7 @@ class Silicon:
         domains = idle_w(self.chip, clocks, self.variation, temperature_c)
         if cluster_hz is not None:
             if len(cluster_hz) != len(self.chip.clusters):
-                raise TwinError(f"{len(cluster_hz)} CPU clocks for {len(self.chip.clusters)} clusters")
+                raise TwinError(f"expected a CPU clock for each of {len(self.chip.clusters)} clusters, got {len(cluster_hz)}")
             domains["cpu"] = cpu_idle_w(self.chip, cluster_hz, self.variation, temperature_c)
         return self._on_rails(domains, self.rails)
 
@@ -196,7 +194,7 @@ class Silicon:
                 positions.setdefault(call.kind, []).append(position)
         for kind, where in positions.items():
             launched = launches(
-                self._passes(kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)])
+                passes(self.chip, kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)])
             )
             for position, count in zip(where, launched, strict=True):
                 counts[position] = float(count)
@@ -204,7 +202,7 @@ class Silicon:
 
 
 def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:
-    channels = {rail for monitor in description.monitors for rail in monitor.channels if rail != "NC"}
+    channels = {rail for monitor in description.monitors for rail in monitor.channels if rail != UNUSED}
     unknown = sorted(channels - set(chip.rails))
     if unknown:
         raise TwinError(f"simulated silicon {chip.name!r} has no rail {', '.join(unknown)}; valid: {', '.join(chip.rails)}")

@@ -16,7 +16,6 @@ from .modes_file import NEWER, parse
 from .nvpmodel import CONF, STATUS
 from .system import System
 
-MISBEHAVIOURS = ("lies", "hangs")
 CPU_ROOT = "/sys/devices/system/cpu"
 _EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 _BWMGR = "/sys/kernel/debug/tegra_bwmgr"
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     parser.add_argument("--fan", action="store_true", help="the fan at full speed, too")
     args = parser.parse_args(arguments)
     try:
-        clocks = JetsonClocks(System(root, "jetson_clocks"))
+        clocks = SimulatedJetsonClocks(System(root, "jetson_clocks"))
         if args.show:
             print("\n".join(clocks.show()))
         elif args.store is not None:
@@ -41,14 +40,14 @@ def main(arguments: Sequence[str], root: str) -> int:
         elif args.restore is not None:
             clocks.restore((Path(args.restore) if args.restore else clocks.default_file()).read_text())
         else:
-            clocks.run(fan=args.fan)
+            clocks.maximize(fan=args.fan)
     except (OSError, ValueError, KeyError) as error:
         print(f"Error: {error}", flush=True)
         return 1
     return 0
 
 
-class JetsonClocks:
+class SimulatedJetsonClocks:
     """The program, on one board."""
 
     def __init__(self, system: System) -> None:
@@ -64,7 +63,7 @@ class JetsonClocks:
         root = self._system.root
         return Path(f"{root}{name if name.startswith('.') else f'.{name}'}") if root else Path.home() / name
 
-    def run(self, *, fan: bool) -> None:
+    def maximize(self, *, fan: bool) -> None:
         if self._system.misbehaves("hangs"):
             self._system.hang()
         if self._system.misbehaves("lies"):

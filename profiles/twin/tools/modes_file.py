@@ -22,7 +22,7 @@ NEWER = "_KNEXT"
 THOR_MASK = "/opt/nvidia/l4t-gpusetup/gpu_pg_mask"
 
 
-class Setting(NamedTuple):
+class ModeLine(NamedTuple):
     """One line of a mode."""
 
     parameter: str
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class ModeParameter:
     """What a parameter is (``FILE`` or ``CLOCK``), and the path of each of its arguments."""
 
     kind: str
@@ -39,47 +39,47 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Mode:
+class ConfiguredMode:
     id: int
     name: str
-    settings: tuple[Setting, ...]
+    lines: tuple[ModeLine, ...]
 
 
 @dataclass(frozen=True)
-class Configuration:
+class ModesFile:
     """A file, parsed."""
 
-    parameters: dict[str, Parameter]
-    modes: tuple[Mode, ...]
+    parameters: dict[str, ModeParameter]
+    modes: tuple[ConfiguredMode, ...]
     default: int
 
-    def mode(self, number: int) -> Mode | None:
+    def mode(self, number: int) -> ConfiguredMode | None:
         return next((mode for mode in self.modes if mode.id == number), None)
 
 
-def parse(text: str) -> Configuration:
+def parse(text: str) -> ModesFile:
     """Read a configuration.
 
     Raises:
         ValueError, KeyError: it is none.
     """
     clean = re.sub(r"#[^\n]*", "", text)
-    parameters: dict[str, Parameter] = {}
-    modes: list[Mode] = []
+    parameters: dict[str, ModeParameter] = {}
+    modes: list[ConfiguredMode] = []
     default: int | None = None
     for head, body in re.findall(r"<([^<>]*)>([^<]*)", clean):
         kind, *pairs = head.split()
         keys, words = dict(pair.split("=", 1) for pair in pairs), body.split()
         if kind == "PARAM":
-            parameters[keys["NAME"]] = Parameter(keys["TYPE"], dict(zip(words[::2], words[1::2], strict=True)))
+            parameters[keys["NAME"]] = ModeParameter(keys["TYPE"], dict(zip(words[::2], words[1::2], strict=True)))
         elif kind == "POWER_MODEL":
-            settings = zip(words[::3], words[1::3], words[2::3], strict=True)
-            modes.append(Mode(int(keys["ID"]), keys["NAME"], tuple(Setting(*words) for words in settings)))
+            lines = zip(words[::3], words[1::3], words[2::3], strict=True)
+            modes.append(ConfiguredMode(int(keys["ID"]), keys["NAME"], tuple(ModeLine(*words) for words in lines)))
         elif kind == "PM_CONFIG":
             default = int(keys["DEFAULT"])
     if not modes or default is None:
         raise ValueError("no modes, or no default among them")
-    return Configuration(parameters, tuple(modes), default)
+    return ModesFile(parameters, tuple(modes), default)
 
 
 def render(board: BoardDescription, modes: ModeSet) -> str:

@@ -15,12 +15,11 @@ import re
 import sys
 from collections.abc import Sequence
 
-from .modes_file import NEWER, POWER_AUTO, POWER_ON, Configuration, Mode, Setting, parse
+from .modes_file import NEWER, POWER_AUTO, POWER_ON, ConfiguredMode, ModeLine, ModesFile, parse
 from .system import REBOOT_FILE, System
 
 CONF = "/etc/nvpmodel.conf"
 STATUS = "/var/lib/nvpmodel/status"
-MISBEHAVIOURS = ("lies", "complains", "hangs", "hangs-on-query", "hangs-under-load")
 _FAILED = 255
 _NO_LIMIT = 2**64 - 1
 
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     parser.add_argument("--verbose", action="store_true", help="say more")
     args = parser.parse_args(arguments)
     try:
-        tool = Nvpmodel(System(root, "nvpmodel"), args.file, args.verbose)
+        tool = SimulatedNvpmodel(System(root, "nvpmodel"), args.file, args.verbose)
         if args.print:
             tool.show()
         if args.mode is not None:
@@ -58,13 +57,13 @@ def main(arguments: Sequence[str], root: str) -> int:
     return 0
 
 
-class Nvpmodel:
+class SimulatedNvpmodel:
     """The program, on one board."""
 
     def __init__(self, system: System, path: str, verbose: bool) -> None:
         self._system = system
         self._verbose = verbose
-        self._modes: Configuration = parse(system.read(path))
+        self._modes: ModesFile = parse(system.read(path))
         self._say(f"Config file: {path}")
 
     def noted(self) -> int:
@@ -83,11 +82,11 @@ class Nvpmodel:
             print("NVPM WARN: fan mode is not set!")
         prefix = "NVPM VERB: Current mode: " if self._verbose else ""
         print(f"{prefix}NV Power Mode: {mode.name}\n{mode.id}")
-        for setting in mode.settings:
-            path = self._path(setting)
+        for line in mode.lines:
+            path = self._path(line)
             self._say(
-                f"PARAM {setting.parameter}: ARG {setting.argument}: PATH {path}: "
-                f"REAL_VAL: {self._system.find(path)} CONF_VAL: {setting.value}"
+                f"PARAM {line.parameter}: ARG {line.argument}: PATH {path}: "
+                f"REAL_VAL: {self._system.find(path)} CONF_VAL: {line.value}"
             )
 
     def show(self) -> None:
@@ -95,8 +94,8 @@ class Nvpmodel:
         print(f"NVPM VERB: PM_CONFIG: DEFAULT={default.name if default else '?'}({self._modes.default})")
         for mode in self._modes.modes:
             print(f"NVPM VERB: POWER_MODEL: ID={mode.id} NAME={mode.name}")
-            for setting in mode.settings:
-                print(f"NVPM VERB: {' '.join(setting)}")
+            for line in mode.lines:
+                print(f"NVPM VERB: {' '.join(line)}")
 
     def switch(self, number: int) -> int:
         mode = self._modes.mode(number)
@@ -129,48 +128,48 @@ class Nvpmodel:
         print("NVPM ERROR: bad input!", flush=True)
         return False
 
-    def _apply(self, mode: Mode) -> None:
-        def turn(setting: Setting) -> int:
-            if setting.parameter == POWER_ON:
+    def _apply(self, mode: ConfiguredMode) -> None:
+        def turn(line: ModeLine) -> int:
+            if line.parameter == POWER_ON:
                 return 0
-            if setting.parameter == POWER_AUTO:
+            if line.parameter == POWER_AUTO:
                 return 4
-            if setting.argument.endswith("_PG_MASK"):
+            if line.argument.endswith("_PG_MASK"):
                 return 1
-            return 2 if self._modes.parameters[setting.parameter].kind == "FILE" else 3
+            return 2 if self._modes.parameters[line.parameter].kind == "FILE" else 3
 
-        for setting in sorted(mode.settings, key=turn):
-            path = self._path(setting)
-            value = self._in_table(setting) if self._modes.parameters[setting.parameter].kind == "CLOCK" else setting.value
-            self._say(f"PARAM {setting.parameter}: ARG {setting.argument}: PATH {path}: VAL {value}")
-            if setting.argument == "MIN_FREQ":
-                highest = self._system.read(self._path(setting._replace(argument="MAX_FREQ")))
+        for line in sorted(mode.lines, key=turn):
+            path = self._path(line)
+            value = self._in_table(line) if self._modes.parameters[line.parameter].kind == "CLOCK" else line.value
+            self._say(f"PARAM {line.parameter}: ARG {line.argument}: PATH {path}: VAL {value}")
+            if line.argument == "MIN_FREQ":
+                highest = self._system.read(self._path(line._replace(argument="MAX_FREQ")))
                 if int(value) > int(highest):
-                    raise _Failed(f"{setting.parameter} MIN_FREQ {value}: greater than the current max value {highest}")
-            self._set(setting, path, value)
+                    raise _Failed(f"{line.parameter} MIN_FREQ {value}: greater than the current max value {highest}")
+            self._set(line, path, value)
 
-    def _set(self, setting: Setting, path: str, value: str) -> None:
+    def _set(self, line: ModeLine, path: str, value: str) -> None:
         if self._system.find(path) == value:
             return
         try:
             self._system.write(path, value)
         except OSError as error:
-            if setting.argument.endswith("_PG_MASK") and error.errno == errno.EBUSY:
+            if line.argument.endswith("_PG_MASK") and error.errno == errno.EBUSY:
                 raise _NeedsReboot from error
             raise
 
-    def _in_table(self, setting: Setting) -> str:
+    def _in_table(self, line: ModeLine) -> str:
         """A clock's value as its table has it: -1 is the highest there, 0 the lowest; without a table any number will do."""
-        if "FREQ_TABLE" not in self._modes.parameters[setting.parameter].paths:
-            return str(_NO_LIMIT) if setting.value == "-1" else setting.value
-        table = sorted(map(int, self._system.read(self._path(setting._replace(argument="FREQ_TABLE"))).split()))
-        wanted = int(setting.value)
+        if "FREQ_TABLE" not in self._modes.parameters[line.parameter].paths:
+            return str(_NO_LIMIT) if line.value == "-1" else line.value
+        table = sorted(map(int, self._system.read(self._path(line._replace(argument="FREQ_TABLE"))).split()))
+        wanted = int(line.value)
         return str(table[-1] if wanted < 0 else max((rate for rate in table if rate <= wanted), default=table[0]))
 
-    def _path(self, setting: Setting) -> str:
-        paths = self._modes.parameters[setting.parameter].paths
-        newer = paths.get(setting.argument + NEWER)
-        return newer if newer and self._system.place(newer).exists() else paths[setting.argument]
+    def _path(self, line: ModeLine) -> str:
+        paths = self._modes.parameters[line.parameter].paths
+        newer = paths.get(line.argument + NEWER)
+        return newer if newer and self._system.place(newer).exists() else paths[line.argument]
 
     def _say(self, text: str) -> None:
         if self._verbose:

@@ -44,7 +44,7 @@ def _file_operations(tree: Tree) -> Any:
     # Whoever serves the board is its root.
     owner = {"st_uid": os.geteuid(), "st_gid": os.getegid()}
 
-    class Files(mfusepy.Operations):  # type: ignore[misc]
+    class TreeOperations(mfusepy.Operations):  # type: ignore[misc]
         """Content is made when a file is read from its start, as sysfs does; a handle keeps it for reads further on."""
 
         use_ns = True
@@ -109,7 +109,7 @@ def _file_operations(tree: Tree) -> Any:
         def unlink(self, path: str) -> int:
             raise refusal(errno.EPERM)
 
-    return Files()
+    return TreeOperations()
 
 
 class FuseMount:

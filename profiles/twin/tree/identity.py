@@ -12,7 +12,7 @@ from .attributes import Attribute, Link, constant
 _DEVICE_TREE = "/sys/firmware/devicetree/base"
 
 
-class Identity:
+class SimulatedIdentity:
     """Files that say which board this is, which software it runs, and which of its boots."""
 
     def __init__(self, description: BoardDescription, serial: str) -> None:

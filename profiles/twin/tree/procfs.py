@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from .attributes import Attribute, Link, constant
-from .clocks.cpufreq import Cores, CpuPolicy
+from .clocks.cpufreq import SimulatedCores, SimulatedCpuPolicy
 
 _TICKS_PER_S = 100
 _WINDOWS_S = (10, 60, 300)
@@ -21,7 +21,7 @@ class ProcessorTime:
         pressure: whether the kernel was built with pressure-stall information (from 4.20 on).
     """
 
-    def __init__(self, cores: Cores, policies: Sequence[CpuPolicy], *, pressure: bool) -> None:
+    def __init__(self, cores: SimulatedCores, policies: Sequence[SimulatedCpuPolicy], *, pressure: bool) -> None:
         self._cores = cores
         self._policies = tuple(policies)
         self._pressure = pressure

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from ....kernels.grid import FrequencyConfiguration
-from ..tree.clocks.cpufreq import CpuPolicy
+from ..tree.clocks.cpufreq import SimulatedCpuPolicy
 from .frames import Costs
 from .load import BoardClocks, CoRunner, Load
 
@@ -46,12 +46,12 @@ class Company:
         clocks = self._clocks()
         return min(runner.due(now, clocks) for runner in self._runners)
 
-    def run(self, start: float, seconds: float) -> None:
+    def elapse(self, start: float, seconds: float) -> None:
         """Let time pass in which nothing changes."""
         if self._runners:
             clocks = self._clocks()
             for runner in self._runners:
-                runner.run(start, seconds, clocks)
+                runner.elapse(start, seconds, clocks)
 
     @property
     def busy_cores(self) -> Mapping[str, float]:
@@ -72,7 +72,7 @@ class Company:
         return max((load.emc_hz for load in self._loads), default=0.0)
 
     def draw(
-        self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[CpuPolicy], costs: Costs
+        self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[SimulatedCpuPolicy], costs: Costs
     ) -> tuple[float, ...]:
         """The rails' powers with what they draw added, at the board's present clocks."""
         busy = self.busy_cores

@@ -74,7 +74,7 @@ class PeriodicWork:
         """Never: its load is even over a beat, and where beats end is found out afterwards."""
         return math.inf
 
-    def run(self, start: float, seconds: float, clocks: BoardClocks) -> None:
+    def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:
         needed, period, now, end = self._needed_s(clocks), self._beat.period_s, start, start + seconds
         if self._ends < start:
             self._ends, self._done = start + period, 0.0

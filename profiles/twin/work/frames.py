@@ -121,15 +121,15 @@ class Costs:
     def frame(self, stream: Stream, configuration: FrequencyConfiguration, temperature_c: float) -> FrameCost:
         key = (stream.digest, configuration, _bucket(temperature_c))
         if key not in self._frames:
-            run = self._execute(stream.network, self._silicon, Clocks.of([configuration]), key[2])
-            seconds = float(run.latency_s[0])
-            rails = self._silicon.sensed(run.rail_energy_j)
+            execution = self._execute(stream.network, self._silicon, Clocks.of([configuration]), key[2])
+            seconds = float(execution.latency_s[0])
+            rails = self._silicon.sensed(execution.rail_energy_j)
             self._frames[key] = FrameCost(
                 seconds,
                 tuple(float(rails[rail][0]) / seconds for rail in self._silicon.rails),
-                min(float(run.host_busy_s[0]) / seconds, 1.0),
-                min(float(run.gpu_busy_s[0]) / seconds, 1.0),
-                float(run.dram_bytes[0]) / seconds,
+                min(float(execution.host_busy_s[0]) / seconds, 1.0),
+                min(float(execution.gpu_busy_s[0]) / seconds, 1.0),
+                float(execution.dram_bytes[0]) / seconds,
             )
         return self._frames[key]
 
@@ -203,7 +203,7 @@ class RunningFrame:
     def due(self, now: float, cost: FrameCost) -> float:
         return now + (1.0 - self.progress) * cost.latency_s * self.slowness
 
-    def run(self, seconds: float, cost: FrameCost) -> None:
+    def advance(self, seconds: float, cost: FrameCost) -> None:
         self.progress += seconds / (cost.latency_s * self.slowness)
 
 

@@ -44,6 +44,6 @@ class CoRunner(Protocol):
         """The first moment after now at which something happens to it by itself (a frame, a deadline); infinity: never."""
         ...
 
-    def run(self, start: float, seconds: float, clocks: BoardClocks) -> None:
+    def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:
         """Time passes in which its load and the clocks stay as they are; ``start + seconds`` is never past :meth:`due`."""
         ...

@@ -134,7 +134,7 @@ def test_a_method_is_asked_of_a_file_that_has_methods(folder: Folder) -> None:
         (["99999999x3x9999x9999"], "elements"),
         (["1x3x224x224:int64"], "int64"),
         (["wide"], "like 1x3x224x224"),
-        (["1x3x224x224:float99"], "like 1x3x224x224:float32"),
+        (["1x3x224x224:float99"], "valid: bool, uint8, "),
     ],
 )
 def test_an_input_that_the_model_cannot_take_is_refused(inputs: list[str], named: str, folder: Folder) -> None:
@@ -236,6 +236,18 @@ def test_a_model_that_is_listed_in_part_is_not_planned_as_if_that_were_all(what:
     assert (done.returncode, done.stderr) == (0, "") and f"a part of the network: decomposed up to {operator} at" in done.stdout
 
 
+WRONG_INPUTS = {"1x-3": "like 1x3x224x224:float32", "0x3": "a size of 0", "1x3:float31": "valid: bool, uint8, "}
+
+
+@pytest.mark.parametrize("verb", ["decompose", "predict", "plan", "explain", "characterize", "hold"])
+@pytest.mark.parametrize("text", WRONG_INPUTS)
+def test_an_input_that_cannot_be_is_refused_alike_by_every_verb(verb: str, text: str, bundle: Path, folder: Folder) -> None:
+    profile = () if verb in ("decompose", "hold") else ("--profile", bundle)
+    target = ("--target", "min-energy") if verb in ("plan", "hold") else ()
+    said = folder.refused(3, verb, MODEL, "--input", text, *profile, *target)
+    assert said.startswith(f"jetdvfs {verb}: input ") and WRONG_INPUTS[text] in said
+
+
 @pytest.fixture(scope="module")
 def board() -> Iterator[Board]:
     home = Path(tempfile.mkdtemp(prefix="board-"))
@@ -307,7 +319,8 @@ def test_the_daemon_refuses_a_target_nobody_can_meet(hold: Callable[..., str]) -
 
 
 def test_the_daemon_refuses_clocks_that_the_board_does_not_have(hold: Callable[..., str]) -> None:
-    assert "cpu_khz=1" in hold(2, "--config", "1,2,3")
+    assert "CPU 1200 MHz may not be set; nearest: 1190.4 and 1267.2 MHz" in hold(2, "--config", "1200,675.75,1600")
+    assert "expected CPU,GPU,EMC in MHz" in hold(2, "--config", "1190.4,675.75")
 
 
 @needs_fuse

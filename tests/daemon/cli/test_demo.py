@@ -13,7 +13,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.demo.stage import clock_files, offered
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.tests.support.twin_fakes import TreeFiles, VirtualClock, fake_board

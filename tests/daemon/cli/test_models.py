@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> str:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A profile whose manifest can be changed; the only one there is."""
-    manifest = SimpleNamespace(name="small-sim", board="small", simulated=True)
+    manifest = SimpleNamespace(name="small-sim", board="agx-xavier", simulated=True)
 
     def load(name: str) -> SimpleNamespace:
         if name != manifest.name:
@@ -179,7 +179,7 @@ def test_predict_answers_at_a_configuration_in_mhz_or_the_kernels_units(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     points = [
-        run_json(capsys, "predict", model, "--profile", "small-sim", "--at", text)["points"][-1]
+        run_json(capsys, "predict", model, "--profile", "small-sim", "--config", text)["points"][-1]
         for text in ("1000,800,1600", "1000000,800000000,1600000000")
     ]
     assert points[0] == points[1]
@@ -216,8 +216,8 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["predict", "absent.pt", "--input", "1x3x224x224", "--profile", "small-sim"], 3, "absent.pt"),
         (["predict", "absent.json", "--profile", "small-sim"], 3, "absent.json: No such file"),
         (["predict", "MODEL", "--profile", "other"], 3, "valid: small-sim"),
-        (["predict", "MODEL", "--profile", "small-sim", "--at", "1,2"], 2, "expected CPU,GPU,EMC"),
-        (["predict", "MODEL", "--profile", "small-sim", "--at", "1000,801,1600"], 3, "gpu_hz=801000000 is not a frequency"),
+        (["predict", "MODEL", "--profile", "small-sim", "--config", "1,2"], 2, "expected CPU,GPU,EMC"),
+        (["predict", "MODEL", "--profile", "small-sim", "--config", "1000,801,1600"], 3, "GPU 801 MHz is not a frequency"),
         (["predict", "MODEL", "--profile", "small-sim", "--save", "/no/folder/x.npz"], 3, "/no/folder/x.npz: cannot write"),
         (["predict", "MODEL", "--profile", "small-sim", "--method", "magic"], 2, "invalid choice"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "speed"], 2, "valid: latency_ms=NUMBER"),
@@ -232,7 +232,7 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["decompose", "MODEL", "--profile", "other"], 3, "valid: small-sim"),
         (["decompose", "MODEL", "--plot", "/no/folder/x.png"], 3, "cannot write the picture (No such file or directory)"),
         (["predict", "any.pt", "--input", "0x3x224x224", "--profile", "small-sim"], 3, "0 leaves nothing to run"),
-        (["decompose", "MODEL", "--plot", "/"], 3, "ends in none of .png"),
+        (["decompose", "MODEL", "--plot", "/"], 3, "its name must end in .png"),
     ],
 )
 def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(
@@ -259,7 +259,7 @@ def test_names_out_of_a_file_are_shown_as_they_stand(
 
 
 PART = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
-SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; what follows is in no figure"
+SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; what follows is not counted"
 FOR_WHOLE_NETWORKS = pytest.mark.parametrize(
     "verb", [["predict"], ["plan", "--target", "min-energy"], ["explain"], ["characterize"]], ids=lambda verb: verb[0]
 )
@@ -365,7 +365,7 @@ def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
 ) -> None:
     code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--config", "1000,400,1600")
     assert code == 0
-    assert "handmade on small, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
+    assert "handmade on agx-xavier, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
     assert "simulated" in out
     assert re.search(r"^conv2d +conv +1x64x56x56 +compute +1 +1\.156 ", out, re.MULTILINE)
     assert re.search(r"^softmax .* no model$", out, re.MULTILINE)

@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareRefused
 from jetdvfs.daemon.hardware.baseline import Baseline
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.hardware_kernel import CAP, CPU, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import DaemonError
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BoardDescription, list_boards, load_board
 from jetdvfs.tests.support.hardware_kernel import CPUFREQ, FakeClock, Kernel, Killed
@@ -129,10 +129,7 @@ def test_rails_are_read_as_the_kernel_of_the_board_shows_them(board: BoardDescri
     hardware = Hardware.probe(Kernel(board, rules=rules_of(board)), FakeClock(), boards=[board])
     rails = {rail for monitor in board.monitors for rail in monitor.channels if rail != "NC"}
     assert set(hardware.sensors.rails_mw()) == rails
-    assert hardware.sensors.rails.energy_mw() == pytest.approx(
-        sum(hardware.sensors.rails_mw()[rail] for rail in board.energy_rails)
-    )
-    assert hardware.sensors.rails.total_mw() > 0
+    assert all(power > 0 for power in hardware.sensors.rails_mw().values())
     assert not [note for note in hardware.notes if "power rails" in note]
 
 

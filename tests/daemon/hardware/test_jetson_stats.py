@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,7 +23,8 @@ import pytest
 from jetdvfs.daemon.cli.boards.modes import switch_mode
 from jetdvfs.daemon.errors import HardwareRefused, NotPermitted
 from jetdvfs.daemon.hardware.jetson_stats import JetsonStats, connect
-from jetdvfs.daemon.hardware.nvpmodel import ModeSwitch, bound_levels
+from jetdvfs.daemon.hardware.nvpmodel import ModeSwitch
+from jetdvfs.daemon.hardware.power_modes import bound_levels
 from jetdvfs.profiles.board import BoardDescription, PowerMode, load_board
 from jetdvfs.profiles.twin.variant import boot_mode, installed, mode_set
 from jetdvfs.tests.support.paths import ROOT
@@ -227,3 +229,15 @@ def test_who_is_not_root_changes_the_mode_through_the_service(monkeypatch: pytes
     assert data == {**asdict(ModeSwitch("30W", "30W", False, data["text"])), "done": True}
     with pytest.raises(NotPermitted, match="only root may change it, or who may use a running jetson-stats service"):
         switch_mode("/", "30W", dry_run=False, stats=lambda: nullcontext(None))
+
+
+def test_a_service_that_does_not_answer_in_time_is_as_none(tmp_path: Path) -> None:
+    answers = threading.Event()
+
+    def hangs() -> None:
+        answers.wait(30)
+
+    (tmp_path / "jtop.sock").touch()
+    with connect(hangs, tmp_path / "jtop.sock", longest_s=0.05) as stats:
+        assert stats is None
+    answers.set()

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import DaemonError
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel, Killed

@@ -14,13 +14,13 @@ import yaml
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
-from jetdvfs.daemon.hardware.board import Hardware
-from jetdvfs.daemon.watch.demand import Meter
+from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.daemon.watch.demand import DemandMonitor
 from jetdvfs.daemon.watch.floors import FloorRules
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.profiles.twin.variant import installed, laid_over
 from jetdvfs.tests.support.snapshots import record, recorded
 from jetdvfs.tests.support.twin_fakes import TreeFiles, VirtualClock, fake_board
@@ -45,7 +45,7 @@ USUAL = [System(name, "") for name in list_boards()]
 class Found:
     """A twin, and the hardware layer on it, in a time that passes only when somebody waits."""
 
-    def __init__(self, board: TwinBoard, folder: Path) -> None:
+    def __init__(self, board: SimulatedBoard, folder: Path) -> None:
         self.board = board
         self.files = TreeFiles(board)
         self.baseline = folder / "baseline.json"
@@ -121,8 +121,9 @@ def test_what_a_twin_measures_is_what_its_description_says(system: System, tmp_p
     one = found(system, tmp_path)
     sensors, described = one.hardware.sensors, one.board.description
     one.board.clock.sleep(5.0)
-    assert set(sensors.rails_mw()) == {rail for monitor in described.monitors for rail in monitor.channels if rail != "NC"}
-    assert sensors.rails.total_mw() > 0 and sensors.rails.energy_mw() > 0
+    rails_mw = sensors.rails_mw()
+    assert set(rails_mw) == {rail for monitor in described.monitors for rail in monitor.channels if rail != "NC"}
+    assert sum(rails_mw[rail] for rail in described.total_rails) > 0
     parts = described.section("twin")["thermal"]["zones"]
     zones = {name for name in described.section("thermal")["zones"] if not parts[name].get("part")}
     assert zones <= set(sensors.temperatures_mc()) <= set(described.section("thermal")["zones"])
@@ -135,7 +136,7 @@ def test_what_a_twin_measures_is_what_its_description_says(system: System, tmp_p
 @pytest.mark.parametrize("system", FAMILY, ids=str)
 def test_the_daemon_finds_what_counts_the_memorys_activity(system: System, tmp_path: Path) -> None:
     one = found(system, tmp_path)
-    meter = Meter(one.files, one.hardware.description, one.board.clock.monotonic, one.hardware, FloorRules())
+    meter = DemandMonitor(one.files, one.hardware.description, one.board.clock.monotonic, one.hardware, FloorRules())
     assert meter.notes == ()
 
 
@@ -264,7 +265,7 @@ def test_faults_happen_on_every_board(system: System, tmp_path: Path) -> None:
     rail = board.description.energy_rails[0]
     board.faults.silence(rail)
     board.clock.sleep(1.0)
-    assert hardware.rails_mw()[rail] == 0.0
+    assert hardware.sensors.rails_mw()[rail] == 0.0
 
 
 HOT = [system for system in FAMILY if load_board(system.board).section("thermal")["trips_mc"]]

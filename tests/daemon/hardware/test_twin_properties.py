@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.twin.board import TwinBoard
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.tests.daemon.hardware.test_twin_family import CPUFREQ, FAMILY, Found, System
 from jetdvfs.tests.support.twin_fakes import VirtualClock, fake_board
 
@@ -76,12 +76,12 @@ def leave_as_found(one: Found, cpu: Start, gpu: Start, locked: float | None, off
         files.write_text(f"/sys/devices/system/cpu/cpu{cpu_number}/online", "0")
 
 
-def limits_in_order(board: TwinBoard) -> bool:
+def limits_in_order(board: SimulatedBoard) -> bool:
     pairs = [policy.limits for policy in board.policies] + [board.gpu.shown]
     return all(low <= high or high == 0 for low, high in pairs)
 
 
-def within_limits(board: TwinBoard, ceilings: dict[str, int]) -> bool:
+def within_limits(board: SimulatedBoard, ceilings: dict[str, int]) -> bool:
     """Whether no clock was asked to go above what the others' limits leave."""
     asked = board.requested._asdict()
     return all(asked[name] <= ceiling for name, ceiling in ceilings.items())

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel
@@ -269,6 +269,31 @@ def test_a_refusal_in_the_middle_puts_everything_back_in_reverse(board: Board) -
         "emc/mrq_rate_locked=0",
     ]
     assert not board.hardware.touched
+
+
+def test_a_file_that_is_busy_for_a_moment_is_written_when_it_is_not(board: Board) -> None:
+    tries = []
+
+    def busy(path: str, value: str) -> int:
+        tries.append(path)
+        return errno.EBUSY if path.endswith("set_freq") and tries.count(path) < 4 else 0
+
+    board.kernel.refuse = busy
+    assert board.apply(MIDDLE)[-2:] == ["gpu/governor=userspace", "gpu/userspace/set_freq=675750000"]
+    assert tries.count(f"{GPU}/userspace/set_freq") == 4
+
+
+def test_a_value_that_is_refused_for_good_is_not_tried_again(board: Board) -> None:
+    tries = []
+
+    def refuse(path: str, value: str) -> int:
+        tries.append(path)
+        return errno.EINVAL if path.endswith("set_freq") else 0
+
+    board.kernel.refuse = refuse
+    with pytest.raises(HardwareRefused, match="EINVAL"):
+        board.hardware.apply(MIDDLE, "test")
+    assert tries.count(f"{GPU}/userspace/set_freq") == 1
 
 
 def test_a_refusal_after_earlier_settings_goes_back_to_the_last_one(board: Board) -> None:

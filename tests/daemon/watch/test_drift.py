@@ -12,9 +12,9 @@ import pytest
 
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.controller import Controller
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
-from jetdvfs.daemon.hardware.nvpmodel import CONF, STATUS
+from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.daemon.hardware.power_modes import CONF, STATUS
 from jetdvfs.daemon.leases import Holder, Lease, Need
 from jetdvfs.daemon.watch.drift import CALM_S, FIRST_WAIT_S, LONGEST_WAIT_S, Backoff
 from jetdvfs.kernels.grid import FrequencyConfiguration

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.daemon.hardware.board import Hardware
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.watch.events import Event, Events
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.hardware_kernel import FakeClock, Kernel

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import Bounds, Config, load_config
+from jetdvfs.daemon.config import Bounds, ClockLimits, Config, load_config
 from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
-from jetdvfs.daemon.hardware.board import Hardware
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases import Holder, Need
 from jetdvfs.daemon.planner import Limits
-from jetdvfs.daemon.watch.demand import Leased, Meter
+from jetdvfs.daemon.watch.demand import DemandMonitor, Leased
 from jetdvfs.daemon.watch.floors import Demand, FloorRules, Floors, floors
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
@@ -99,7 +99,7 @@ class Busy:
         self.threads: dict[int, tuple[float, int]] = {}
         self.waited_us = 0.0
         self.gpu: float | None = None
-        self.meter = Meter(self.kernel, XAVIER, self.clock.monotonic, self, FloorRules(**config))
+        self.meter = DemandMonitor(self.kernel, XAVIER, self.clock.monotonic, self, FloorRules(**config))
         self.show()
 
     def memory_hz(self) -> int:
@@ -329,7 +329,7 @@ def test_work_that_begins_under_a_lease_raises_the_clocks(board: tuple[Kernel, C
 
 
 def test_the_operators_upper_limit_stands_above_other_works_need(tmp_path: Path) -> None:
-    kernel, controller, asked = under(Config(limits={"cpu_khz": Bounds(max=499200)}), tmp_path)
+    kernel, controller, asked = under(Config(limits=ClockLimits(cpu_khz=Bounds(max=499200))), tmp_path)
     asked.now = Demand({"policy0": 2e6})
     controller.tend()
     assert controller.limits().cpu_khz == (499200, 499200)
@@ -340,7 +340,7 @@ def test_the_operators_upper_limit_stands_above_other_works_need(tmp_path: Path)
 def test_of_clusters_set_apart_each_runs_as_low_as_other_work_on_it_allows(tmp_path: Path) -> None:
     kernel, clock, asked = Kernel(load_board("agx-orin-64gb"), emc=("bpmp",)), FakeClock(), Asked()
     hardware = Hardware.probe(kernel, clock, baseline=tmp_path / "baseline.json", clusters=Clusters(apart=True))
-    controller = Controller(hardware, Config(limits={"cpu_khz": Bounds(min=192000)}), clock.monotonic, asked)
+    controller = Controller(hardware, Config(limits=ClockLimits(cpu_khz=Bounds(min=192000))), clock.monotonic, asked)
     controller.hold(Holder("a", APP, 0, "app"), Need(FrequencyConfiguration(1190400, 306000000, 665600000)), "test")
 
     def set_now() -> list[str]:
@@ -415,7 +415,7 @@ def test_the_configuration_says_what_is_kept_up(tmp_path: Path, text: str, rules
 @pytest.mark.parametrize("text", ["high", "5", "[1]", "{cpu_share: 0}", "{emc_share: 1.5}", "{hold_s: true}", "{pressure: x}"])
 def test_rules_that_make_no_sense_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "jetdvfsd.yaml").write_text(f"floors: {text}")
-    with pytest.raises(UsageError, match=r"jetdvfsd\.yaml: floors") as caught:
+    with pytest.raises(UsageError, match=r"jetdvfsd\.yaml, line 1: floors") as caught:
         load_config(tmp_path / "jetdvfsd.yaml")
     assert "\n" not in str(caught.value)
 

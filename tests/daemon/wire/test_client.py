@@ -142,9 +142,40 @@ def test_a_model_travels_as_a_descriptor_and_its_name_is_the_file_s(daemon: Serv
         ]
         with pytest.raises(InputError, match="No such file"):
             client.load(tmp_path / "missing.pt", ["1"])
-        for wrong in ("1xtwo", "", None, 5):
+        for wrong in (None, 5, (1, 2.5), {"dtype": "int64"}):
             with pytest.raises(UsageError, match="expected a shape"):
                 client.load(path, [wrong])
+
+
+@pytest.mark.parametrize("item", ["1x-3", "1xtwo", "", "1x3:float31", "0x3", (1, -3), {"shape": [1], "dtype": "tuple"}])
+def test_an_input_that_cannot_be_is_refused_before_the_daemon_is_asked(
+    item: object, daemon: Served[Scripted], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"x")
+    with Client() as client, pytest.raises(InputError, match=r"^input .*(1x3x224x224|leaves nothing to run)") as caught:
+        client.load(path, [item])
+    assert "\n" not in str(caught.value) and not daemon.service.asked("LoadModel")
+
+
+def test_a_scalar_is_an_input(daemon: Served[Scripted], tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"x")
+    with Client() as client:
+        client.load(path, ["scalar:int64"])
+    assert daemon.service.asked("LoadModel")[0]["inputs"] == [{"shape": [], "dtype": "int64"}]
+
+
+def test_a_configuration_may_be_given_as_text(daemon: Served[Scripted]) -> None:
+    with Client() as client:
+        for text in ("1190.4,905.25,1600", "1190400,905250000,1600000000"):
+            client.hold(configuration=text)
+        for wrong in ("1190.4,905.25", "1190.4,905.25,fast", "1190.4,-905.25,1600", (1, 2)):
+            with pytest.raises(UsageError, match=r"configuration .*expected"):
+                client.hold(configuration=wrong)
+    assert [asked["configuration"] for asked in daemon.service.asked("Hold")] == [
+        {"cpu_khz": 1190400, "gpu_hz": 905250000, "emc_hz": 1600000000}
+    ] * 2
 
 
 def test_where_a_list_may_end_is_said_by_name(daemon: Served[Scripted], tmp_path: Path) -> None:

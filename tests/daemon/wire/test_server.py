@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from jetdvfs.daemon.errors import TargetNotAttainable
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface, InterfaceError, Mismatch, parse
-from jetdvfs.daemon.wire.server import Limits, Session
+from jetdvfs.daemon.wire.server import ServerLimits, Session
 from jetdvfs.tests.support.served import Served
 
 DEFINITION = """interface test.echo
@@ -57,7 +57,7 @@ class Echo:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served[Echo]]:
-    server = Served(tmp_path / "s", Echo(), Limits(connections=12, connections_per_user=10, message_s=0.4, reply_s=0.4))
+    server = Served(tmp_path / "s", Echo(), ServerLimits(connections=12, connections_per_user=10, message_s=0.4, reply_s=0.4))
     yield server
     server.stop()
 
@@ -169,7 +169,7 @@ def test_no_bytes_stop_the_server(lasting: Served[Echo], data: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served[Echo]]:
-    server = Served(tmp_path_factory.mktemp("lasting") / "s", Echo(), Limits())
+    server = Served(tmp_path_factory.mktemp("lasting") / "s", Echo(), ServerLimits())
     yield server
     server.stop()
 

@@ -23,13 +23,15 @@ from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.surfaces import register
 from jetdvfs.daemon.worker.model_file import ModelFile
 from jetdvfs.daemon.worker.workers import Workers, WorkerSettings
+from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.profiles import reference
-from jetdvfs.profiles.bundle.bundle import load_bundle, resolve_bundle
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.tests.support import handmade_onnx
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
-IMAGE = [{"shape": [1, 3, 224, 224], "dtype": "float32"}]
+IMAGE = [TensorSpec((1, 3, 224, 224))]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 

@@ -16,13 +16,13 @@ from jetdvfs.kernels.cost.roofline import bound_at_ms, bound_ms
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import Call, Network
-from jetdvfs.tests.support.analytic import GRID, Analytic, Chip, board, conv2d, matmul, network, relu, view
+from jetdvfs.tests.support.analytic import GRID, Analytic, Rates, board, conv2d, matmul, network, relu, view
 
 TOP = (-1, -1, -1)
 
 
 def test_the_bound_is_the_larger_of_compute_and_memory_time() -> None:
-    bound = bound_ms([matmul(1000), relu(1 << 20)], GRID.levels_mhz(), Chip())
+    bound = bound_ms([matmul(1000), relu(1 << 20)], GRID.levels_mhz(), Rates())
     assert bound.shape == (2, *GRID.shape)
     np.testing.assert_allclose(bound[0, 0, :, 0], [10, 5, 2.5, 2])  # 2 GFLOP at 1000 FLOP per cycle
     np.testing.assert_allclose(bound[1, 0, 0, :], 8 * 2**20 / 10 / np.array([800e3, 1600e3]))
@@ -31,14 +31,14 @@ def test_the_bound_is_the_larger_of_compute_and_memory_time() -> None:
 
 def test_the_bound_at_single_clocks_is_the_bound_over_the_grid() -> None:
     calls = [matmul(100), relu(), conv2d()]
-    whole = bound_ms(calls, GRID.levels_mhz(), Chip())
-    np.testing.assert_allclose(bound_at_ms(calls, [400.0] * 3, [1600.0] * 3, Chip()), whole[:, 0, 1, 1], rtol=1e-6)
+    whole = bound_ms(calls, GRID.levels_mhz(), Rates())
+    np.testing.assert_allclose(bound_at_ms(calls, [400.0] * 3, [1600.0] * 3, Rates()), whole[:, 0, 1, 1], rtol=1e-6)
 
 
 def test_element_types_without_a_rate_count_as_float32_and_empty_kernels_have_a_bound() -> None:
-    assert bound_at_ms([replace(matmul(), dtype="float64")], 1000, 800, Chip()) == bound_at_ms([matmul()], 1000, 800, Chip())
-    assert bound_at_ms([replace(matmul(), dtype="float16")], 1000, 1600, Chip()) == pytest.approx(1.0)
-    assert bound_at_ms([replace(relu(), flops=0, bytes=0)], 1000, 800, Chip())[0] > 0
+    assert bound_at_ms([replace(matmul(), dtype="float64")], 1000, 800, Rates()) == bound_at_ms([matmul()], 1000, 800, Rates())
+    assert bound_at_ms([replace(matmul(), dtype="float16")], 1000, 1600, Rates()) == pytest.approx(1.0)
+    assert bound_at_ms([replace(relu(), flops=0, bytes=0)], 1000, 800, Rates())[0] > 0
 
 
 def test_where_the_gpu_is_the_bottleneck_latency_is_the_sum_of_kernel_times_after_the_first_launch() -> None:
@@ -106,7 +106,7 @@ def test_the_timeline_is_the_recurrence_at_every_configuration(data: st.DataObje
     host_ms = np.cumsum(rng.uniform(0, 1, (launches + 1, 2, 2)), axis=0)
     gpu_ms = rng.uniform(0, 2, (kernels, *shape))
     order = rng.integers(0, kernels, launches)
-    played = timeline.run(host_ms, gpu_ms, order)
+    played = timeline.play(host_ms, gpu_ms, order)
     for cpu, gpu, emc in np.ndindex(shape):
         issued, durations = list(host_ms[:, cpu, emc]), [gpu_ms[kernel, cpu, gpu, emc] for kernel in order]
         latency = simulate(issued[:-1], issued[-1], durations)

@@ -9,8 +9,9 @@ import io
 
 import pytest
 
-from jetdvfs.kernels.decompose import decompose, parse_input
+from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ShapeError
+from jetdvfs.kernels.inputs import parse_input
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
 

@@ -7,7 +7,8 @@ import dataclasses
 
 import pytest
 
-from jetdvfs.kernels.decompose import decompose, parse_input
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.inputs import parse_input
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.kernels.budget import Budget
-from jetdvfs.kernels.decompose import decompose, parse_input
+from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.kernels.torchscript.archive import Archive
@@ -183,18 +183,6 @@ def test_input_of_the_wrong_shape_is_one_clear_error(inputs, text):
 def test_unknown_method_lists_the_methods_there_are():
     with pytest.raises(ModelError, match="forward"):
         decompose(REFERENCE / "alexnet.pt", IMAGE, method="backward")
-
-
-@pytest.mark.parametrize("text", ["", "1x", "x3", "1x3:float31", "1x-3", "axb", "1x3x224x224:", "1.5x2"])
-def test_malformed_input_description_is_refused(text):
-    with pytest.raises(ShapeError, match="1x3x224x224"):
-        parse_input(text)
-
-
-def test_input_description_carries_shape_and_type():
-    assert parse_input("1x3x224x224") == TensorSpec((1, 3, 224, 224), "float32")
-    assert parse_input("8x128:int64") == TensorSpec((8, 128), "int64")
-    assert parse_input("scalar:int64") == TensorSpec((), "int64")
 
 
 ENDLESS = {

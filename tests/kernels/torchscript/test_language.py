@@ -9,7 +9,8 @@ import textwrap
 
 import pytest
 
-from jetdvfs.kernels.decompose import decompose, parse_input
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.inputs import parse_input
 
 torch = pytest.importorskip("torch", reason="PyTorch compiles the language; it is not installed")
 

@@ -88,7 +88,7 @@ def one_split(
         (several_outputs, "2 outputs"),
         (categorical, r"tree 0, node \d+: categorical split"),
         (lambda: one_split(operator="<="), "tree 0, node 0: compares with another operator than '<'"),
-        (lambda: one_split(kind="float64", threshold=0.1), "tree 0, node 0: 0.1 is no float32 number"),
+        (lambda: one_split(kind="float64", threshold=0.1), "tree 0, node 0: 0.1 is not a float32 number"),
         (lambda: one_split(average=True), "averages its trees"),
         (lambda: one_split(features=2), "2 features: expected 3 to 508"),
         (lambda: one_split(features=509), "509 features: expected 3 to 508"),
@@ -166,7 +166,7 @@ def changed(table: NodeTable, node: int, *, bits: int | None = None, meta: int |
 
 
 def split_and_leaf(table: NodeTable) -> tuple[int, int]:
-    """A split that is no root, and the leaf that comes first after it."""
+    """A split that is not a root, and the leaf that comes first after it."""
     keys = table.nodes["meta"] & node_table.KEY_MASK
     leaf = keys >= 2 * table.n_features
     split = int(np.flatnonzero(~leaf & ~np.isin(np.arange(len(leaf)), table.roots))[0])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,13 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.profiles.bundle.bundle import (
-    find_bundles,
-    install_bundle,
-    load_bundle,
-    resolve_bundle,
-    write_manifest,
-)
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.writing import install_bundle, write_manifest
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.tests.support.small_bundle import BOARD, FEATURES, make_bundle, stump
 
@@ -171,6 +168,22 @@ def test_an_installed_bundle_is_found_by_name_and_replaced_as_a_whole(tmp_path: 
     install_bundle(tmp_path / "mine", folder, cache_dir=tmp_path / "cache")
     assert load_bundle("mine", cache_dir=tmp_path / "cache").manifest.sigma_latency == 0.5
     assert sorted(path.name for path in folder.iterdir()) == ["mine"]
+
+
+def test_a_folder_that_may_not_be_looked_into_has_no_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "closed/data"))
+    make_bundle(tmp_path / "closed/data/jetdvfs/bundles/mine")
+    (tmp_path / "closed").chmod(0)
+    uid = os.geteuid()
+    os.seteuid(uid or 65534)  # root may look everywhere
+    try:
+        assert "mine" not in find_bundles() and "agx-xavier-sim" in find_bundles()
+        assert resolve_bundle("agx-xavier-sim").name == "agx-xavier-sim"
+        with pytest.raises(BundleError, match="no such bundle"):
+            resolve_bundle(tmp_path / "closed/data/jetdvfs/bundles/mine")
+    finally:
+        os.seteuid(uid)
+        (tmp_path / "closed").chmod(0o700)
 
 
 def test_a_bundle_that_is_refused_is_not_installed(tmp_path: Path) -> None:

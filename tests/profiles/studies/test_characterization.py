@@ -73,7 +73,7 @@ def test_lower_clocks_take_longer_on_the_simulated_board() -> None:
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = SimpleNamespace(name="small-sim", board="small", simulated=True)
+    manifest = SimpleNamespace(name="small-sim", board="agx-xavier", simulated=True)
     monkeypatch.setattr(bundle, "load_bundle", lambda name: SimpleNamespace(manifest=manifest, cost=board()))
 
 

@@ -13,8 +13,8 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.profiles.comparison import draw
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.profiles.board import list_boards, load_board
-from jetdvfs.profiles.errors import CalibrationDataError
-from jetdvfs.profiles.studies.comparison.boards import COMPARISONS, uncalibrated
+from jetdvfs.profiles.errors import ComparisonDataError
+from jetdvfs.profiles.studies.comparison.boards import COMPARISONS, not_compared
 from jetdvfs.profiles.studies.comparison.fit import Fit, Report, held_out
 from jetdvfs.profiles.twin.silicon.chip import load_chip
 from jetdvfs.tests.support.paths import SHARED_DATA
@@ -30,7 +30,7 @@ def test_a_simulated_board_is_as_close_to_the_measured_one_as_it_claims(board: s
         pytest.skip(f"measured data not found at {DATA}")
     try:
         report = COMPARISONS[board](DATA.parent)  # some of it stands beside that folder
-    except CalibrationDataError as error:
+    except ComparisonDataError as error:
         pytest.skip(str(error))
     for fit in report.fits:
         assert np.all(np.isfinite(fit.errors)), fit.quantity
@@ -61,11 +61,11 @@ def test_every_board_file_says_what_its_twin_was_calibrated_on() -> None:
     for board in list_boards():
         said = str(load_board(board).section("twin")["calibrated_on"])
         assert said.startswith("nothing; derived from ") == (board not in COMPARISONS), board
-    assert set(uncalibrated()) | set(COMPARISONS) == set(list_boards())
+    assert set(not_compared()) | set(COMPARISONS) == set(list_boards())
 
 
 def test_without_measurements_the_published_table_is_still_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "calibration", "--data", str(tmp_path), "--json"]) == 0
+    assert main(["profile", "comparison", "--data", str(tmp_path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [board["board"] for board in said["boards"]] == ["agx-xavier"]
     assert said["boards"][0]["simulated"] and said["boards"][0]["parameters"]["version"] == "agx-xavier-1"
@@ -73,19 +73,19 @@ def test_without_measurements_the_published_table_is_still_compared(tmp_path: Pa
 
 
 def test_a_board_that_cannot_be_compared_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "calibration", "--data", str(tmp_path), "--board", "tx2"]) == 3
+    assert main(["profile", "comparison", "--data", str(tmp_path), "--board", "tx2"]) == 3
     assert "no measurements" in capsys.readouterr().err
-    assert main(["profile", "calibration", "--data", str(tmp_path / "nowhere"), "--board", "tx2"]) == 3
+    assert main(["profile", "comparison", "--data", str(tmp_path / "nowhere"), "--board", "tx2"]) == 3
     assert "not a folder" in capsys.readouterr().err
-    assert main(["profile", "calibration", "--data", str(tmp_path), "--board", "nano"]) == 2
+    assert main(["profile", "comparison", "--data", str(tmp_path), "--board", "nano"]) == 2
     assert "derived from tx2" in capsys.readouterr().err
     (tmp_path / "mixbench_tx2_roofline_long.csv.gz").write_bytes(b"not a gzip file")
-    assert main(["profile", "calibration", "--data", str(tmp_path), "--board", "tx2"]) == 3
+    assert main(["profile", "comparison", "--data", str(tmp_path), "--board", "tx2"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_one_board_s_report_shows_the_fit_and_what_was_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "calibration", "--data", str(tmp_path), "--board", "agx-xavier"]) == 0
+    assert main(["profile", "comparison", "--data", str(tmp_path), "--board", "agx-xavier"]) == 0
     said = capsys.readouterr().out
     assert "simulated board (silicon agx-xavier-1) against measurements of a real one" in said
     assert "every point within 15%" in said and "memory.fabric_bytes_per_cycle 160" in said

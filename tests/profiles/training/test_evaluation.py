@@ -10,7 +10,8 @@ import pytest
 
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.profiles.bundle.bundle import SHIPPED, bundle_bytes, find_bundles, load_bundle, read_manifest, resolve_bundle
+from jetdvfs.profiles.bundle.bundle import bundle_bytes, load_bundle, read_manifest
+from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles, resolve_bundle
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.training.evaluation import (
     NetworkError,

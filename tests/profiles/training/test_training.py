@@ -12,7 +12,8 @@ import pytest
 
 from jetdvfs.kernels.cost.model import BoardCost, surface
 from jetdvfs.kernels.network import KernelInvocation, Network
-from jetdvfs.profiles.bundle.bundle import load_bundle, write_bundle
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.writing import write_bundle
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
 from jetdvfs.profiles.measuring.measurements import Measurements, Rows

@@ -13,10 +13,10 @@ import pytest
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.twin.board import TwinBoard, simulated_board
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.tests.support.twin_fakes import DEVFREQ, EMC, GPU, INA, POLICY, Shell, VirtualClock, fake_board, small_network
 
 
@@ -26,12 +26,12 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def board(clock: VirtualClock) -> TwinBoard:
+def board(clock: VirtualClock) -> SimulatedBoard:
     return fake_board(clock)
 
 
 @pytest.fixture
-def shell(board: TwinBoard) -> Shell:
+def shell(board: SimulatedBoard) -> Shell:
     return Shell(board)
 
 
@@ -54,7 +54,7 @@ def test_writers_wait_as_long_as_was_measured_and_only_when_a_clock_moves(clock:
         assert elapsed_ms(clock, shell, value, path) == 0.0
 
 
-def test_a_cpu_limit_returns_at_once_and_the_clock_follows(clock: VirtualClock, board: TwinBoard, shell: Shell) -> None:
+def test_a_cpu_limit_returns_at_once_and_the_clock_follows(clock: VirtualClock, board: SimulatedBoard, shell: Shell) -> None:
     assert elapsed_ms(clock, shell, 2265600, f"{POLICY}/scaling_min_freq") == 0.0
     assert shell.cat(f"{POLICY}/scaling_cur_freq") == "2265600"
     assert shell.cat(f"{POLICY}/cpuinfo_cur_freq") == "1190400"
@@ -63,26 +63,26 @@ def test_a_cpu_limit_returns_at_once_and_the_clock_follows(clock: VirtualClock, 
 
 
 @pytest.mark.parametrize("rate", [1377000000, 675750000, 318750000])
-def test_frames_take_longer_at_a_lower_clock(board: TwinBoard, shell: Shell, rate: int) -> None:
+def test_frames_take_longer_at_a_lower_clock(board: SimulatedBoard, shell: Shell, rate: int) -> None:
     shell.pin_gpu(rate)
-    frames = board.run(small_network(), frames=50)
+    frames = board.infer(small_network(), frames=50)
     assert sorted(frames.latencies_s)[25] == pytest.approx(0.010 * 1377e6 / rate, rel=0.02)
 
 
 def test_a_frame_that_a_clock_change_overtakes_takes_a_time_in_between(
-    clock: VirtualClock, board: TwinBoard, shell: Shell
+    clock: VirtualClock, board: SimulatedBoard, shell: Shell
 ) -> None:
     shell.pin_gpu(114750000)
     clock.at(clock.time + 0.060, lambda: shell.echo(1377000000, f"{DEVFREQ}/userspace/set_freq"))
-    frame = board.run(small_network())
+    frame = board.infer(small_network())
     # Half of 120 ms at the old clock, 5 ms until the new one comes, the rest at a twelfth of the time.
     assert frame.latencies_s[0] == pytest.approx(0.060 + 0.005 + 0.055 / 12, abs=0.015)
 
 
 def test_the_podgov_raises_the_gpu_under_load_and_lowers_it_afterwards(
-    clock: VirtualClock, board: TwinBoard, shell: Shell
+    clock: VirtualClock, board: SimulatedBoard, shell: Shell
 ) -> None:
-    board.run(small_network(), frames=None, seconds=1.0)
+    board.infer(small_network(), frames=None, seconds=1.0)
     assert shell.cat(f"{DEVFREQ}/cur_freq") == "1377000000"
     assert int(shell.cat(f"{GPU}/load")) > 900
     assert int(shell.cat(f"{EMC}/rate")) > 204000000
@@ -91,9 +91,9 @@ def test_the_podgov_raises_the_gpu_under_load_and_lowers_it_afterwards(
     assert shell.cat(f"{EMC}/rate") == "204000000"
 
 
-def test_a_paced_stream_keeps_its_rate_and_counts_the_idle_power_in_between(board: TwinBoard, shell: Shell) -> None:
+def test_a_paced_stream_keeps_its_rate_and_counts_the_idle_power_in_between(board: SimulatedBoard, shell: Shell) -> None:
     shell.pin_gpu(1377000000)
-    stream = board.run(small_network(), fps=20.0, frames=None, seconds=2.0)
+    stream = board.infer(small_network(), fps=20.0, frames=None, seconds=2.0)
     assert len(stream.latencies_s) == 40
     assert stream.closed_at - stream.opened_at == pytest.approx(2.0)
     steps = [later - earlier for earlier, later in zip(stream.started_s, stream.started_s[1:], strict=False)]
@@ -103,10 +103,12 @@ def test_a_paced_stream_keeps_its_rate_and_counts_the_idle_power_in_between(boar
     assert drawn == pytest.approx(3.0 * busy + 1.0 * (2.0 - busy))
 
 
-def test_frames_of_two_applications_take_turns(board: TwinBoard, shell: Shell) -> None:
+def test_frames_of_two_applications_take_turns(board: SimulatedBoard, shell: Shell) -> None:
     shell.pin_gpu(1377000000)
     streams = []
-    both = [threading.Thread(target=lambda: streams.append(board.run(small_network(), fps=40.0, frames=20))) for _ in range(2)]
+    both = [
+        threading.Thread(target=lambda: streams.append(board.infer(small_network(), fps=40.0, frames=20))) for _ in range(2)
+    ]
     for thread in both:
         thread.start()
     for thread in both:
@@ -120,7 +122,7 @@ def test_frames_of_two_applications_take_turns(board: TwinBoard, shell: Shell) -
     assert all(end <= begin + 1e-9 for (_, end), (begin, _) in pairwise(spans))
 
 
-def test_sensor_readings_and_energy_agree(clock: VirtualClock, board: TwinBoard, shell: Shell) -> None:
+def test_sensor_readings_and_energy_agree(clock: VirtualClock, board: SimulatedBoard, shell: Shell) -> None:
     before = board.rails.joules
     start, readings = clock.time, []
     for _ in range(400):
@@ -147,21 +149,21 @@ def test_a_sensor_that_averages_more_samples_is_less_noisy(clock: VirtualClock, 
     assert spread() < 0.7 * noisy
 
 
-def test_work_heats_the_board_and_the_fan_cools_it(clock: VirtualClock, board: TwinBoard, shell: Shell) -> None:
+def test_work_heats_the_board_and_the_fan_cools_it(clock: VirtualClock, board: SimulatedBoard, shell: Shell) -> None:
     zone = "/sys/class/thermal/thermal_zone1"
     assert shell.cat(f"{zone}/type") == "GPU-therm"
     idle = int(shell.cat(f"{zone}/temp"))
-    board.run(small_network(), frames=None, seconds=60.0)
+    board.infer(small_network(), frames=None, seconds=60.0)
     loaded = int(shell.cat(f"{zone}/temp"))
     assert loaded > idle + 2000
     shell.echo(255, "/sys/class/hwmon/hwmon2/pwm1")
-    board.run(small_network(), frames=None, seconds=60.0)
+    board.infer(small_network(), frames=None, seconds=60.0)
     assert int(shell.cat(f"{zone}/temp")) < loaded
     with pytest.raises(OSError, match="Invalid"):
         shell.echo(256, "/sys/class/hwmon/hwmon2/pwm1")
 
 
-def test_a_scripted_refusal_happens_as_often_as_asked(board: TwinBoard, shell: Shell) -> None:
+def test_a_scripted_refusal_happens_as_often_as_asked(board: SimulatedBoard, shell: Shell) -> None:
     board.faults.refuse(f"{POLICY}/scaling_max_freq", errno.EBUSY, times=2)
     for _ in range(2):
         with pytest.raises(OSError) as caught:
@@ -171,7 +173,7 @@ def test_a_scripted_refusal_happens_as_often_as_asked(board: TwinBoard, shell: S
     assert shell.cat(f"{POLICY}/scaling_max_freq") == "1344000"
 
 
-def test_a_stuck_clock_takes_requests_and_does_not_move(clock: VirtualClock, board: TwinBoard, shell: Shell) -> None:
+def test_a_stuck_clock_takes_requests_and_does_not_move(clock: VirtualClock, board: SimulatedBoard, shell: Shell) -> None:
     board.faults.stick("gpu")
     shell.pin_gpu(1377000000)
     clock.sleep(1.0)
@@ -185,7 +187,7 @@ def test_a_stuck_clock_takes_requests_and_does_not_move(clock: VirtualClock, boa
     assert shell.cat(f"{DEVFREQ}/cur_freq") == "1377000000"
 
 
-def test_rails_fall_silent_files_vanish_and_reads_hang(clock: VirtualClock, board: TwinBoard, shell: Shell) -> None:
+def test_rails_fall_silent_files_vanish_and_reads_hang(clock: VirtualClock, board: SimulatedBoard, shell: Shell) -> None:
     board.faults.silence("GPU")
     clock.sleep(0.1)
     assert shell.cat(f"{INA}/curr1_input") == "0"
@@ -208,7 +210,7 @@ def test_rails_fall_silent_files_vanish_and_reads_hang(clock: VirtualClock, boar
         {"kind": "stuck", "clock": "dla"},
     ],
 )
-def test_a_fault_that_makes_no_sense_is_named(board: TwinBoard, request_: dict[str, str]) -> None:
+def test_a_fault_that_makes_no_sense_is_named(board: SimulatedBoard, request_: dict[str, str]) -> None:
     with pytest.raises(TwinError, match="fault"):
         board.faults.script(request_)
 
@@ -232,7 +234,7 @@ def test_frames_cost_what_the_silicon_says_at_the_clocks_that_are_set() -> None:
     shell.pin_gpu(675750000)
     shell.echo(1, f"{EMC}/mrq_rate_locked")
     shell.echo(800000000, f"{EMC}/rate")
-    stream = board.run(network, frames=40)
+    stream = board.infer(network, frames=40)
     true = execute(network, Silicon(2), Clocks.of([board.configuration]), board.thermal.hottest_c)
     assert statistics.median(stream.latencies_s) == pytest.approx(float(true.latency_s[0]), rel=0.02)
     drawn = [after - before for before, after in zip(stream.opening_j, stream.closing_j, strict=True)]
@@ -242,7 +244,7 @@ def test_frames_cost_what_the_silicon_says_at_the_clocks_that_are_set() -> None:
         assert seen[rail] / sum(stream.latencies_s) == pytest.approx(float(expected[rail][0] / true.latency_s[0]), rel=0.02)
 
 
-def test_every_path_that_the_board_file_names_is_there(board: TwinBoard) -> None:
+def test_every_path_that_the_board_file_names_is_there(board: SimulatedBoard) -> None:
     description = load_board("agx-xavier")
     emc, gpu, rails = (description.section(name) for name in ("emc", "gpu", "rails"))
     for path in (emc["bpmp"], emc["tables"], emc["cap"], *emc["activity"], *gpu["devfreq"], gpu["device"], rails["driver"]):

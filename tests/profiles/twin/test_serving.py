@@ -18,10 +18,11 @@ import pytest
 
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.timing import SystemClock
-from jetdvfs.profiles.twin.board import TwinBoard
+from jetdvfs.profiles.twin.application import Application
+from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
+from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.profiles.twin.work.application_port import Application, ApplicationPort
 from jetdvfs.tests.support.twin_fakes import CPU, DEVFREQ, EMC, INA, POLICY, fake_board, small_network
 
 OBSTACLE = fuse.missing()
@@ -30,19 +31,19 @@ BACKENDS = [pytest.param("fuse", marks=[needs_fuse, pytest.mark.fuse]), "folder"
 
 
 @pytest.fixture
-def board() -> TwinBoard:
+def board() -> SimulatedBoard:
     return fake_board(SystemClock())
 
 
 @pytest.fixture(params=BACKENDS)
-def root(request: pytest.FixtureRequest, board: TwinBoard, tmp_path: Path) -> Iterator[Path]:
+def root(request: pytest.FixtureRequest, board: SimulatedBoard, tmp_path: Path) -> Iterator[Path]:
     with serve(board, tmp_path / "root", request.param) as serving:
         assert serving.backend == request.param
         yield serving.mount
 
 
 @pytest.fixture
-def mounted(board: TwinBoard, tmp_path: Path) -> Iterator[Path]:
+def mounted(board: SimulatedBoard, tmp_path: Path) -> Iterator[Path]:
     if OBSTACLE:
         pytest.skip(f"FUSE cannot be had here: {OBSTACLE}")
     with serve(board, tmp_path / "root", "fuse") as serving:
@@ -50,7 +51,7 @@ def mounted(board: TwinBoard, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def port(board: TwinBoard, tmp_path: Path) -> Iterator[Path]:
+def port(board: SimulatedBoard, tmp_path: Path) -> Iterator[Path]:
     bench = ApplicationPort(board, tmp_path / "bench")
     yield bench.path
     bench.close()
@@ -96,7 +97,7 @@ def test_a_value_without_a_newline_written_over_a_longer_one_ends_where_the_writ
     assert cat(mounted, f"{DEVFREQ}/max_freq") == "905250000"
 
 
-def test_the_writer_sees_a_refusal(mounted: Path, board: TwinBoard) -> None:
+def test_the_writer_sees_a_refusal(mounted: Path, board: SimulatedBoard) -> None:
     for value, path, number in (
         (1267200, f"{POLICY}/scaling_setspeed", errno.EINVAL),
         ("turbo", f"{DEVFREQ}/governor", errno.EINVAL),
@@ -114,7 +115,7 @@ def test_the_writer_sees_a_refusal(mounted: Path, board: TwinBoard) -> None:
 
 
 def test_a_folder_puts_back_what_the_kernel_would_refuse_and_says_so(
-    board: TwinBoard, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    board: SimulatedBoard, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with serve(board, tmp_path / "root", "folder") as serving:
         assert "refuse" in serving.notice
@@ -123,7 +124,7 @@ def test_a_folder_puts_back_what_the_kernel_would_refuse_and_says_so(
     assert "refused" in capfd.readouterr().err
 
 
-def test_a_file_that_is_held_open_shows_the_present(mounted: Path, board: TwinBoard) -> None:
+def test_a_file_that_is_held_open_shows_the_present(mounted: Path, board: SimulatedBoard) -> None:
     descriptor = os.open(mounted / f"{DEVFREQ}/cur_freq"[1:], os.O_RDONLY)
     assert os.pread(descriptor, 100, 0) == b"114750000\n"
     echo("performance", mounted, f"{DEVFREQ}/governor")
@@ -140,7 +141,7 @@ def test_permission_bits_and_links_are_there(root: Path) -> None:
     assert cat(root, f"{INA}/in3_label") == "SOC"
 
 
-def test_files_that_vanish_are_gone_and_come_back(root: Path, board: TwinBoard) -> None:
+def test_files_that_vanish_are_gone_and_come_back(root: Path, board: SimulatedBoard) -> None:
     path = root / f"{DEVFREQ}/min_freq"[1:]
     board.faults.vanish(f"{DEVFREQ}/min_freq")
     assert soon(lambda: not path.exists())
@@ -149,28 +150,28 @@ def test_files_that_vanish_are_gone_and_come_back(root: Path, board: TwinBoard) 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_directory_with_something_in_it_is_not_taken(board: TwinBoard, tmp_path: Path, backend: str) -> None:
+def test_a_directory_with_something_in_it_is_not_taken(board: SimulatedBoard, tmp_path: Path, backend: str) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(TwinError, match="not empty"):
         serve(board, tmp_path, backend)
     assert (tmp_path / "mine").exists()
 
 
-def test_an_application_runs_frames_and_learns_what_they_cost(port: Path, board: TwinBoard) -> None:
+def test_an_application_runs_frames_and_learns_what_they_cost(port: Path, board: SimulatedBoard) -> None:
     with Application(port) as app:
         network = app.load(small_network())
         before = app.request("energy")
         began = time.monotonic()
         frame = app.frame(network)
         assert time.monotonic() - began >= 1e-3 * frame["latency_ms"]
-        run = app.run(network, fps=50, seconds=0.3)
+        paced = app.stream(network, fps=50, seconds=0.3)
         after = app.request("energy")
-    assert len(run["latencies_ms"]) == 15
-    assert run["elapsed_s"] == pytest.approx(0.3)
-    assert run["rails_mw"]["GPU"] == pytest.approx(run["rails_mj"]["GPU"] / run["elapsed_s"])
+    assert len(paced["latencies_ms"]) == 15
+    assert paced["elapsed_s"] == pytest.approx(0.3)
+    assert paced["rails_mw"]["GPU"] == pytest.approx(paced["rails_mj"]["GPU"] / paced["elapsed_s"])
     drawn = after["rails_mj"]["GPU"] - before["rails_mj"]["GPU"]
-    idle_s = after["time_s"] - before["time_s"] - 1e-3 * frame["latency_ms"] - run["elapsed_s"]
-    assert drawn == pytest.approx(frame["rails_mj"]["GPU"] + run["rails_mj"]["GPU"] + 1e3 * idle_s, rel=1e-6)
+    idle_s = after["time_s"] - before["time_s"] - 1e-3 * frame["latency_ms"] - paced["elapsed_s"]
+    assert drawn == pytest.approx(frame["rails_mj"]["GPU"] + paced["rails_mj"]["GPU"] + 1e3 * idle_s, rel=1e-6)
 
 
 def test_the_port_answers_nonsense_with_one_line(port: Path) -> None:
@@ -192,7 +193,7 @@ def test_the_port_answers_nonsense_with_one_line(port: Path) -> None:
         assert app.frame(network)["latency_ms"] > 0
 
 
-def test_faults_are_scripted_through_the_port_by_any_path_that_leads_there(port: Path, board: TwinBoard) -> None:
+def test_faults_are_scripted_through_the_port_by_any_path_that_leads_there(port: Path, board: SimulatedBoard) -> None:
     with Application(port) as app:
         app.request("fault", kind="refuse", path="/sys/class/devfreq/17000000.gv11b/max_freq", errno="EBUSY")
         with pytest.raises(OSError) as caught:

@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.twin.board import simulated_board
+from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.variant import laid_over
 from jetdvfs.profiles.twin.work.load import BoardClocks, Load
 from jetdvfs.tests.support.twin_fakes import Shell, VirtualClock, fake_board, refused, small_network
@@ -197,14 +197,14 @@ def test_a_gpu_that_nothing_has_used_has_no_clock_until_it_is_powered() -> None:
         one.echo(248, f"{ORIN_GPU}/tpc_pg_mask")
         one.echo(wake[0], f"{ORIN_GPU}/{wake[1]}")
         assert one.cat("/sys/class/devfreq/17000000.gpu/cur_freq") == "306000000"
-        one.board.run(small_network())
+        one.board.infer(small_network())
         with refused(errno.EBUSY):
             one.echo(0, f"{ORIN_GPU}/tpc_pg_mask")
 
 
 def test_an_idle_gpu_is_switched_off_unless_that_is_forbidden() -> None:
     one = shell("agx-orin-64gb")
-    one.board.run(small_network())
+    one.board.infer(small_network())
     assert one.cat(f"{ORIN_GPU}/is_railgated") == "no"
     sleep(one, 1.0)
     assert (one.cat(f"{ORIN_GPU}/is_railgated"), one.cat(f"{ORIN_GPU}/gpu_powered_on")) == ("yes", "0")
@@ -263,7 +263,7 @@ def test_a_mode_that_powers_units_down_makes_the_same_work_slower_at_the_same_cl
         one.echo(1, f"{EMC}/mrq_rate_locked")
         one.echo(2_133_000_000, f"{EMC}/rate")
         board.clock.sleep(0.1)
-        seen[mode] = min(board.run(Network("gelu", (), (relu,) * 8), frames=5).latencies_s)
+        seen[mode] = min(board.infer(Network("gelu", (), (relu,) * 8), frames=5).latencies_s)
     assert seen["MAXN"] < 0.8 * seen["MODE_30W"] < 0.9 * seen["MODE_15W"]
 
 
@@ -312,9 +312,9 @@ def test_a_monitor_that_averages_512_samples_lags_by_seconds() -> None:
     node = "/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon1"
     assert (one.cat(f"{node}/samples"), one.cat(f"{node}/curr1_crit")) == ("512", "4984")
     sleep(one, 10.0)
-    one.board.run(small_network(), frames=None, seconds=0.5)
+    one.board.infer(small_network(), frames=None, seconds=0.5)
     shortly = int(one.cat(f"{node}/curr1_input"))
-    one.board.run(small_network(), frames=None, seconds=5.0)
+    one.board.infer(small_network(), frames=None, seconds=5.0)
     later = int(one.cat(f"{node}/curr1_input"))
     assert shortly < 0.6 * later
 
@@ -350,7 +350,7 @@ def test_past_its_critical_trip_a_board_switches_itself_off() -> None:
     one.board.faults.fever_c = 106.0 - one.board.thermal.hottest_c
     sleep(one, 2.0)
     with pytest.raises(TwinError, match="switched itself off"):
-        one.board.run(small_network())
+        one.board.infer(small_network())
     with refused(errno.ENOENT):
         one.cat(f"{POLICY}/scaling_cur_freq")
     assert set(one.board.watts) == {0.0}
@@ -376,7 +376,7 @@ def test_over_current_slows_frames_shows_in_no_clock_file_and_is_counted_in_batc
     sleep(one, 0.1)
     seen, counts = set(), []
     for _ in range(100):
-        one.board.run(small_network(), frames=None, seconds=0.1)
+        one.board.infer(small_network(), frames=None, seconds=0.1)
         seen.add(one.cat(f"{ORIN_DEVFREQ}/cur_freq"))
         counts.append(int(one.cat(f"{node}/oc3_event_cnt")))
     assert seen == {"1020000000"}
@@ -417,7 +417,7 @@ def test_an_over_current_event_that_hangs_leaves_a_quarter_of_the_clocks() -> No
 def test_below_the_clocks_at_which_it_was_seen_there_is_no_over_current() -> None:
     one = shell("orin-nano-8gb")
     one.echo(918_000_000, f"{ORIN_DEVFREQ}/max_freq")
-    one.board.run(small_network(), frames=None, seconds=5.0)
+    one.board.infer(small_network(), frames=None, seconds=5.0)
     sleep(one, 3.0)
     assert one.cat("/sys/class/hwmon/hwmon3/oc3_event_cnt") == "0"
 
@@ -440,7 +440,7 @@ class Busy:
     def due(self, now: float, clocks: BoardClocks) -> float:
         return math.inf
 
-    def run(self, start: float, seconds: float, clocks: BoardClocks) -> None:
+    def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:
         self.passed_s.append(seconds)
 
 
@@ -488,7 +488,7 @@ def test_what_a_co_runner_needs_of_the_memory_is_served_unless_it_is_locked() ->
 def test_the_activity_monitor_counts_what_frames_move(board: str, jetpack: str, monitor: str) -> None:
     one = shell(board, jetpack=jetpack)
     assert one.cat(monitor) == "0"
-    one.board.run(small_network(), frames=None, seconds=1.0)
+    one.board.infer(small_network(), frames=None, seconds=1.0)
     assert int(one.cat(monitor)) == pytest.approx(20e9 / one.board.description.chip.bytes_per_emc_cycle / 1e3, rel=0.01)
     sleep(one, 1.0)
     assert one.cat(monitor) == "0"

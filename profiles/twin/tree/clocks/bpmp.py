@@ -6,14 +6,13 @@ While ``mrq_rate_locked`` is 1 the firmware ignores every other request and hold
 
 from __future__ import annotations
 
-import posixpath
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..attributes import Attribute, Link
 from ..parsing import whole_number
-from .emc import MemoryClock
+from .emc import SimulatedMemoryClock
 
 _COUNTED = 0.99776  # the hardware counter against the firmware's bookkeeping, as seen on a real board
 
@@ -27,7 +26,7 @@ class BpmpFiles:
         read_s: how long the firmware takes to answer a read.
     """
 
-    def __init__(self, memory: MemoryClock, section: Mapping[str, Any], read_s: float) -> None:
+    def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any], read_s: float) -> None:
         self._memory = memory
         self._section = section
         self._read_s = read_s
@@ -68,8 +67,3 @@ class BpmpFiles:
             yield str(self._section["table"]), self._file(lambda: lines)
         if "halt" in self._section:
             yield str(self._section["halt"]), self._file(lambda: int(self._memory.halted), self._set_halt)
-
-    @property
-    def private_directory(self) -> str:
-        """The mount point of debugfs, which only root may enter."""
-        return posixpath.join("/", *str(self._section["bpmp"]).split("/")[1:4])

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from ..attributes import Attribute, Link, constant
 from ..parsing import scan_unsigned
-from .emc import MemoryClock
+from .emc import SimulatedMemoryClock
 
 
 class BwmgrDevfreq:
     """Its limits are taken in any order and the upper one wins, as for every devfreq device since 5.10."""
 
-    def __init__(self, memory: MemoryClock, path: str) -> None:
+    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
         self._memory = memory
         self._path = path
         self._low = 0

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from ..attributes import Attribute, Link
 from ..parsing import whole_number
-from .emc import MemoryClock
+from .emc import SimulatedMemoryClock
 
 
 class IsoCap:
     """``emc_iso_cap`` of JetPack 4 and 5: any number is kept as it is, and zero is no limit."""
 
-    def __init__(self, memory: MemoryClock, path: str) -> None:
+    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
         self._memory = memory
         self._path = path
 
@@ -34,7 +34,7 @@ class ClockCap:
         boot_hz: the firmware's cap at boot where that service does not run, or None.
     """
 
-    def __init__(self, memory: MemoryClock, path: str, boot_hz: int | None) -> None:
+    def __init__(self, memory: SimulatedMemoryClock, path: str, boot_hz: int | None) -> None:
         self._memory = memory
         self._path = path
         self._raised = boot_hz is None
@@ -51,7 +51,7 @@ class ClockCap:
 class ActivityMonitor:
     """``mc_all``: kHz of the memory clock in use."""
 
-    def __init__(self, memory: MemoryClock, path: str) -> None:
+    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
         self._memory = memory
         self._path = path
 

@@ -14,8 +14,8 @@ from functools import partial
 
 from ..attributes import Attribute, Link, constant, refusal
 from ..parsing import scan_unsigned, scan_word, truth
-from .domain import ClockDomain
-from .governors import CPU_GOVERNORS, Demand
+from .clock import SimulatedClock
+from .governors import CPU_GOVERNORS, Utilization
 
 CPU_ROOT = "/sys/devices/system/cpu"
 _NAME_LENGTH = 15
@@ -35,7 +35,7 @@ def _ranges(cpus: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-class Cores:
+class SimulatedCores:
     """Which cores are online, and their idle states.
 
     Args:
@@ -88,7 +88,7 @@ class Cores:
         return 0.0
 
 
-class CpuPolicy:
+class SimulatedCpuPolicy:
     """One cpufreq policy. Rates are in kHz.
 
     Args:
@@ -106,8 +106,8 @@ class CpuPolicy:
         self,
         name: str,
         cpus: Sequence[int],
-        clock: ClockDomain,
-        cores: Cores,
+        clock: SimulatedClock,
+        cores: SimulatedCores,
         governors: Sequence[str],
         governor: str,
         limits: tuple[int, int],
@@ -157,7 +157,7 @@ class CpuPolicy:
         if follow is None:
             return False
         low, high = self.limits
-        return self._target(follow(Demand(load, self.clock.requested, low, high))) > 0
+        return self._target(follow(Utilization(load, self.clock.requested, low, high))) > 0
 
     def _target(self, rate: float, *, downwards: bool = False) -> float:
         """Set the lowest rate not below the wanted one (or the highest not above), within the limits."""

@@ -7,10 +7,10 @@ import errno
 
 from ..attributes import refusal
 from ..parsing import scan_unsigned
-from .cpufreq import CpuPolicy
+from .cpufreq import SimulatedCpuPolicy
 
 
-class CpuPolicy49(CpuPolicy):
+class SimulatedCpuPolicy49(SimulatedCpuPolicy):
     """One cpufreq policy under 4.9: a lower limit above the upper one, or the other way round, is EINVAL.
 
     Limits are kept cut to the clock's range, so that a limit that was cut does not come back with the range.

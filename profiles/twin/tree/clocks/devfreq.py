@@ -16,15 +16,17 @@ from typing import Any
 
 from ..attributes import Attribute, Link, constant, refusal
 from ..parsing import scan_unsigned, scan_word, whole_number
-from .domain import ClockDomain
-from .governors import GPU_GOVERNORS, Demand
+from .clock import SimulatedClock
+from .governors import GPU_GOVERNORS, Utilization
 from .power_switch import PowerGate
 
 _NAME_LENGTH = 16
 _KHZ = 1000
+POLLING_MS = 25
+"""How often the governor looks, as NVIDIA's kernels set it."""
 
 
-class GpuDevfreq:
+class SimulatedGpu:
     """The GPU. Rates are in Hz.
 
     Args:
@@ -39,7 +41,7 @@ class GpuDevfreq:
         cooled_hz: the upper limit that heat sets, or None; it shows in ``max_freq``.
     """
 
-    def __init__(self, clock: ClockDomain, section: Mapping[str, Any], masks: Mapping[str, int], gate: PowerGate) -> None:
+    def __init__(self, clock: SimulatedClock, section: Mapping[str, Any], masks: Mapping[str, int], gate: PowerGate) -> None:
         self.clock = clock
         self.gate = gate
         self.cooled_hz: int | None = None
@@ -85,7 +87,7 @@ class GpuDevfreq:
         if follow is None:
             return False
         low, high = self.limits
-        self._wish = follow(Demand(load, self.clock.requested, low, high))
+        self._wish = follow(Utilization(load, self.clock.requested, low, high))
         return self._update() > 0
 
     def _update(self) -> float:
@@ -188,7 +190,7 @@ class GpuDevfreq:
         yield f"{real}/available_governors", constant(" ".join(self._governors), present=here)
         yield f"{real}/cur_freq", Attribute(self._show_rate, present=here)
         yield f"{real}/target_freq", Attribute(lambda: str(self.clock.requested), present=here)
-        yield f"{real}/polling_interval", constant(25, present=here)
+        yield f"{real}/polling_interval", constant(POLLING_MS, present=here)
         yield f"{real}/governor", Attribute(lambda: self.governor, self._set_governor, present=here, turn=turn)
         yield f"{real}/min_freq", Attribute(lambda: str(self.shown[0]), self._set_low, present=here, turn=turn)
         yield f"{real}/max_freq", Attribute(lambda: str(self.shown[1]), self._set_high, present=here, turn=turn)
@@ -203,7 +205,7 @@ class GpuDevfreq:
         )
 
 
-class FurtherDevfreq(GpuDevfreq):
+class FurtherDevfreq(SimulatedGpu):
     """Another devfreq device of the same GPU: its clock's files alone."""
 
     def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:

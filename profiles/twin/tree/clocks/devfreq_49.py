@@ -11,10 +11,10 @@ import errno
 
 from ..attributes import refusal
 from ..parsing import scan_unsigned
-from .devfreq import GpuDevfreq
+from .devfreq import SimulatedGpu
 
 
-class GpuDevfreq49(GpuDevfreq):
+class SimulatedGpu49(SimulatedGpu):
     """The GPU under 4.9. Heat limits its clock in hardware, which its limits do not show."""
 
     _low_hz: int | None = None

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .domain import ClockDomain
+from .clock import SimulatedClock
 
 _COUNTING_S = 0.010  # over which the activity monitor averages
 _HEADROOM = 1.25
 _EFFICIENCY = 0.7  # of the peak bandwidth that a client can count on
 
 
-class MemoryClock:
+class SimulatedMemoryClock:
     """The memory clock. Rates are in Hz.
 
     Args:
@@ -32,7 +32,7 @@ class MemoryClock:
         limits: those of the bandwidth manager: what others' requests are clamped to.
     """
 
-    def __init__(self, clock: ClockDomain, floors: Sequence[tuple[int, int]], bytes_per_cycle: float) -> None:
+    def __init__(self, clock: SimulatedClock, floors: Sequence[tuple[int, int]], bytes_per_cycle: float) -> None:
         self.clock = clock
         self.locked = False
         self.halted = False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Governors: which clock the kernel would choose from how busy the unit was.
 
-Each is a function of a :class:`Demand`; rounding to a table and the limits are the device's business.
+Each is a function of a :class:`Utilization`; rounding to a table and the limits are the device's business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Demand:
+class Utilization:
     """A unit since the governor last looked: how busy (0 to 1) at which clock, and the limits it has to stay in."""
 
     load: float
@@ -20,35 +20,35 @@ class Demand:
     high: int
 
 
-def schedutil(demand: Demand) -> float:
+def schedutil(usage: Utilization) -> float:
     """1.25 times the capacity in use (Linux, kernel/sched/cpufreq_schedutil.c)."""
-    return 1.25 * demand.load * demand.current
+    return 1.25 * usage.load * usage.current
 
 
-def ondemand(demand: Demand) -> float:
+def ondemand(usage: Utilization) -> float:
     """The top above 80 % load, else in proportion to the load (Linux, drivers/cpufreq/cpufreq_ondemand.c)."""
-    return float(demand.high) if demand.load > 0.8 else demand.low + demand.load * (demand.high - demand.low)
+    return float(usage.high) if usage.load > 0.8 else usage.low + usage.load * (usage.high - usage.low)
 
 
-def conservative(demand: Demand) -> float:
+def conservative(usage: Utilization) -> float:
     """Steps of 5 % of the top, up above 80 % load and down below 20 % (Linux, drivers/cpufreq/cpufreq_conservative.c)."""
-    step = 0.05 * demand.high
-    if demand.load > 0.8:
-        return demand.current + step
-    return max(demand.current - step, demand.low) if demand.load < 0.2 else float(demand.current)
+    step = 0.05 * usage.high
+    if usage.load > 0.8:
+        return usage.current + step
+    return max(usage.current - step, usage.low) if usage.load < 0.2 else float(usage.current)
 
 
-def interactive(demand: Demand) -> float:
+def interactive(usage: Utilization) -> float:
     """The top where nothing idles, else the clock at which the load would be 90 % (Linux 4.9, cpufreq_interactive.c)."""
-    return float(demand.high) if demand.load > 0.99 else demand.current * demand.load / 0.9
+    return float(usage.high) if usage.load > 0.99 else usage.current * usage.load / 0.9
 
 
-def podgov(demand: Demand) -> float:
+def podgov(usage: Utilization) -> float:
     """NVIDIA's pod scaling: the top above 90 % load, else the clock at which the load would be 70 %."""
-    return float(demand.high) if demand.load > 0.9 else demand.current * demand.load / 0.7
+    return float(usage.high) if usage.load > 0.9 else usage.current * usage.load / 0.7
 
 
-Governor = Callable[[Demand], float]
+Governor = Callable[[Utilization], float]
 CPU_GOVERNORS: Mapping[str, Governor] = {
     "schedutil": schedutil,
     "ondemand": ondemand,

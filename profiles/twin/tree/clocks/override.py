@@ -9,7 +9,7 @@ from typing import Any
 
 from ..attributes import Attribute, Link
 from ..parsing import whole_number
-from .emc import MemoryClock
+from .emc import SimulatedMemoryClock
 
 
 class OverrideFiles:
@@ -19,7 +19,7 @@ class OverrideFiles:
         section: the board's ``emc`` section: ``override`` and ``bwmgr`` (directories).
     """
 
-    def __init__(self, memory: MemoryClock, section: Mapping[str, Any]) -> None:
+    def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any]) -> None:
         self._memory = memory
         self._section = section
         self._rate = memory.clock.rates[-1]

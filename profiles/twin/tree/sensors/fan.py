@@ -24,7 +24,7 @@ def _pwm(text: str) -> int:
     return value
 
 
-class Fan:
+class SimulatedFan:
     """A fan.
 
     Args:
@@ -57,7 +57,7 @@ class HwmonFan:
         tachometer: the node that counts its turns, if there is one.
     """
 
-    def __init__(self, fan: Fan, hwmon: str, tachometer: str | None = None) -> None:
+    def __init__(self, fan: SimulatedFan, hwmon: str, tachometer: str | None = None) -> None:
         self._fan = fan
         self._enabled = True
         self._hwmon = hwmon
@@ -88,7 +88,7 @@ class HwmonFan:
 class LegacyFan:
     """The fan's files under JetPack 4: ``target_pwm`` drives it while ``temp_control`` is 0."""
 
-    def __init__(self, fan: Fan, folder: str) -> None:
+    def __init__(self, fan: SimulatedFan, folder: str) -> None:
         self._fan = fan
         self._folder = folder
 
@@ -110,7 +110,7 @@ class LegacyFan:
         yield f"{folder}/rpm_measured", Attribute(lambda: str(fan.rpm))
 
 
-def fan_files(fan: Fan, section: Mapping[str, Any]) -> HwmonFan | LegacyFan:
+def fan_files(fan: SimulatedFan, section: Mapping[str, Any]) -> HwmonFan | LegacyFan:
     """The files that a board's ``fan`` section says it has."""
     if "hwmon" in section:
         return HwmonFan(fan, str(section["hwmon"]), section.get("tachometer"))

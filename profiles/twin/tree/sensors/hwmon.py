@@ -8,7 +8,7 @@ from functools import partial
 
 from ..attributes import Attribute, Link, constant
 from ..parsing import whole_number
-from .power import CYCLE_S, SAMPLES, Ina3221
+from .power import CYCLE_S, SAMPLES, SimulatedPowerMonitor
 
 _LARGEST_MA = 32760
 
@@ -26,7 +26,7 @@ class PowerMonitorFiles:
 
     def __init__(
         self,
-        monitor: Ina3221,
+        monitor: SimulatedPowerMonitor,
         bus: str,
         address: str,
         hwmon: str,

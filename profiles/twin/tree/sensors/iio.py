@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ..attributes import Attribute, Link, constant
-from .power import CYCLE_S, Ina3221
+from .power import CYCLE_S, SimulatedPowerMonitor
 
 _LARGEST_MA = 32760
 
@@ -22,7 +22,9 @@ class PowerMonitorIio:
         driver: the directory of its driver, where a link leads to it.
     """
 
-    def __init__(self, monitor: Ina3221, bus: str, address: str, node: str, driver: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self, monitor: SimulatedPowerMonitor, bus: str, address: str, node: str, driver: str, now: Callable[[], float]
+    ) -> None:
         self._monitor = monitor
         self._device = f"{bus}/{address}"
         self._node = node

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..attributes import Attribute, Link, constant
-from .power import Ina3221
+from .power import SimulatedPowerMonitor
 
 
 class Ina238Files:
@@ -17,7 +17,9 @@ class Ina238Files:
         bus, address, hwmon, driver: as for the INA3221.
     """
 
-    def __init__(self, monitor: Ina3221, bus: str, address: str, hwmon: str, driver: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self, monitor: SimulatedPowerMonitor, bus: str, address: str, hwmon: str, driver: str, now: Callable[[], float]
+    ) -> None:
         self._monitor = monitor
         self._device = f"{bus}/{address}"
         self._hwmon = hwmon

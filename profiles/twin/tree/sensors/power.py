@@ -56,7 +56,7 @@ class RailLedger:
         return low + (high - low) * (time - before) / (after - before)
 
 
-class Ina3221:
+class SimulatedPowerMonitor:
     """One monitor: up to three channels, converted in turn, averaged over ``samples`` cycles, in steps of its converters.
 
     A channel that no rail is wired to reads zero.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..clocks.cpufreq import CpuPolicy
-from ..clocks.devfreq import GpuDevfreq
+from ..clocks.cpufreq import SimulatedCpuPolicy
+from ..clocks.devfreq import SimulatedGpu
 from .thermal import ThermalModel
 
 _TURN_S = 1.0
@@ -32,7 +32,9 @@ class Throttle:
         critical: whether a critical trip was passed.
     """
 
-    def __init__(self, thermal: ThermalModel, policies: Sequence[CpuPolicy], gpu: GpuDevfreq, hardware_c: float) -> None:
+    def __init__(
+        self, thermal: ThermalModel, policies: Sequence[SimulatedCpuPolicy], gpu: SimulatedGpu, hardware_c: float
+    ) -> None:
         self.due = math.inf
         self.steps = 0
         self.hard = False

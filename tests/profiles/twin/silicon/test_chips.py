@@ -170,10 +170,10 @@ def test_a_chip_like_another_says_only_what_differs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("like: tx2\nversion: x-1\nsm_counts: 2\n", "sm_counts"),
-        ("version: x-1\n", "missing or unknown"),
-        ("like: tx2\nmemory: {corner: sharp}\n", "sharp"),
-        ("like: tx2\nrails: {VDD_IN: {everything: 1.0}}\n", "valid domains"),
+        ("like: tx2\nversion: x-1\nsm_counts: 2\n", "line 3: sm_counts: unknown; valid: name, version, seed, sm_count"),
+        ("version: x-1\n", "line 1: seed: missing; expected a whole number"),
+        ("like: tx2\nmemory: {corner: sharp}\n", "line 2: memory.corner: expected a number, got .sharp."),
+        ("like: tx2\nrails: {VDD_IN: {everything: 1.0}}\n", "rails.VDD_IN.everything: expected gpu, cpu, .* or other"),
         ("[not, a, mapping]\n", "chip file"),
     ],
 )

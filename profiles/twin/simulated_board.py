@@ -25,15 +25,13 @@ from .silicon.execution import execute
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree
-from .tree.clocks.cpufreq import CpuPolicy
-from .tree.clocks.ticks import Tick
-from .tree.identity import Identity
+from .tree.clocks.cpufreq import SimulatedCpuPolicy
+from .tree.clocks.ticks import BACKGROUND_LOAD, GovernorTicks
+from .tree.identity import SimulatedIdentity
 from .tree.processes import Processes
 from .tree.procfs import ProcessorTime
 from .tree.sensors.fan import fan_files
 from .tree.sensors.power import RailLedger
-from .tree.sensors.thermal import ThermalModel
-from .tree.sensors.throttle import Throttle
 from .variant import boot_mode, installed, mode_set, powered_sms
 from .work.company import Company
 from .work.frames import BoardSilicon, Costs, Execute, FrameCost, Stream, WorkQueue
@@ -41,11 +39,9 @@ from .work.load import BoardClocks, CoRunner
 
 _LONGEST_STEP_S = 1.0
 _WAIT_S = 0.01
-_BACKGROUND_LOAD = 0.01
-_FAN_S = 1.0
 
 
-class TwinBoard:
+class SimulatedBoard:
     """One simulated board, as it is after booting.
 
     Args:
@@ -80,7 +76,6 @@ class TwinBoard:
         self.now = clock.monotonic()
         self.off = False
         self._lock = threading.RLock()
-        twin = description.section("twin")
         random = np.random.default_rng([int(description.soc.removeprefix("tegra"), 16), silicon.node])
         self._costs = Costs(silicon, execute)
         self._work = WorkQueue(random)
@@ -100,36 +95,22 @@ class TwinBoard:
             self.emc.clock,
             *(device.clock for device in self._others),
         )
-        self._ticks = (
-            *(Tick(0.010, self._cpu_tick(policy), math.inf, self.now) for policy in self.policies),
-            Tick(0.025, self._tick_gpu, math.inf, self.now),
-        )
+        self._governors = GovernorTicks(self.policies, self.gpu, self._follow)
         self._fan = shop.fan()
-        self._fan_at = self.now
-        thermal, rails = twin["thermal"], silicon.rails
-        idle = self._costs.idle_w(self.configuration, float(thermal["ambient_c"]), self._clusters)
-        self.thermal = ThermalModel(
-            thermal,
-            shop.zones(),
-            rails,
-            idle,
-            self._fan.pwm,
-            description.total_rails,
-            lambda: self.gpu.gate.gated,
-            lambda: self.faults.fever_c,
-        )
-        self._throttle = Throttle(self.thermal, self.policies, self.gpu, float(thermal.get("hardware_c", math.inf)))
-        self._over_current = shop.over_current(self.gpu, silicon.node)
+        idle = self._costs.idle_w(self.configuration, shop.ambient_c, self._clusters)
+        self.thermal = shop.thermal(silicon.rails, idle, self._fan, self.gpu)
+        over_current = shop.over_current(self.gpu, silicon.node)
+        self._slowdown = shop.slowdown(self.policies, self.gpu, self.thermal, over_current, self._fan)
         self._processors = ProcessorTime(cores, self.policies, pressure=not shop.legacy)
-        self.rails = RailLedger(rails, self.now)
-        identity = Identity(description, f"{1421100000000 + silicon.node}")
+        self.rails = RailLedger(silicon.rails, self.now)
+        identity = SimulatedIdentity(description, f"{1421100000000 + silicon.node}")
         fan = fan_files(self._fan, description.section("fan"))
         providers: list[Provider] = [cores, *self.policies, self.gpu, *shop.memory_files(self.emc), self.thermal, fan, identity]
         self.tools = ToolFiles(description, modes, booted, self.faults, lambda: self.gpu.load > 0)
-        providers += [self.tools, self._processors, *self._others, *([self._over_current] if self._over_current else [])]
+        providers += [self.tools, self._processors, *self._others, *([over_current] if over_current else [])]
         providers += shop.monitors(self.rails)
         self.tree = self._build_tree(providers)
-        self._kick()
+        self._governors.wake(self.now)
 
     def _build_tree(self, providers: Sequence[Provider]) -> Tree:
         tree = Tree(self.present, self.clock, self.faults)
@@ -152,7 +133,7 @@ class TwinBoard:
         return FrequencyConfiguration(self._home.clock.requested, self.gpu.clock.requested, self.emc.clock.requested)
 
     @property
-    def _home(self) -> CpuPolicy:
+    def _home(self) -> SimulatedCpuPolicy:
         # The core that boots the board cannot go offline, so that its cluster is always there.
         return self.policies[0]
 
@@ -202,9 +183,9 @@ class TwinBoard:
             self._advance(self.clock.monotonic())
             yield
             self._follow()
-            self._kick()
+            self._governors.wake(self.now)
 
-    def run(
+    def infer(
         self,
         network: Network,
         *,
@@ -259,25 +240,26 @@ class TwinBoard:
                 self._work.next_event(self.now),
                 self._company.due(self.now),
                 self.now + _LONGEST_STEP_S,
-                self._throttle.due,
-                self._over_current.due if self._over_current else math.inf,
+                *self._slowdown.due,
                 *(clock.due for clock in self._clocks),
-                *(tick.next_at for tick in self._ticks),
+                *self._governors.due,
             )
-            # A transition that is due already (of a stuck clock) is no event to come.
+            # A transition that is due already, of a stuck clock, must not hold time up.
             end = min(moment for moment in events if moment > self.now)
             if frame_due > self.now:
-                self._pass(end)
+                self._elapse(end)
             if frame_due <= self.now:
                 self._work.finish(self.now)
             self._work.close(self.now, self.rails.joules)
             for clock in self._clocks:
                 clock.settle()
-            self._fire_ticks()
-            self._slow_down()
+            self._governors.fire(self.now, active=self._work.busy or bool(self._company))
+            if self._slowdown.act(self.now):
+                self.off = True
+                self.faults.vanish("")
         self.now = until
 
-    def _pass(self, end: float) -> None:
+    def _elapse(self, end: float) -> None:
         """Let time pass in which nothing changes."""
         seconds = end - self.now
         running = self._work.running
@@ -285,41 +267,20 @@ class TwinBoard:
         watts = self._draw(cost)
         host_share = gpu_share = 0.0
         if running is not None and cost is not None:
-            running.run(seconds, cost)
+            running.advance(seconds, cost)
             host_share, gpu_share = cost.host_share, cost.gpu_share
             self.processes.add(running.stream.pid, seconds * host_share)
-        self._company.run(self.now, seconds)
+        self._company.elapse(self.now, seconds)
         self.emc.count(seconds, 0.0 if cost is None else cost.dram_bytes_s)
         self.rails.add(seconds, watts)
         self.thermal.step(seconds, watts, self._fan.pwm)
         busy = dict(self._company.busy_cores)
-        busy[self._home.name] = busy.get(self._home.name, 0.0) + max(host_share, _BACKGROUND_LOAD)
+        busy[self._home.name] = busy.get(self._home.name, 0.0) + max(host_share, BACKGROUND_LOAD)
         self._processors.add(seconds, busy)
-        *cpu, gpu = self._ticks
-        for tick, policy in zip(cpu, self.policies, strict=True):
-            tick.busy_s += seconds * min(max(busy.get(policy.name, 0.0), _BACKGROUND_LOAD), 1.0)
-        gpu.busy_s += seconds * gpu_share
+        self._governors.count(seconds, busy, gpu_share)
         if gpu_share:
             self.gpu.gate.work(end)
         self.now = end
-
-    def _slow_down(self) -> None:
-        """Let heat and over-current do what they do to the clocks, and the fan what it does to heat."""
-        self._throttle.watch(self.now)
-        self._throttle.act(self.now)
-        share = self._throttle.share * self.faults.share
-        if self._over_current is not None:
-            self._over_current.act()
-            self._over_current.watch(self.gpu.load)
-            share *= self._over_current.share
-        for clock in (self.gpu.clock, *(policy.clock for policy in self.policies)):
-            clock.slowdown = share
-        if self.now >= self._fan_at:
-            self._fan.follow(self.thermal.hottest_c)
-            self._fan_at = self.now + _FAN_S
-        if self._throttle.critical:
-            self.off = True
-            self.faults.vanish("")
 
     def _cost(self, stream: Stream) -> FrameCost:
         return self._costs.frame(stream, self.configuration, self.thermal.hottest_c)
@@ -327,29 +288,6 @@ class TwinBoard:
     def _frame_due(self) -> float:
         running = self._work.running
         return math.inf if running is None else running.due(self.now, self._cost(running.stream))
-
-    def _fire_ticks(self) -> None:
-        for tick in self._ticks:
-            if tick.next_at <= self.now:
-                moved = tick.fire(self.now)
-                # Where nothing runs and nothing moves, governors have nothing to do until somebody touches the board.
-                tick.next_at = self.now + tick.period_s if moved or self._work.busy or self._company else math.inf
-
-    def _kick(self) -> None:
-        for tick in self._ticks:
-            if math.isinf(tick.next_at):
-                tick.next_at, tick.since, tick.busy_s = self.now + tick.period_s, self.now, 0.0
-
-    def _cpu_tick(self, policy: CpuPolicy) -> Callable[[float], bool]:
-        def tick(load: float) -> bool:
-            moved = policy.tick(load)
-            return self._follow() or moved
-
-        return tick
-
-    def _tick_gpu(self, load: float) -> bool:
-        moved = self.gpu.tick(load)
-        return self._follow() or moved
 
     def _follow(self) -> bool:
         """Let the memory clock follow what the others do."""
@@ -367,7 +305,7 @@ def simulated_board(
     firmware: str = "",
     mode: str = "",
     desktop: bool = True,
-) -> TwinBoard:
+) -> SimulatedBoard:
     """A described board around its simulated silicon.
 
     Args:
@@ -375,7 +313,7 @@ def simulated_board(
         node: which individual: each number is another chip of the same kind.
         jetpack: which JetPack it runs (``"5"``); by default its description's.
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
-        mode, desktop: as for :class:`TwinBoard`.
+        mode, desktop: as for :class:`SimulatedBoard`.
 
     Raises:
         BoardDescriptionError: the board is not described.
@@ -386,4 +324,4 @@ def simulated_board(
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:
         silicon = Silicon(node, description, chip=silicon.chip.gated(powered))
-    return TwinBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)
+    return SimulatedBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from .errors import HardwareBusy, UsageError
+from ..errors import HardwareBusy, UsageError
 
 STATE_DIR = Path("/var/lib/jetdvfs")
 BASELINE_NAME = "baseline.json"

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
-from . import rule_of
-from .layers.special import why_missing
 from .recorder import DataDependent, Recorder
+from .registry import rule_of
 from .values import ScriptObject, Tensor
 
 
@@ -22,8 +21,8 @@ def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str,
     """
     rule = rule_of(name)
     if rule is None:
-        raise UnsupportedOperator(f"operator {spelled(name)} {why_missing(name)}")
-    recorder.meter.step()
+        raise UnsupportedOperator(f"operator {spelled(name)} {_why_missing(name)}")
+    recorder.account.step()
     try:
         return rule(recorder, *args, **kwargs)
     except DataDependent as error:
@@ -31,19 +30,6 @@ def apply_rule(recorder: Recorder, name: str, args: list[Any], kwargs: dict[str,
         raise
     except RULE_ERRORS as error:
         raise ill_typed(name, args, error) from error
-
-
-def truth(value: Any) -> bool:
-    """What ``if`` makes of a value.
-
-    Raises:
-        DataDependent: it is a tensor whose number is not known.
-    """
-    if isinstance(value, Tensor):
-        if value.value is None or value.rank:
-            raise DataDependent("a branch depends on the contents of a tensor", "prim::If")
-        return bool(value.value)
-    return bool(value)
 
 
 #: What Python raises where a rule is given values of types that its operator does not take.
@@ -69,3 +55,16 @@ def _short(value: Any) -> str:
     if isinstance(value, (list, tuple)) and len(value) <= 6 and all(type(item) in (int, float, bool) for item in value):
         return repr(value)[:80]
     return type(value).__name__
+
+
+def _why_missing(name: str) -> str:
+    """What to say of an operator without a rule."""
+    base = name.rpartition("::")[2]
+    if name.startswith(("quantized::", "_quantized::")) or base.startswith(
+        ("quantize_", "quantized_", "dequantize", "fbgemm_")
+    ):
+        return (
+            "belongs to an 8-bit quantised model (or one packed for a CPU), which PyTorch runs on the CPU alone: "
+            "decompose the model before quantisation"
+        )
+    return "has no shape rule"

@@ -12,7 +12,7 @@ from typing import Any
 PREFIX = struct.Struct(">II")
 
 
-def frame(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
+def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
     """One message, in either direction."""
     text = json.dumps(header).encode()
     return PREFIX.pack(len(text), len(payload)) + text + payload

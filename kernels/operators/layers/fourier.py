@@ -8,13 +8,14 @@ from typing import Any
 
 from ...errors import ShapeError, UnsupportedOperator
 from ...network import numel
+from ..elements import pointwise
+from ..elementwise import launch_pointwise
 from ..layout import dim_of, show, view_of
 from ..memory import views
 from ..memory.indexing import constant_pad
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
-from . import pointwise
 
 _REAL_OF = {"complex64": "float32", "complex128": "float64"}
 
@@ -35,7 +36,7 @@ def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
     return places, sizes
 
 
-def _fitted(run: Recorder, x: Tensor, places: Sequence[int], sizes: Sequence[int]) -> Tensor:
+def _fitted(recorder: Recorder, x: Tensor, places: Sequence[int], sizes: Sequence[int]) -> Tensor:
     """The input cut or padded with zeros to the sizes asked for."""
     padding = [0] * (2 * x.rank)
     shape = list(x.shape)
@@ -45,43 +46,43 @@ def _fitted(run: Recorder, x: Tensor, places: Sequence[int], sizes: Sequence[int
         elif size > x.shape[place]:
             padding[2 * (x.rank - 1 - place) + 1] = size - x.shape[place]
     if tuple(shape) != x.shape:
-        x = view_of(run, x, shape, x.strides, "slice")
-    return constant_pad(run, x, padding) if any(padding) else x
+        x = view_of(recorder, x, shape, x.strides, "slice")
+    return constant_pad(recorder, x, padding) if any(padding) else x
 
 
 def _real_to_complex(name: str, dim: Any) -> None:
     @operator(name)
-    def rule(run: Recorder, self: Tensor, s: Any = None, dim: Any = dim, norm: str | None = None) -> Tensor:
+    def rule(recorder: Recorder, self: Tensor, s: Any = None, dim: Any = dim, norm: str | None = None) -> Tensor:
         places, sizes = _places(self, s, dim)
-        x = _fitted(run, self, places, sizes)
+        x = _fitted(recorder, self, places, sizes)
         shape = list(x.shape)
         shape[places[-1]] = shape[places[-1]] // 2 + 1
-        return run.launch("_fft_r2c", [x], run.tensor(shape, _complex_of(x.dtype)))
+        return recorder.launch("_fft_r2c", [x], recorder.tensor(shape, _complex_of(x.dtype)))
 
 
 def _complex_to_real(name: str, dim: Any) -> None:
     @operator(name)
-    def rule(run: Recorder, self: Tensor, s: Any = None, dim: Any = dim, norm: str | None = None) -> Tensor:
-        x = _as_complex(run, self)
+    def rule(recorder: Recorder, self: Tensor, s: Any = None, dim: Any = dim, norm: str | None = None) -> Tensor:
+        x = _as_complex(recorder, self)
         places, sizes = _places(x, s, dim)
         length = sizes[-1] if sizes[-1] >= 0 else 2 * (x.shape[places[-1]] - 1)
-        x = _fitted(run, x, places, [*sizes[:-1], length // 2 + 1])
+        x = _fitted(recorder, x, places, [*sizes[:-1], length // 2 + 1])
         shape = list(x.shape)
         shape[places[-1]] = length
-        return run.launch("_fft_c2r", [x], run.tensor(shape, _REAL_OF[x.dtype]))
+        return recorder.launch("_fft_c2r", [x], recorder.tensor(shape, _REAL_OF[x.dtype]))
 
 
 def _complex_to_complex(name: str, dim: Any) -> None:
     @operator(name)
-    def rule(run: Recorder, self: Tensor, s: Any = None, dim: Any = dim, norm: str | None = None) -> Tensor:
+    def rule(recorder: Recorder, self: Tensor, s: Any = None, dim: Any = dim, norm: str | None = None) -> Tensor:
         one = name in ("fft_fft", "fft_ifft") and self.dtype not in _REAL_OF
-        x = self if one else _as_complex(run, self)
-        x = _fitted(run, x, *_places(x, s, dim))
-        return run.launch("_fft_r2c" if one else "_fft_c2c", [x], run.tensor(x.shape, _complex_of(x.dtype)))
+        x = self if one else _as_complex(recorder, self)
+        x = _fitted(recorder, x, *_places(x, s, dim))
+        return recorder.launch("_fft_r2c" if one else "_fft_c2c", [x], recorder.tensor(x.shape, _complex_of(x.dtype)))
 
 
-def _as_complex(run: Recorder, x: Tensor) -> Tensor:
-    return x if x.dtype in _REAL_OF else run.launch("to", [x], run.tensor(x.shape, _complex_of(x.dtype)))
+def _as_complex(recorder: Recorder, x: Tensor) -> Tensor:
+    return x if x.dtype in _REAL_OF else recorder.launch("to", [x], recorder.tensor(x.shape, _complex_of(x.dtype)))
 
 
 for _ending, _dim in (("", -1), ("2", (-2, -1)), ("n", None)):
@@ -93,19 +94,19 @@ for _ending, _dim in (("fft", -1), ("fft2", (-2, -1)), ("fftn", None)):
 
 
 @operator("fft_fftshift", "fft_ifftshift")
-def shift(run: Recorder, self: Tensor, dim: Any = None) -> Tensor:
-    return run.launch("roll", [self], run.tensor(self.shape, self.dtype))
+def fftshift(recorder: Recorder, self: Tensor, dim: Any = None) -> Tensor:
+    return recorder.launch("roll", [self], recorder.tensor(self.shape, self.dtype))
 
 
 def _part(name: str) -> None:
     @operator(name)
-    def rule(run: Recorder, self: Tensor) -> Tensor:
+    def rule(recorder: Recorder, self: Tensor) -> Tensor:
         if self.dtype not in _REAL_OF:
             return self
-        run.host("view_as_real")
-        run.host("select")
+        recorder.host("view_as_real")
+        recorder.host("select")
         strides = [2 * stride for stride in self.strides]
-        return run.tensor(self.shape, _REAL_OF[self.dtype], strides, written_by=self.written_by)
+        return recorder.tensor(self.shape, _REAL_OF[self.dtype], strides, written_by=self.written_by)
 
 
 _part("real")
@@ -113,27 +114,27 @@ _part("imag")
 
 
 @operator("complex")
-def complex_number(run: Recorder, real: Tensor, imag: Tensor) -> Tensor:
-    return pointwise.pointwise(run, "complex", [real, imag], _complex_of(real.dtype))
+def complex_number(recorder: Recorder, real: Tensor, imag: Tensor) -> Tensor:
+    return launch_pointwise(recorder, "complex", [real, imag], _complex_of(real.dtype))
 
 
 @operator("diff")
 def difference(
-    run: Recorder, self: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+    recorder: Recorder, self: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     if prepend is not None or append is not None:
         raise UnsupportedOperator("operator aten::diff with a start or an end of its own has no shape rule")
     place = dim_of(self.rank, dim)
-    for _ in range(run.meter.items(n)):
+    for _ in range(recorder.account.items(n)):
         shape = (*self.shape[:place], max(self.shape[place] - 1, 0), *self.shape[place + 1 :])
-        later, earlier = (view_of(run, self, shape, self.strides, "slice") for _ in range(2))
-        self = pointwise.sub(run, later, earlier)
+        later, earlier = (view_of(recorder, self, shape, self.strides, "slice") for _ in range(2))
+        self = pointwise.sub(recorder, later, earlier)
     return self
 
 
 @operator("stft")
 def stft(
-    run: Recorder,
+    recorder: Recorder,
     self: Tensor,
     n_fft: int,
     hop_length: int | None = None,
@@ -151,18 +152,18 @@ def stft(
     if n_fft < 1 or hop < 1 or self.rank not in (1, 2) or self.shape[-1] < n_fft or not return_complex:
         raise ShapeError(f"stft of {n_fft} points every {hop} on a signal of shape {show(self.shape)}")
     if window is not None and window.numel < n_fft:
-        padded = run.launch("zeros", [], run.tensor((n_fft,), self.dtype))
-        run.host("slice")
-        run.launch("copy", [window], run.tensor(window.shape, window.dtype))
+        padded = recorder.launch("zeros", [], recorder.tensor((n_fft,), self.dtype))
+        recorder.host("slice")
+        recorder.launch("copy", [window], recorder.tensor(window.shape, window.dtype))
         window = padded
     signals = numel(self.shape[:-1])
     shape = (signals, 1 + (self.shape[-1] - n_fft) // hop, n_fft)
-    frames = view_of(run, self, shape, (self.shape[-1], hop, 1), "as_strided")
+    frames = view_of(recorder, self, shape, (self.shape[-1], hop, 1), "as_strided")
     if window is not None:
-        frames = pointwise.mul(run, frames, window)
+        frames = pointwise.mul(recorder, frames, window)
     full = onesided is False
     wide = "complex128" if self.dtype == "float64" else "complex64"
     points = n_fft if full else n_fft // 2 + 1
-    made = run.launch("_fft_r2c", [frames], run.tensor((*shape[:2], points), wide))
-    result = views.transpose(run, made, 1, 2)
-    return result if self.rank == 2 else view_of(run, result, result.shape[1:], result.strides[1:], "squeeze")
+    made = recorder.launch("_fft_r2c", [frames], recorder.tensor((*shape[:2], points), wide))
+    result = views.transpose(recorder, made, 1, 2)
+    return result if self.rank == 2 else view_of(recorder, result, result.shape[1:], result.strides[1:], "squeeze")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.state import default_state_dir
+from jetdvfs.daemon.system.state import default_state_dir
 
 
 def test_every_root_has_a_baseline_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from ...faults import Faults
 
 
 @dataclass(frozen=True)
-class Transition:
+class TransitionCost:
     """What a change of a clock costs, in seconds: the writer waits ``blocks_s``, work feels it after ``effective_s``."""
 
     blocks_s: float
@@ -23,11 +23,11 @@ class Transition:
     spread: float
 
     @classmethod
-    def of(cls, section: Mapping[str, Any]) -> Transition:
+    def of(cls, section: Mapping[str, Any]) -> TransitionCost:
         return cls(float(section["blocks_ms"]) / 1e3, float(section["effective_ms"]) / 1e3, float(section["spread"]))
 
 
-class ClockDomain:
+class SimulatedClock:
     """A clock with a table of rates, in the unit of the files that show it.
 
     Args:
@@ -47,7 +47,7 @@ class ClockDomain:
         name: str,
         rates: Sequence[int],
         rate: int,
-        transition: Transition,
+        transition: TransitionCost,
         now: Callable[[], float],
         random: np.random.Generator,
         faults: Faults,

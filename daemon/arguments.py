@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that several verbs share, each with its one form, default and help. Loads the standard library only."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..kernels.errors import GridError
+from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
+from . import targets
+from .errors import UsageError
+
+BOARD = "agx-xavier"
+"""The board that is simulated where none is named."""
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """--input, as ``inputs``: texts for :func:`jetdvfs.kernels.inputs.parse_input`."""
+    parser.add_argument(
+        "--input",
+        dest="inputs",
+        action="append",
+        default=[],
+        metavar="SHAPE[:DTYPE]",
+        help="shape of an input, such as 1x3x224x224 or scalar, and its type (default float32); once per input, in order",
+    )
+
+
+def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
+    """--accept-boundary."""
+    parser.add_argument(
+        "--accept-boundary",
+        action="append",
+        default=[],
+        metavar="OPERATOR",
+        help="go on with a list of launches that ends at this operator, such as aten::index, before its network does; "
+        "the answer then says so (default: such a list is refused, and its operator named)",
+    )
+
+
+def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool = False) -> None:
+    """--config, for :func:`asked_configuration`; ``what`` says what the configuration is for."""
+    help_text = f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC in Hz"
+    if repeatable:
+        parser.add_argument("--config", action="append", default=[], metavar=CONFIGURATION_FORM, help=help_text)
+    else:
+        parser.add_argument("--config", metavar=CONFIGURATION_FORM, help=help_text)
+
+
+def asked_configuration(text: str) -> FrequencyConfiguration:
+    """What a --config says.
+
+    Raises:
+        UsageError: it does not read as a configuration.
+    """
+    try:
+        return parse_configuration(text)
+    except GridError as error:
+        raise UsageError(f"--config: {error}") from error
+
+
+def add_target(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """--target, --fps and --confidence, with every kind of target there is."""
+    group = parser.add_argument_group("targets", targets.listing())
+    group.add_argument("--target", required=required, help="what is needed, in one of these forms")
+    group.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
+    group.add_argument(
+        "--confidence",
+        type=float,
+        metavar="P",
+        help="the probability with which the target must be met, such as 0.95 (at least 0.5, below 1)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """--socket."""
+    parser.add_argument(
+        "--socket", type=Path, metavar="PATH", help="the daemon's; default: $JETDVFS_SOCKET or /run/jetdvfs/jetdvfs.sock"
+    )
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """--root."""
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path("/"),
+        metavar="DIR",
+        help="where the board's /sys and /proc are (default: /), for instance a simulated board's mount",
+    )
+
+
+def add_state_dir(parser: argparse.ArgumentParser) -> None:
+    """--state-dir."""
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
+    )
+
+
+def add_simulated_board(parser: argparse.ArgumentParser) -> None:
+    """--board, of verbs that simulate one."""
+    parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """--backend, of verbs that serve a simulated board."""
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        choices=("auto", "fuse", "folder"),
+        help="how the simulated board's files are served (default: FUSE where it can be had)",
+    )

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of ``jetdvfs profile`` that check simulated silicon against MIRAGE (SEC '21): ``gate`` and ``table1``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ... import arguments
+from ...errors import InputError, TargetNotAttainable
+
+if TYPE_CHECKING:
+    from ....profiles.studies.difficulty import GateRow
+
+MISSED = TargetNotAttainable.exit_code
+"""Exit code where simulated boards are further off than a comparison allows."""
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    sub = verb("gate", "check that simulated silicon is as hard to predict as the boards of MIRAGE were", gate)
+    arguments.add_simulated_board(sub)
+    for option, count, what in (
+        ("--conv2d", 200_000, "convolutions to measure, all boards together (the paper: 1,400,000)"),
+        ("--batch-norm", 100_000, "batch norms to measure"),
+        ("--matmul", 100_000, "matrix products to measure (the paper: 150,000)"),
+        ("--rounds", 600, "boosting rounds (the paper's Table 2: 100 to 3000)"),
+    ):
+        sub.add_argument(option, type=int, default=count, metavar="N", help=f"{what}; default {count}")
+    add_threads(sub)
+    add_seed(sub)
+    verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1)
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """--threads."""
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for training (default 2)")
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """--seed."""
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what every random choice follows from (default 0)")
+
+
+def gate(args: argparse.Namespace) -> int:
+    from ....profiles.board import load_board
+    from ....profiles.reference import reference_names, reference_network
+    from ....profiles.studies.difficulty import KINDS, TOLERANCE, run_gate
+    from ....profiles.twin.silicon.silicon import Silicon
+
+    board = load_board(args.board)
+    samples = {kind: count for kind in KINDS if (count := getattr(args, kind))}
+    if not args.json:
+        print(f"difficulty gate of simulated silicon {Silicon(board=board).version}: plain MIRAGE recipe, {args.rounds} rounds")
+        print("within 10 % must land within " + f"{TOLERANCE:g} points of the paper's Tables 4 and 5")
+        print(f"{'kernel':<12}{'target':<9}{'train':>9}{'test':>8}{'5%':>8}{'10%':>8}{'paper':>8}{'15%':>8}{'20%':>8}")
+    networks = [reference_network(name) for name in reference_names()]
+    report = (lambda row: None) if args.json else _print_row
+    try:
+        rows = run_gate(networks, board, samples, args.rounds, args.threads, args.seed, report)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
+    passed = all(row.passed for row in rows)
+    if args.json:
+        keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")
+        print(json.dumps([{"simulated": True, **{name: getattr(row, name) for name in keep}} for row in rows], indent=1))
+    else:
+        print("gate passed" if passed else "gate not passed")
+    return 0 if passed else MISSED
+
+
+def _print_row(row: GateRow) -> None:
+    five, ten, fifteen, twenty = row.within
+    print(
+        f"{row.kind:<12}{row.target:<9}{row.training:>9}{row.testing:>8}{five:>8.1f}{ten:>8.1f}{row.paper_within_10:>8.1f}"
+        f"{fifteen:>8.1f}{twenty:>8.1f}  {'ok' if row.passed else 'MISSED'} ({row.seconds:.0f} s)",
+        flush=True,
+    )
+
+
+def table_1(args: argparse.Namespace) -> int:
+    from ....profiles.reference import reference_network
+    from ....profiles.studies.characterization import NODES
+    from ....profiles.studies.table1 import KINDS, PAPER, TOLERANCE, measure
+    from ....profiles.twin.silicon.silicon import Silicon
+
+    if not args.json:
+        print(f"simulated silicon {Silicon().version} at top clocks, median of {NODES} nodes, beside MIRAGE (SEC '21), Table 1")
+        print("times in ms; shares of the inference time in per cent, simulated/paper; all = every kernel on the GPU")
+        titles = [_TITLES.get(kind, kind) for kind in KINDS]
+        print(
+            f"{'network':<19}{'T':>7}{'paper':>7}{'error':>8}{'host':>7}{'W':>6}{'all':>11}"
+            + "".join(f"{title:>11}" for title in titles)
+        )
+    figures, worst = [], 0.0
+    for name, paper in PAPER.items():
+        row = measure(reference_network(name))
+        error = row.error(paper)
+        worst = max(worst, abs(error))
+        figures.append({"network": name, "simulated_ms": row.time_ms, "paper_ms": paper.time_ms, "error": error})
+        if not args.json:
+            shares = zip((row.all_kernels, *row.shares), (paper.all_kernels, *paper.shares), strict=True)
+            print(
+                f"{name:<19}{row.time_ms:>7.2f}{paper.time_ms:>7.2f}{error:>+8.1%}{row.host_ms:>7.2f}{row.power_w:>6.1f}"
+                + "".join(f"{f'{ours:.1f}/{theirs:.1f}' if ours or theirs else '-':>11}" for ours, theirs in shares)
+            )
+    if args.json:
+        print(json.dumps(figures, indent=1))
+    else:
+        print(f"largest error {worst:.1%}; allowed {TOLERANCE:.0%}")
+    return 0 if worst <= TOLERANCE else MISSED
+
+
+_TITLES = {"batch_norm": "bnorm", "max_pool2d": "maxpool", "adaptive_avg_pool2d": "adpool"}

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to the memory controller's clock: the files of each.
+
+``bpmp``: a rate under a lock in the firmware's debugfs node (Tegra186 and later). While it is held the firmware ignores what
+cameras, displays and the bandwidth manager ask for, and it outlives the process that took it. ``override``: the override
+clock of Tegra210, which takes a rate before it is in force. ``devfreq``: equal limits of the bandwidth manager (JetPack 7).
+``cap``: nvpmodel's upper limit (JetPack 6), below which the clock goes on moving. Rates asked for are rounded up to one the
+memory is trained for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..files import Files
+from .domain import ClockDomain, Write
+from .governed import limited_domain
+
+LIMITS = ("devfreq",)
+"""The ways that set limits and take no lock."""
+
+MODE_WORDS = {"bpmp": {"0": "unlocked", "1": "locked"}, "override": {"0": "unlocked", "1": "override"}}
+"""What a mode file's values are called, of the ways that have one."""
+
+
+class Way(NamedTuple):
+    """One way: the domain, the file that measures the clock, and the one that says where it stands while nobody holds it."""
+
+    domain: ClockDomain
+    counter: str | None
+    rate: str | None
+
+
+def _bpmp(files: Files, section: Mapping[str, Any]) -> Way:
+    path = str(section["bpmp"])
+    files.read_int(f"{path}/mrq_rate_locked"), files.read_int(f"{path}/rate")
+    companions = (f"{path}/state", *([section["halt"]] if "halt" in section else []))
+    domain = ClockDomain(
+        "emc",
+        Write(f"{path}/mrq_rate_locked", "1"),
+        f"{path}/rate",
+        companions=tuple(Write(companion, "1") for companion in companions if files.exists(companion)),
+        floors=(f"{path}/min_rate",),
+        ceilings=(f"{path}/max_rate", *_caps(section)),
+    )
+    return Way(domain, f"{path}/pto_counter", f"{path}/rate")
+
+
+def _override(files: Files, section: Mapping[str, Any]) -> Way:
+    path, limits = str(section["override"]), str(section["bwmgr"])
+    files.read_int(f"{path}/clk_state"), files.read_int(f"{path}/clk_rate")
+    domain = ClockDomain(
+        "emc",
+        Write(f"{path}/clk_state", "1"),
+        f"{path}/clk_update_rate",
+        floors=(f"{limits}/emc_min_rate",),
+        ceilings=(f"{limits}/emc_max_rate", *_caps(section)),
+        readback=f"{path}/clk_rate",
+        early=True,
+    )
+    return Way(domain, f"{path}/clk_rate", f"{path}/clk_rate")
+
+
+def _devfreq(files: Files, section: Mapping[str, Any]) -> Way:
+    path = str(section["devfreq"])
+    domain = limited_domain(files, "emc", f"{path}/min_freq", f"{path}/max_freq")
+    return Way(domain, f"{path}/cur_freq", f"{path}/cur_freq")
+
+
+def _cap(files: Files, section: Mapping[str, Any]) -> Way:
+    path = str(section["cap"])
+    files.read_int(path)
+    return Way(ClockDomain("emc", setpoint=path), None, None)
+
+
+def past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
+    """What makes the clock ignore its limits, where this system has it: the lock and the bandwidth manager's halt."""
+    paths = [section["halt"]] if "halt" in section else []
+    paths += [f"{section['bpmp']}/mrq_rate_locked"] if "bpmp" in section else []
+    return tuple(Write(path, "1") for path in paths if files.exists(path))
+
+
+def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
+    """The rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
+    names = files.list_names(str(section["tables"])) if "tables" in section else ()
+    lines = (files.find_text(str(section["table"])) or "").splitlines() if "table" in section else []
+    rates = {1000 * int(name) for name in names if name.isdigit()}
+    rates |= {int(words[1]) for line in lines if len(words := line.split()) > 1 and words[1].isdigit()}
+    return tuple(sorted(rates))
+
+
+def _caps(section: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(section.get("caps", [section["cap"]] if "cap" in section else []))
+
+
+WAYS: dict[str, Callable[[Files, Mapping[str, Any]], Way]] = {
+    "bpmp": _bpmp,
+    "override": _override,
+    "devfreq": _devfreq,
+    "cap": _cap,
+}
+"""By the name that a board's description gives it; each raises what reading its files does where this system lacks it."""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Setting one clock: its writes in order, and a bounded wait until they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...profiles.timing import Clock
+from ..errors import HardwareHangs
+from .clocks.domain import Write
+from .clocks.driver import Driver, Reading, obeyed
+from .files import Files
+
+_SHORTEST_WAIT_S = 0.1
+_WAIT_TRANSITIONS = 10
+_POLL_S = 0.002
+
+
+class Step(NamedTuple):
+    """What one clock is to be set to.
+
+    Attributes:
+        valid: the levels that it offers, to be listed should one be refused.
+        writes: those that set it, in order.
+    """
+
+    driver: Driver
+    level: int
+    valid: tuple[int, ...]
+    writes: Sequence[Write]
+
+
+class Setter:
+    """Sets clocks one after the other.
+
+    Attributes:
+        done: every write made so far, in order.
+    """
+
+    def __init__(self, files: Files, clock: Clock) -> None:
+        self.done: list[Write] = []
+        self._files = files
+        self._clock = clock
+
+    def set(self, step: Step) -> tuple[Reading, ...]:
+        """Make the writes and wait until they show; what the clock says of itself then.
+
+        Raises:
+            HardwareRefused, HardwareBusy: a file refused.
+        """
+        for write in step.writes:
+            try:
+                self._files.write_text(write.path, write.value, step.valid if write.value == str(step.level) else ())
+            except HardwareHangs:
+                self.done.append(write)  # it may yet take effect
+                raise
+            self.done.append(write)
+        return self.settle(step)
+
+    def settle(self, step: Step) -> tuple[Reading, ...]:
+        """Wait (bounded) until the clock is at its level; what it says of itself then.
+
+        Raises:
+            HardwareHangs: its files do not answer.
+        """
+        longest_s = max(_SHORTEST_WAIT_S, _WAIT_TRANSITIONS * step.driver.transition_ms / 1000)
+        deadline = self._clock.monotonic() + longest_s
+        while True:
+            readings = step.driver.read()
+            if all(obeyed(reading, step.level) for reading in readings) or self._clock.monotonic() >= deadline:
+                return readings
+            self._clock.sleep(_POLL_S)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A change of the board's clocks: planned, made in an order that is safe at every step, read back, and undone if refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...profiles.timing import Clock
+from ..errors import DaemonError
+from .clocks.domain import Write, write_each
+from .clocks.driver import Driver, Reading, effective, obeyed
+from .clocks.emc import EmcClock
+from .files import Files
+from .setter import Setter, Step
+
+
+class Transition:
+    """One change from how the clocks stand to how they are wanted. Making it reads the board and writes nothing.
+
+    Args:
+        drivers: the clocks under control.
+        wanted: the level of each, by axis or cluster.
+        offered: the levels that each offers now; the wanted one is among them.
+
+    Raises:
+        HardwareBusy, HardwareRefused: a file that decides about the writes or their order cannot be read.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        drivers: Iterable[Driver],
+        wanted: Mapping[str, int],
+        offered: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self._files = files
+        self._wanted = wanted
+        self._offered = offered
+        self._setter = Setter(files, clock)
+        self._steps = [
+            Step(driver, wanted[driver.axis], offered[driver.axis], driver.plan(wanted[driver.axis]))
+            for driver in _in_turn(drivers, wanted)
+        ]
+
+    @property
+    def planned(self) -> tuple[Write, ...]:
+        """Every write that may be made."""
+        return tuple(write for step in self._steps for write in step.writes)
+
+    @property
+    def done(self) -> tuple[Write, ...]:
+        """Every write that was made, in order, those that undid others included."""
+        return tuple(self._setter.done)
+
+    def carry_out(self) -> dict[str, tuple[Reading, ...]]:
+        """Make the change; what every clock says of itself afterwards, by axis or cluster.
+
+        Raises:
+            HardwareRefused, HardwareBusy: a file refused; :meth:`undo` puts back what was written until then.
+        """
+        memory = next((step.driver for step in self._steps if isinstance(step.driver, EmcClock)), None)
+        kept_before = memory.kept_hz if memory else None
+        wanted, offered = self._wanted, self._offered
+        if memory and memory.trust_kernel(wanted["emc_hz"], wanted["cpu_khz"], offered["emc_hz"]):
+            # The kernel raises the memory when the CPU rises: that is waited for first.
+            self._steps.sort(key=lambda step: step.driver is memory)
+        try:
+            return {step.driver.axis: self._set(step) for step in self._steps}
+        except DaemonError:
+            if memory:
+                memory.kept_hz = kept_before
+            raise
+
+    def undo(self, before: Mapping[str, str]) -> list[str]:
+        """Put back what was written, in reverse; returns what each file failed with that could not be.
+
+        Args:
+            before: what every file held.
+        """
+        written = {write.path for write in self._setter.done}
+        failed = []
+        for domain in (domain for step in reversed(self._steps) for domain in reversed(step.driver.domains)):
+            try:
+                plan = domain.give_back(self._files, before, written.intersection(domain.paths))
+            except DaemonError as error:
+                failed.append(str(error))
+                continue
+            made, refused = write_each(self._files, plan)
+            self._setter.done += made
+            failed += refused
+        return failed
+
+    def _set(self, step: Step) -> tuple[Reading, ...]:
+        driver = step.driver
+        if isinstance(driver, EmcClock) and driver.kept_hz is not None:
+            readings = self._setter.settle(step)
+            if all(obeyed(reading, step.level) for reading in readings):
+                return readings
+            driver.kept_hz = None
+        readings = self._setter.set(step)
+        if any(reading.accepted != step.level for reading in readings):
+            # Somebody wrote, or a node came and went, at the same moment; a limit gives the same answer again.
+            readings = self._setter.set(step)
+        return readings
+
+
+def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Driver]:
+    """The memory clock rises before and falls after those whose traffic it carries, so that they never starve.
+
+    Of the others, what falls goes before what rises, so that power never exceeds both ends of the transition.
+
+    Raises:
+        HardwareHangs: a clock's files do not answer.
+    """
+
+    def turn(driver: Driver) -> int:
+        rises = wanted[driver.axis] > min((effective(reading) for reading in driver.read()), default=0)
+        if driver.axis == "emc_hz":
+            return 0 if rises else 3
+        return 2 if rises else 1
+
+    return sorted(drivers, key=turn)

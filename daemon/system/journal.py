@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the daemon's log goes: into the journal's fields, or onto stderr.
+
+With systemd-python, and stderr connected to the journal, every record becomes one entry with fields that ``journalctl`` selects
+by, as in ``journalctl JETDVFS_LEASE=l3``. Without either, records are lines on stderr, with the priorities of sd-daemon(3) in
+front where a service manager reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+IDENTIFIER = "jetdvfsd"
+
+# Kinds of entries, as MESSAGE_ID (systemd.journal-fields(7)).
+LEASE_BEGUN = "a8bb45fb33e8474c854f72692371a933"
+LEASE_ENDED = "49ed933ef8ab42fa9e8bba5f84d42651"
+CLOCKS_SET = "e7765d45eb6c40c994649adfeec7df51"
+GIVEN_BACK = "05c31ce6f4ca41bf8fadfb957a697ad8"
+TROUBLE = "be84a92fc4594510b8a67271dd9c973e"
+
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+
+
+def fields(kind: str, **values: object) -> dict[str, str]:
+    """The journal's fields of one record, for the ``extra`` of a logger's methods.
+
+    Args:
+        kind: one of this module's.
+        values: by their names in lower case; ``lease`` becomes ``JETDVFS_LEASE``. None and empty texts are left out.
+    """
+    named = {f"JETDVFS_{name.upper()}": str(value) for name, value in values.items() if value not in (None, "")}
+    return {"MESSAGE_ID": kind, **named}
+
+
+def log_handler(stderr: TextIO, environment: Mapping[str, str] = os.environ) -> logging.Handler:
+    """The handler for all that is logged, by what is there."""
+    open_journal = _journal_handler() if _is_journal(stderr, environment.get("JOURNAL_STREAM", "")) else None
+    if open_journal is not None:
+        handler: logging.Handler = open_journal(SYSLOG_IDENTIFIER=IDENTIFIER)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        return handler
+    handler = logging.StreamHandler(stderr)
+    managed = environment.get("JOURNAL_STREAM") or environment.get("NOTIFY_SOCKET")
+    handler.setFormatter(_WithPriority("%(message)s") if managed else logging.Formatter("%(message)s"))
+    return handler
+
+
+class _WithPriority(logging.Formatter):
+    """Every line begins with its priority; one without would count as less urgent than it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        prefix = f"<{_PRIORITIES.get(record.levelno, 6)}>"
+        return "\n".join(prefix + line for line in super().format(record).splitlines())
+
+
+def _is_journal(stderr: TextIO, stream: str) -> bool:
+    """Whether stderr is the stream that the service manager named, as systemd.exec(5) says to find out."""
+    if not stream:
+        return False
+    there = os.fstat(stderr.fileno())
+    return stream == f"{there.st_dev}:{there.st_ino}"
+
+
+def _journal_handler() -> Callable[..., Any] | None:
+    try:
+        from systemd.journal import JournalHandler
+    except ImportError:
+        return None
+    return JournalHandler  # type: ignore[no-any-return]

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types and launches of pointwise work, which operators of every family share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import ModelError, ShapeError
+from .layout import broadcast, elementwise_strides
+from .recorder import Recorder
+from .values import SCALAR_TYPES, HostValue, Tensor
+
+_RANKS = {
+    "bool": 0,
+    "uint8": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 3,
+    "int64": 4,
+    "float16": 6,
+    "bfloat16": 6,
+    "float32": 7,
+    "float64": 8,
+}
+_RANKS |= {"complex64": 10, "complex128": 11}
+
+
+def _category(dtype: str) -> int:
+    rank = _RANKS.get(dtype, 7)
+    return 0 if rank == 0 else 1 if rank < 6 else 2 if rank < 10 else 3
+
+
+def as_floating(dtype: str) -> str:
+    """The element type of a quotient or a root: integers become float32."""
+    return "float32" if _category(dtype) < 2 else dtype
+
+
+def type_named(dtype: int | None, default: str) -> str:
+    """The element type that an optional ``dtype`` argument asks for."""
+    return default if dtype is None else SCALAR_TYPES[dtype]
+
+
+def _of_number(value: Any) -> str:
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+
+
+def _wider(first: str, second: str) -> str:
+    if first == second:
+        return first
+    if {first, second} in ({"float16", "bfloat16"},):
+        return "float32"
+    if {first, second} == {"uint8", "int8"}:
+        return "int16"
+    return first if _RANKS.get(first, 7) >= _RANKS.get(second, 7) else second
+
+
+def promoted(operands: Sequence[Any]) -> str:
+    """The element type PyTorch computes in: tensors with dimensions first, then scalars of a higher category."""
+    result = ""
+    for ranked in (True, False):
+        kinds = [x.dtype for x in operands if isinstance(x, Tensor) and (x.rank > 0) == ranked and not _is_number(x)]
+        for dtype in kinds:
+            if not result or (ranked or _category(dtype) > _category(result)):
+                result = _wider(result, dtype) if result else dtype
+    for number in operands:
+        dtype = number.dtype if isinstance(number, Tensor) else _of_number(number)
+        if dtype == "float64" and isinstance(number, Tensor) and _is_number(number):
+            dtype = "float32"  # a wrapped Python float takes the default type
+        if (not isinstance(number, Tensor) or _is_number(number)) and (not result or _category(dtype) > _category(result)):
+            result = dtype
+    return result
+
+
+def is_host(value: Any) -> bool:
+    """Numbers that the host knows, wrapped in a tensor: arithmetic on them launches nothing."""
+    return isinstance(value, Tensor) and value.value is not None
+
+
+def _is_number(value: Tensor) -> bool:
+    return value.rank == 0 and value.value is not None
+
+
+def checked(value: Any) -> Any:
+    """A result of arithmetic, if it is a number TorchScript can hold."""
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        raise ModelError("arithmetic leaves the range of 64-bit integers")
+    return value
+
+
+def launch_pointwise(
+    recorder: Recorder, kind: str, operands: Sequence[Tensor], dtype: str, params: dict[str, Any] | None = None
+) -> Tensor:
+    """Launch one pointwise kernel over tensors that broadcast."""
+    shape = operands[0].shape if len(operands) == 1 else broadcast([x.shape for x in operands])
+    output = recorder.tensor(shape, dtype, elementwise_strides(shape, operands))
+    return recorder.launch(kind, operands, output, params)
+
+
+def host_tensor(value: HostValue, dtype: str | None = None) -> Tensor:
+    """A tensor whose contents the host knows: one number, or a row of them."""
+    if isinstance(value, tuple):
+        return Tensor((len(value),), dtype or (_of_number(value[0]) if value else "float32"), value=value)
+    return Tensor((), dtype or _of_number(value), value=value)
+
+
+def host_map(recorder: Recorder, kind: str, compute: Callable[..., Any], operands: Sequence[Any]) -> Tensor:
+    """Apply an operator to numbers the host knows, row by row where there are rows."""
+    recorder.host(kind)
+    values = [x.value if isinstance(x, Tensor) else x for x in operands]
+    lengths = {len(value) for value in values if isinstance(value, tuple)}
+    if not lengths:
+        return host_tensor(checked(compute(*values)))
+    if len(lengths - {1}) > 1:
+        raise ShapeError("rows of different lengths do not broadcast")
+    length = max(lengths)
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    rows = [row * length if len(row) == 1 else row for row in rows]
+    return host_tensor(tuple(checked(compute(*column)) for column in zip(*rows, strict=True)))
+
+
+def binary(
+    recorder: Recorder, kind: str, first: Any, second: Any, compute: Callable[[Any, Any], Any], dtype: str | None = None
+) -> Any:
+    """A pointwise operator of two operands, each a tensor or a number."""
+    if not isinstance(first, Tensor) and not isinstance(second, Tensor):
+        return checked(compute(_plain(first), _plain(second)))
+    if not all(isinstance(x, (Tensor, int, float)) for x in (first, second)):
+        raise TypeError(f"{kind} of a tensor and something that is not a number")
+    if not any(isinstance(x, Tensor) and not is_host(x) for x in (first, second)):
+        return host_map(recorder, kind, compute, (first, second))
+    tensors = [x for x in (first, second) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]
+    name = kind if len(tensors) == 2 else f"{kind}_scalar"
+    return launch_pointwise(recorder, name, tensors, dtype or promoted((first, second)))
+
+
+def _plain(value: Any) -> Any:
+    """An operand that is not a tensor. Containers within containers are refused: comparing them can take forever."""
+    if isinstance(value, (list, tuple, dict)) and any(isinstance(item, (list, tuple, dict)) for item in value):
+        raise ShapeError("containers of containers are not compared")
+    return value
+
+
+def unary(recorder: Recorder, kind: str, x: Tensor, *, floating: bool = False, params: dict[str, Any] | None = None) -> Tensor:
+    """A pointwise operator of one tensor; ``floating`` ones turn integers into float32."""
+    dtype = as_floating(x.dtype) if floating else x.dtype
+    if kind in ("abs", "angle") and x.dtype.startswith("complex"):
+        dtype = "float64" if x.dtype == "complex128" else "float32"
+    return recorder.launch(kind, [x], recorder.tensor(x.shape, dtype, elementwise_strides(x.shape, (x,))), params)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three clocks of a frequency configuration: what their fields and they themselves are called, and their units.
+
+A frequency is in the unit of the kernel file that takes it, which its name ends with: ``gpu_hz`` in Hz, ``cpu_khz`` in kHz, and
+so is the clock of a CPU cluster that goes by its cpufreq policy. People read MHz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+AXES = ("cpu_khz", "gpu_hz", "emc_hz")
+"""The fields of a configuration, in the order of the axes of every array over a grid."""
+CLOCKS: Mapping[str, str] = {"cpu_khz": "CPU", "gpu_hz": "GPU", "emc_hz": "EMC"}
+"""What each is called in messages and tables."""
+
+KHZ_PER_MHZ = 1e3
+HZ_PER_MHZ = 1e6
+
+
+def per_mhz(clock: str) -> float:
+    """How many of a clock's own units make 1 MHz."""
+    return HZ_PER_MHZ if clock.endswith("_hz") else KHZ_PER_MHZ
+
+
+def mhz(clock: str, level: float) -> float:
+    """A frequency of a clock, given in the clock's own unit, in MHz."""
+    return level / per_mhz(clock)
+
+
+def mhz_text(clock: str, level: float) -> str:
+    """The same for people, to the last digit that a frequency has: ``905.25``; without the unit."""
+    return f"{mhz(clock, level):.10g}"

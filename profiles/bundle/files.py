@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a bundle: their names, what the small ones hold, and reading them with a bound and a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.host import HostModel
+from ...kernels.grid import FrequencyGrid
+from ..documents import DocumentError, NotNegative, convert, load_json
+from ..errors import BundleError
+
+MANIFEST = "manifest.json"
+ARRAYS = "board.npz"
+HOST = "host.json"
+_MAX_FILE_BYTES = 64 << 20
+
+_Coefficients: TypeAlias = tuple[NotNegative, NotNegative, NotNegative]
+
+
+@dataclass(frozen=True)
+class _HostFile:
+    """Coefficients a, b, c by call name, of each tensor gathered, and of every other call."""
+
+    default: _Coefficients
+    per_tensor: _Coefficients
+    calls: Mapping[str, _Coefficients]
+
+
+def model_file(kind: str, what: str) -> str:
+    """The file of a kernel kind's ``time`` or ``power`` model."""
+    return f"{kind}.{what}.treelite.xz"
+
+
+def read_file(path: Path) -> bytes:
+    """A bundle's file.
+
+    Raises:
+        BundleError: it is missing, not a regular file, too large, or cannot be read.
+    """
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise BundleError(f"{path.name} is missing or not a regular file")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise BundleError(f"{path.name} is larger than {_MAX_FILE_BYTES >> 20} MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path.name}: {error.strerror or error}") from error
+
+
+def read_checked(path: Path, digest: str) -> bytes:
+    """A bundle's file whose SHA-256 is known.
+
+    Raises:
+        BundleError: as :func:`read_file`, or it is damaged.
+    """
+    data = read_file(path)
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise BundleError(f"{path.name} is damaged: its checksum is not the manifest's")
+    return data
+
+
+def board_arrays(data: bytes, grid: FrequencyGrid) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Idle power over the grid and host-active power by CPU level, mW.
+
+    Raises:
+        BundleError: they are not there, or not of the grid's shape, finite and not negative.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            idle_mw, host_active_mw = arrays["idle_mw"], arrays["host_active_mw"]
+    except (KeyError, ValueError, OSError, EOFError) as error:
+        raise BundleError(f"{ARRAYS}: expected arrays idle_mw and host_active_mw ({error})") from error
+    for name, array, shape in (("idle_mw", idle_mw, grid.shape), ("host_active_mw", host_active_mw, grid.shape[:1])):
+        if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all() or (array < 0).any():
+            raise BundleError(f"{ARRAYS}: {name} must be float32 of shape {shape}, finite and not negative")
+    return idle_mw, host_active_mw
+
+
+def host_model(data: bytes) -> HostModel:
+    """What the file of the host's issue times holds.
+
+    Raises:
+        BundleError: it is malformed.
+    """
+    try:
+        file = convert(load_json(data), _HostFile)
+    except DocumentError as error:
+        raise BundleError(f"{HOST}: {error}") from error
+    return HostModel(file.calls, file.default, file.per_tensor)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where bundles are found, by name, and where what is made of them is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import BundleError
+from .files import MANIFEST
+
+SHIPPED = Path(__file__).parents[1] / "bundles"
+
+
+def default_cache_dir() -> Path:
+    """Where converted node tables are kept: ``$XDG_CACHE_HOME/jetdvfs``, by default ``~/.cache/jetdvfs``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jetdvfs"
+
+
+def bundle_folders() -> tuple[Path, ...]:
+    """Where bundles are looked for: the user's data folder, the system's, and what is shipped with the package."""
+    user = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "jetdvfs" / "bundles"
+    return (user, Path("/var/lib/jetdvfs/bundles"), SHIPPED)
+
+
+def find_bundles(folders: Iterable[Path] | None = None) -> dict[str, Path]:
+    """Every bundle by name; where two folders have one of the same name, the earlier folder's.
+
+    A folder that may not be looked into, such as a home directory that the daemon is kept out of, has none.
+    """
+    found: dict[str, Path] = {}
+    for folder in bundle_folders() if folders is None else folders:
+        try:
+            inside = sorted(folder.iterdir())
+        except OSError:
+            continue
+        for directory in filter(_has_manifest, inside):
+            found.setdefault(directory.name, directory)
+    return found
+
+
+def resolve_bundle(name_or_dir: str | os.PathLike[str]) -> Path:
+    """The folder of a bundle given by name or by folder.
+
+    Raises:
+        BundleError: there is none; the text lists the names there are.
+    """
+    path = Path(name_or_dir)
+    if _has_manifest(path):
+        return path
+    found = find_bundles()
+    if str(name_or_dir) in found:
+        return found[str(name_or_dir)]
+    raise BundleError(
+        f"profile {str(name_or_dir)!r}: no such bundle, nor folder with a readable {MANIFEST}; "
+        f"valid: {', '.join(found) or 'none'}"
+    )
+
+
+def _has_manifest(directory: Path) -> bool:
+    try:
+        return (directory / MANIFEST).is_file()
+    except OSError:  # it may not be looked into
+        return False

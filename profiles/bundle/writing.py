@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a bundle, and installing one where it is found by name."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import lzma
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.host import HostModel
+from ..errors import BundleError
+from .bundle import load_bundle
+from .files import ARRAYS, HOST, MANIFEST, model_file
+from .finding import bundle_folders
+from .manifest import Manifest
+from .tables import write_atomically
+
+
+@dataclass(frozen=True)
+class BundleContents:
+    """What training hands over to be written as a bundle.
+
+    Attributes:
+        models: per kind, the time and the power model as treelite's serialised bytes.
+        host: the host's issue times.
+        idle_mw: idle power of the named rails over the grid, mW, shape of the grid.
+        host_active_mw: what the rails draw above idle while the host issues work, mW, one per CPU level.
+    """
+
+    models: Mapping[str, tuple[bytes, bytes]]
+    host: HostModel
+    idle_mw: NDArray[np.float32]
+    host_active_mw: NDArray[np.float32]
+
+
+def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) -> Manifest:
+    """Write a bundle into an empty or new folder; returns the manifest with the checksums of what was written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    files = {
+        ARRAYS: _npz(idle_mw=contents.idle_mw.astype(np.float32), host_active_mw=contents.host_active_mw.astype(np.float32)),
+        HOST: _json(_host_json(contents.host)),
+    }
+    for kind, (time, power) in contents.models.items():
+        files[model_file(kind, "time")] = lzma.compress(time, preset=9)
+        files[model_file(kind, "power")] = lzma.compress(power, preset=9)
+    for name, data in files.items():
+        (directory / name).write_bytes(data)
+    checksums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    return write_manifest(directory, manifest, checksums)
+
+
+def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:
+    """Write (again) only the manifest of a bundle, for instance when its evaluation is known."""
+    complete = replace(manifest, checksums=dict(checksums))
+    write_atomically(directory / MANIFEST, _json(complete.to_json()))
+    return complete
+
+
+def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: Path | None = None) -> Path:
+    """Check a bundle, convert its models once, and copy it to where :func:`.finding.find_bundles` looks.
+
+    Args:
+        source: the bundle's folder.
+        destination: the folder of bundles to install into (default: the user's, or the system's when root).
+
+    Returns:
+        The folder it was installed in; one of the same name there is replaced.
+
+    Raises:
+        BundleError: the bundle is refused, or the destination cannot be written.
+    """
+    bundle = load_bundle(source, cache_dir=cache_dir)
+    if destination is None:
+        destination = bundle_folders()[1 if os.geteuid() == 0 else 0]
+    target = destination / bundle.manifest.name
+    try:
+        destination.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=destination, prefix=".install-") as scratch:
+            fresh, old = Path(scratch) / "new", Path(scratch) / "old"
+            fresh.mkdir()
+            for name in (MANIFEST, *bundle.manifest.checksums):
+                shutil.copyfile(bundle.path / name, fresh / name)
+            if target.exists():
+                target.rename(old)
+            fresh.rename(target)
+    except OSError as error:
+        raise BundleError(f"bundle {source}: cannot be installed in {target}: {error.strerror or error}") from error
+    return target
+
+
+def _host_json(host: HostModel) -> dict[str, Any]:
+    calls = {name: list(value) for name, value in sorted(host.calls.items())}
+    return {"default": list(host.default), "per_tensor": list(host.per_tensor), "calls": calls}
+
+
+def _npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _json(data: Any) -> bytes:
+    return (json.dumps(data, indent=1) + "\n").encode()

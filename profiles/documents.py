@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML and JSON documents as values of annotated types; a mistake is one line: where, what was expected, what stands there.
+
+msgspec checks and converts. Where it refuses a document, the members are tried one by one for the innermost that is wrong: its
+own texts name neither the keys of mappings nor the values that it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import yaml
+
+T = TypeVar("T")
+Place: TypeAlias = tuple[str | int, ...]
+"""The keys and positions that lead to a member of a document."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, description="a whole number that is not negative")]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(gt=0, description="a positive whole number")]
+NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0, description="a number that is not negative")]
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="a text")]
+
+_WORDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}
+
+
+class DocumentError(ValueError):
+    """A document does not hold what it must.
+
+    Attributes:
+        at: where in the document; empty where it is the document as a whole.
+    """
+
+    def __init__(self, complaint: str, at: Place = ()) -> None:
+        super().__init__(f"{dotted(at)}: {complaint}" if at else complaint)
+        self.at = at
+
+    def in_file(self, name: object, text: str) -> str:
+        """The mistake with the file that it was made in, and the line where there is one to tell."""
+        return f"{name}, line {line_of(text, self.at)}: {self}" if self.at else f"{name}: {self}"
+
+
+def load_yaml(text: str) -> Any:
+    """What a YAML document holds.
+
+    Raises:
+        DocumentError: it is not valid YAML.
+    """
+    try:
+        return yaml.load(text, Loader=_yaml_loader())
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DocumentError(f"not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def load_json(data: bytes) -> Any:
+    """What a JSON document holds; NaN and infinity are not JSON.
+
+    Raises:
+        DocumentError: it is not valid JSON.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise DocumentError(f"not valid JSON: {error}") from error
+
+
+def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
+    """A document's content as a value of an annotated type: dataclasses from mappings, tuples from lists.
+
+    Args:
+        exact: refuse members that the type does not have; otherwise they are passed over.
+
+    Raises:
+        DocumentError: it is no such value.
+    """
+    try:
+        value = msgspec.convert(raw, kind)
+    except msgspec.ValidationError:
+        raise _mistake(raw, kind) from None
+    for at, known in unknown_members(raw, kind) if exact else ():
+        raise DocumentError(f"unknown; valid: {', '.join(known)}", at)
+    return value
+
+
+def unknown_members(raw: Any, kind: Any) -> Iterator[tuple[Place, tuple[str, ...]]]:
+    """Where a document has members that its type does not have, and the names of those that it has there."""
+    plain = _plain(kind)
+    if _is_record(plain) and isinstance(raw, Mapping):
+        known = tuple(_members(plain))
+        yield from (((name,), known) for name in raw if name not in known)
+    for key, value, inner in _parts(raw, kind):
+        if isinstance(value, (Mapping, list)):
+            yield from (((key, *at), known) for at, known in unknown_members(value, inner))
+
+
+def dotted(at: Place) -> str:
+    """A place in a document as text: ``cpu.policies[0].name``."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in at).removeprefix(".")
+
+
+def line_of(text: str, at: Place) -> int:
+    """The line of a YAML document, from 1, in which a member stands; of one that is missing, that of what should hold it."""
+    node, line = yaml.compose(text, Loader=_yaml_loader()), 0
+    for key in at:
+        members: dict[Any, tuple[Any, Any]] = {}
+        if isinstance(node, yaml.MappingNode):
+            members = {name.value: (name, value) for name, value in node.value}
+        elif isinstance(node, yaml.SequenceNode):
+            members = {position: (item, item) for position, item in enumerate(node.value)}
+        if key not in members:
+            break
+        name, node = members[key]
+        line = name.start_mark.line
+    return int(line) + 1
+
+
+def _yaml_loader() -> Any:
+    # libyaml's loader is ten times as fast, and not everywhere.
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _mistake(raw: Any, kind: Any, at: Place = ()) -> DocumentError:
+    """What is wrong with the innermost member that is refused."""
+    for key, value, inner in _parts(raw, kind):
+        if _refusal(value, inner) is not None:
+            return _mistake(value, inner, (*at, key))
+    if isinstance(raw, Mapping) and _is_record(_plain(kind)):
+        for name in raw:
+            if not isinstance(name, str):
+                return DocumentError(f"{name!r:.60} is not a member's name; valid: {', '.join(_members(_plain(kind)))}", at)
+        for name, hint in _required(_plain(kind)):
+            if name not in raw:
+                return DocumentError(f"missing; expected {_expected(hint)}", (*at, name))
+    refusal = _refusal(raw, kind)
+    if refusal is not None and refusal.__cause__ is not None:  # what the type itself checks of its members together
+        return DocumentError(str(refusal.__cause__), at)
+    return DocumentError(f"expected {_expected(kind)}, got {raw!r:.60}", at)
+
+
+def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
+    try:
+        msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        return error
+    return None
+
+
+def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
+    """The members of a value of this type: key, value, and the value's type."""
+    kind = _plain(kind)
+    inner = get_args(kind)
+    if isinstance(raw, Mapping) and _is_record(kind):
+        yield from ((name, raw[name], of) for name, of in _members(kind).items() if name in raw)
+    elif isinstance(raw, Mapping) and len(inner) == 2:
+        for key, value in raw.items():
+            yield from ((str(key), part, of) for part, of in ((key, inner[0]), (value, inner[1])))
+    elif isinstance(raw, (list, tuple)) and inner:
+        of = (inner[0] for _ in raw) if len(inner) == 1 or inner[-1] is ... else inner
+        yield from ((position, item, each) for position, (item, each) in enumerate(zip(raw, of, strict=False)))
+
+
+def _required(kind: Any) -> Iterator[tuple[str, Any]]:
+    """The members that a dataclass must be given, each with its type."""
+    bare = (field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
+    yield from ((name, _members(kind)[name]) for name in bare)
+
+
+def _is_record(kind: Any) -> bool:
+    return is_dataclass(kind)
+
+
+@lru_cache(maxsize=64)
+def _members(kind: Any) -> Mapping[str, Any]:
+    """A dataclass's members, each with its annotated type."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _plain(kind: Any) -> Any:
+    """A type without its annotations, and without the None that may stand instead."""
+    if get_origin(kind) is Annotated:
+        return _plain(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return _plain(next(each for each in get_args(kind) if each is not NoneType))
+    return kind
+
+
+def _expected(kind: Any) -> str:
+    """What would be valid, in words."""
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_expected(each) for each in get_args(kind) if each is not NoneType)
+    for note in getattr(kind, "__metadata__", ()):
+        if isinstance(note, msgspec.Meta) and note.description:
+            return note.description
+    kind = _plain(kind)
+    if get_origin(kind) is Literal:
+        *names, last = map(str, get_args(kind))
+        return f"{', '.join(names)} or {last}" if names else last
+    if _is_record(kind) or (isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)):
+        return "a mapping"
+    inner = get_args(kind)
+    return _WORDS.get(kind) or (f"a list of {len(inner)}" if len(inner) > 1 and inner[-1] is not ... else "a list")

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application on a simulated board: it loads networks and runs frames through the board's application port.
+
+A Unix stream socket; each request and each answer is one JSON object that ends with a NUL byte. A failed request is answered
+by ``{"error": "..."}``. Times are seconds of the host's monotonic clock, which is the board's own.
+
+=================================================  ===============================================================
+request                                            answer
+=================================================  ===============================================================
+``{"op": "load", "network": {...}}``               ``{"network": ID, "name": ...}``; Network JSON with ``host_calls``
+``{"op": "frame", "network": ID}``                 ``{"latency_ms", "waited_ms", "started_s", "rails_mj"}``, when it is done
+``{"op": "run", "network": ID, "fps": 15,          ``{"latencies_ms", "waited_ms", "started_s", "opened_s", "elapsed_s",
+"seconds": 2}`` (or ``"frames": 30``; without       "rails_mw", "rails_mj"}``: paced inside the board; power is the mean over
+``fps``: back to back)                              the whole interval, idle between frames included
+``{"op": "energy"}``                               ``{"time_s", "rails_mj"}`` since the board was started
+``{"op": "state"}``                                clocks (requested, effective), governors, temperatures, mean power,
+                                                    how often a program was allowed to reboot the board
+``{"op": "fault", "kind": ..., ...}``              ``{}``; see :meth:`~jetdvfs.profiles.twin.faults.Faults.script`
+=================================================  ===============================================================
+
+One frame runs at a time; a frame's latency includes its wait for the frames of others (``waited_ms`` of it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...kernels.network import Network
+from ..errors import TwinError
+
+_MESSAGE_BYTES = 64 << 20
+_CHUNK = 1 << 16
+
+
+def application_port(mount: Path) -> Path:
+    """The default place of the socket: beside the mount point."""
+    return mount.with_name(f"{mount.name}.bench")
+
+
+class MessageStream:
+    """NUL-terminated JSON over a connected socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = bytearray()
+
+    def closed(self) -> bool:
+        """Whether the other end has gone."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\0")
+
+    def receive(self) -> Any:
+        """The next message; None when the other end has gone, sent something that is not JSON, or sent too much."""
+        searched = 0
+        while (end := self._buffer.find(b"\0", searched)) < 0:
+            searched = len(self._buffer)
+            chunk = self._socket.recv(_CHUNK)
+            if not chunk or searched > _MESSAGE_BYTES:
+                return None
+            self._buffer += chunk
+        data = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        try:
+            return json.loads(data)
+        except ValueError:
+            return None
+
+
+class Application:
+    """An application on a simulated board, at the other end of its port.
+
+    Raises:
+        TwinError: nobody answers there, or a request failed.
+    """
+
+    def __init__(self, port: str | os.PathLike[str]) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            self._socket.connect(os.fspath(port))
+        except OSError as error:
+            self._socket.close()
+            raise TwinError(f"application port {os.fspath(port)}: {error.strerror}") from error
+        self._messages = MessageStream(self._socket)
+
+    def request(self, op: str, **members: Any) -> dict[str, Any]:
+        """One request and its answer."""
+        self._messages.send({"op": op, **members})
+        answer = self._messages.receive()
+        if not isinstance(answer, dict):
+            raise TwinError(f"{op}: the simulated board has gone")
+        if "error" in answer:
+            raise TwinError(f"{op}: {answer['error']}")
+        return answer
+
+    def load(self, network: Network) -> str:
+        """Bring a network onto the board; returns its ID."""
+        return str(self.request("load", network=network.to_json(host_calls=True))["network"])
+
+    def frame(self, network: str) -> dict[str, Any]:
+        """Run one frame."""
+        return self.request("frame", network=network)
+
+    def stream(
+        self, network: str, *, fps: float | None = None, seconds: float | None = None, frames: int | None = None
+    ) -> dict[str, Any]:
+        """Run a stream of frames, paced where a rate is given, for some seconds or a number of frames."""
+        members = {"fps": fps, "seconds": seconds, "frames": frames}
+        return self.request("run", network=network, **{name: value for name, value in members.items() if value is not None})
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Application:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

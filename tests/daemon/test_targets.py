@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target is one class: it is understood, planned for, and listed wherever targets are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from jetdvfs.daemon import targets
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.wire.interface import Interface, parse
+from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
+from jetdvfs.tests.support.paths import ROOT
+
+# A class stays a target as long as its interpreter runs: this one has an interpreter of its own.
+NEW_TARGET = """
+import contextlib
+from jetdvfs.daemon.targets import UnboundedTarget
+
+class MinPower(UnboundedTarget):
+    keyword = "min-power"
+    goal = "lowest power"
+
+    def objective(self, outlook):
+        return outlook.power_mw
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.errors import UsageError
+from jetdvfs.daemon.planner import plan
+from jetdvfs.daemon.targets import listing
+from jetdvfs.daemon.wire.interface import Interface
+from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.tests.support.analytic import board, conv2d, network
+
+predicted = surface(network(conv2d()), board())
+chosen = plan(predicted, "min-power")
+assert chosen.power_mw < 1.001 * predicted.power_mw.min(), chosen
+print("plan:", chosen.reason)
+for verb in ("plan", "hold"):
+    with contextlib.suppress(SystemExit):
+        main([verb, "--help"])
+try:
+    plan(predicted, "min-weight")
+except UsageError as error:
+    print("refused:", error)
+print(Interface.load(DEFINITIONS[INTERFACE], targets=listing()).text)
+"""
+
+
+def test_adding_a_target_is_adding_a_class() -> None:
+    done = subprocess.run([sys.executable, "-c", NEW_TARGET], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("plan: Lowest power of ") for line in lines)
+    assert any(line.startswith("refused: target 'min-weight'; valid: ") and line.endswith(", min-power") for line in lines)
+    listed = [line.split() for line in lines if "the lowest power" in line]
+    assert listed == [["min-power", "the", "lowest", "power"]] * 2 + [["#", "min-power", "the", "lowest", "power"]]
+
+
+@pytest.mark.parametrize("verb", ["plan", "hold"])
+def test_the_help_lists_every_target_with_its_meaning(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    for target in targets.target_classes():
+        example = target.example()
+        assert targets.parse_target(str(example)) == example
+        assert any(line.startswith(f"{example} ") and line.endswith(example.meaning) for line in shown)
+
+
+def test_the_interface_lists_every_target_and_is_the_same_without_the_list() -> None:
+    served = Interface.load(DEFINITIONS[INTERFACE], targets=targets.listing())
+    for target in targets.target_classes():
+        assert f"# {target.example()} " in served.text
+    written = parse(DEFINITIONS[INTERFACE].read_text(encoding="utf-8"))
+    assert (written.types, written.methods, written.errors) == (served.types, served.methods, served.errors)
+
+
+def test_the_readme_names_the_command_that_lists_them() -> None:
+    assert "`jetdvfs plan --help`" in (ROOT / "README.md").read_text(encoding="utf-8")

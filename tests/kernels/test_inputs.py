@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network's inputs as people and programs write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetdvfs.kernels.errors import ShapeError
+from jetdvfs.kernels.inputs import input_spec, parse_input
+from jetdvfs.kernels.network import DTYPE_BYTES, TensorSpec
+
+
+def test_an_input_has_a_shape_and_a_type() -> None:
+    assert parse_input("1x3x224x224") == TensorSpec((1, 3, 224, 224), "float32")
+    assert parse_input(" 8x128:int64 ") == TensorSpec((8, 128), "int64")
+    assert parse_input("scalar:int64") == TensorSpec((), "int64")
+    assert input_spec((), "bool") == TensorSpec((), "bool")
+
+
+@pytest.mark.parametrize("dtype", DTYPE_BYTES)
+def test_an_input_reads_back_as_it_is_printed(dtype: str) -> None:
+    for shape in ((), (1,), (2, 3)):
+        assert parse_input(str(TensorSpec(shape, dtype))) == TensorSpec(shape, dtype)
+
+
+@pytest.mark.parametrize("text", ["", "1x", "x3", "1x-3", "axb", "1.5x2", "1 x 2", "scalarx2", "1x3\n", "\u0661x2", ":int64"])
+def test_what_is_no_input_is_refused_with_the_form_of_one(text: str) -> None:
+    if text.endswith("\n"):
+        text = f"{text}x3"
+    with pytest.raises(ShapeError, match="like 1x3x224x224:float32") as caught:
+        parse_input(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["1x3:float31", "1x3x224x224:", "1:torch.float32", "scalar:"])
+def test_an_element_type_nobody_knows_is_refused_with_those_there_are(text: str) -> None:
+    with pytest.raises(ShapeError, match=r"element type .*; valid: bool, .*float32.*, as in 1x3x224x224:float32"):
+        parse_input(text)
+
+
+@pytest.mark.parametrize("text", ["0", "1x0x3", "1x00"])
+def test_a_size_of_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ShapeError, match="a size of 0 leaves nothing to run"):
+        parse_input(text)
+
+
+@pytest.mark.parametrize("text", ["x".join("1" * 17), str(1 << 31), "9" * 10_000])
+def test_an_input_that_no_board_could_hold_is_refused(text: str) -> None:
+    with pytest.raises(ShapeError, match="at most 16 sizes of 1 to 2147483647") as caught:
+        parse_input(text)
+    assert len(str(caught.value)) < 200

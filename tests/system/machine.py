@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine with a Debian and its systemd, in a container, whose ``/sys`` is a simulated board's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, eventually
+from jetdvfs.tests.support.paths import ROOT
+
+DEBIAN = Path(__file__).with_name("debian.sh")
+ROOTS = Path(os.environ.get("JETDVFS_ROOTS") or ROOT / "build" / "roots")
+# What a board has before jetdvfs comes to it.
+_PACKAGES = ("systemd", "systemd-sysv", "dbus", "sudo", "python3")
+# The board's files in place of the container's own, but for those that systemd works with.
+_PUT_BOARD_IN_PLACE = """\
+mkdir /run/sys && mount -t tmpfs sys /run/sys
+for name in $(ls /board/sys); do mkdir /run/sys/$name && mount --rbind /board/sys/$name /run/sys/$name; done
+mkdir -p /run/sys/fs/cgroup && mount --rbind /sys/fs/cgroup /run/sys/fs/cgroup
+mount --rbind /run/sys /sys
+cp /board/etc/nv_tegra_release /etc/
+"""
+
+
+class Machine:
+    """A booted machine, and the simulated board it stands on."""
+
+    def __init__(self, leader: int, board: Path) -> None:
+        self._leader, self._board = leader, board
+
+    def command(self, words: str, user: str) -> list[str]:
+        """What runs a shell's command line inside, after a login of this user's own."""
+        inside = ["nsenter", f"--target={self._leader}", *(f"--{space}" for space in ("mount", "uts", "ipc", "net", "pid"))]
+        clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
+        return [*inside, "--cgroup", "--", *clean, "runuser", "--login", user, "--command", words]
+
+    def run(self, words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(words, user), capture_output=True, text=True, check=False, timeout=600, stdin=subprocess.DEVNULL
+        )
+
+    def say(self, words: str, user: str = "root") -> str:
+        """What a command that must succeed prints."""
+        done = self.run(words, user)
+        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def journal(self) -> str:
+        return self.run("journalctl --unit=jetdvfsd --no-pager").stdout
+
+    def gpu_hz(self) -> int:
+        """The clock that the GPU runs at."""
+        return int((self._board / GPU / "cur_freq").read_text())
+
+    def settings(self) -> dict[str, str]:
+        """What may be set on the board, as it stands."""
+        files = [f"{CPU}/scaling_governor", f"{CPU}/scaling_min_freq", f"{CPU}/scaling_max_freq"]
+        files += [f"{GPU}/governor", f"{GPU}/min_freq", f"{GPU}/max_freq", f"{EMC}/mrq_rate_locked", f"{EMC}/rate"]
+        return {path: (self._board / path).read_text().strip() for path in files}
+
+
+@contextlib.contextmanager
+def booted(suite: str, folder: Path) -> Iterator[Machine]:
+    """A machine with this Debian, freshly installed, on a simulated AGX Xavier that is served in ``folder``."""
+    root = ROOTS / suite
+    subprocess.run([DEBIAN, "make", suite, root, *_PACKAGES], check=True, timeout=1200)
+    with contextlib.ExitStack() as stack:
+        board = stack.enter_context(_served_board(folder / "board"))
+        options = [f"--bind={board}:/board"]
+        # Of its own session, so that an interrupt from a terminal reaches only the tests, which end it.
+        boot = stack.enter_context(
+            subprocess.Popen([DEBIAN, "boot", root, *options], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        )
+        assert boot.stdout is not None
+        stack.callback(boot.terminate)
+        leader = boot.stdout.readline()
+        assert leader, f"it does not boot, see {root}.console"
+        machine = Machine(int(leader), board)
+        assert eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 30), "it does not come up"
+        machine.say(_PUT_BOARD_IN_PLACE)
+        subprocess.run([DEBIAN, "source", f"/proc/{machine._leader}/root", "/srv/jetdvfs"], check=True)
+        yield machine
+
+
+@contextlib.contextmanager
+def _served_board(mount: Path) -> Iterator[Path]:
+    """A simulated board's files, served by a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "jetdvfs.daemon.cli",
+        "twin",
+        "serve",
+        "--mount",
+        str(mount),
+        "--json",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as serving:
+        assert serving.stdout is not None
+        try:
+            yield Path(json.loads(serving.stdout.readline())["mount"])
+        finally:
+            serving.terminate()
+
+
+def commands_of(section: str) -> list[str]:
+    """The commands of a section's console block in README.md, a line each."""
+    text = (ROOT / "README.md").read_text()
+    block = re.search(rf"^## {section}\n.*?^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert block is not None, section
+    return re.findall(r"^\$ (.*)$", block[1], re.MULTILINE)
