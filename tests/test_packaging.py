@@ -165,7 +165,7 @@ def test_the_oldest_dependencies_that_are_tried_are_the_oldest_that_are_admitted
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     extras = config["options.extras_require"]
-    needed = [config["options"]["install_requires"], *(extras[name] for name in ("plot", "notebook", "twin", "test"))]
+    needed = [config["options"]["install_requires"], *(extras[name] for name in ("plot", "notebook", "twin", "train", "test"))]
     bounds = {line.lower().replace(">=", "==") for line in "\n".join(needed).split() if ">=" in line}
     tried = {line.lower() for line in (ROOT / "tests/system/oldest.txt").read_text().split("\n") if "==" in line}
     assert tried == bounds
