@@ -12,6 +12,7 @@ import importlib
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def main(folder: Path) -> None:
             thing.docstring = as_markdown(thing.docstring, thing.modulename or name)
     listed = [f"- `{name}`: {first_line(page.docstring)}" for name, page in pages.items() if name != "jetdvfs"]
     pages["jetdvfs"].docstring += "\n".join(["\n\n## Modules to build on\n", *listed, "\n## All modules\n", "![](modules.svg)"])
+    # Annotations that exist as text only, for type checkers, are shown as they stand.
+    warnings.filterwarnings("ignore", "Error parsing type annotation")
     render.configure(docformat="google", footer_text=f"jetdvfs {jetdvfs.__version__}")
     for name, page in pages.items():
         path = folder / f"{name.replace('.', '/')}.html"

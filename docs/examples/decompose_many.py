@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each of many model files launches, a line each; what cannot be read, or only in part, is said and passed over.
+"""What each of many model files launches, a line each.
 
     python docs/examples/decompose_many.py SHAPE MODEL...
+
+A file that cannot be read is said and passed over; one that can be followed in part only has a second line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a frame costs at different rates: one prediction, a plan for each rate.
+"""What a frame costs at different rates.
 
     python docs/examples/frame_rates.py MODEL SHAPE PROFILE [FPS...]
+
+One prediction, and a plan for each rate.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.cli import VERBS, main
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.verbs import VERBS
 from jetdvfs.tests.support.imports import modules
 from jetdvfs.tests.support.paths import DOCS, ROOT
 from jetdvfs.tests.support.references import followed, references
@@ -83,9 +86,6 @@ def test_targets_of_make_are_there(document: Path) -> None:
 @cache
 def help_of(*words: str) -> str:
     """What ``--help`` prints; nothing where there is no such verb or part of one."""
-    import contextlib
-    import io
-
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
         main([*words, "--help"])
@@ -101,7 +101,8 @@ def test_commands_and_their_options_are_there(document: Path) -> None:
             if not words or not re.fullmatch("[a-z]+", words[0]):
                 continue
             shown = help_of(words[0])
-            if len(words) > 1 and re.search(rf"^ +{re.escape(words[1])}\b|[{{,]{re.escape(words[1])}[,}}]", shown, re.MULTILINE):
+            part = re.escape(words[1]) if len(words) > 1 else ""
+            if part and re.search(rf"^ +{part}\b|[{{,]{part}[,}}]", shown, re.MULTILINE):
                 shown += help_of(words[0], words[1])
             options = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help"}
             if words[0] not in VERBS or not all(re.search(rf"{option}\b", shown) for option in options):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docstrings and comments refer to by a role, such as ``:class:`~jetdvfs.kernels.surface.Surface```: found, and followed."""
+"""What docstrings and comments refer to by a role, as in ``:class:`~jetdvfs.kernels.grid.FrequencyGrid```: found, followed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def references(text: str) -> Iterator[str]:
 def followed(reference: str, name: str) -> str | None:
     """The full name of what a reference in a module (its name below ``jetdvfs``) means; None where there is no such thing.
 
-    Written in full, from the module's package on with a dot before it, or as it is called within the module or one of its classes.
+    It is written in full, from the module's package on with a dot before it, or as it is called within the module or one of its
+    classes.
     """
     reference = reference.lstrip("~")
     module = f"jetdvfs.{name}"
