@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pdoc import doc, render
 
@@ -45,7 +46,7 @@ FACES = (
 )
 
 
-def everything_in(namespace: doc.Namespace[object]) -> Iterator[doc.Doc[object]]:
+def everything_in(namespace: doc.Module | doc.Class) -> Iterator[doc.Doc[Any]]:
     yield namespace
     for member in namespace.members.values():
         if isinstance(member, doc.Class):

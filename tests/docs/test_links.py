@@ -65,7 +65,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_paths_of_the_tree_are_there(document: Path) -> None:
     words = {word.strip(",;:()'\"") for line in code(document) for word in line.split()}
     paths = {word.partition("::")[0] for word in words if PATH.match(word.partition("::")[0])}
-    assert not {path for path in paths if not any(ROOT.glob(path.rstrip("/")))}
+    assert not {path for path in paths if "NAME" not in path and not any(ROOT.glob(path.rstrip("/")))}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
