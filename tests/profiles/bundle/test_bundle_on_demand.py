@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,13 @@ def test_no_model_stays_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
     loaded: weakref.WeakSet[TreeEnsemble] = weakref.WeakSet()
     load = TreeEnsemble.load
-    monkeypatch.setattr(TreeEnsemble, "load", lambda *arguments: loaded.add(made := load(*arguments)) or made)
+
+    def noted(*arguments: Any) -> TreeEnsemble:
+        made = load(*arguments)
+        loaded.add(made)
+        return made
+
+    monkeypatch.setattr(TreeEnsemble, "load", noted)
     sweeps(cost)  # converts them
     sweeps(cost)
     gc.collect()
