@@ -88,7 +88,8 @@ class Multiple:
         multiple = np.full(len(features), self._dense, np.float32)
         if self._depthwise is not None:
             multiple[features[:, self._depthwise] > 0] = self._other
-        return np.log(multiple)[:, None, None, None] * np.ones((1, *map(len, levels)), np.float32)
+        shape = (len(features), *map(len, levels))
+        return np.ascontiguousarray(np.broadcast_to(np.log(multiple)[:, None, None, None], shape))
 
 
 def read_layers(folder: Path) -> list[Layer]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.model import BoardCost
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
@@ -20,7 +21,7 @@ from jetdvfs.tests.support.small_bundle import FEATURES, make_bundle
 ROWS = np.full((1, len(FEATURES)), np.nan, np.float32)
 
 
-def sweeps(cost: BoardCost) -> list[np.ndarray]:
+def sweeps(cost: BoardCost) -> list[NDArray[Any]]:
     return [model.sweep(ROWS, cost.grid.levels_mhz()) for model in (cost.kernels["relu"].time, cost.kernels["relu"].power)]
 
 
