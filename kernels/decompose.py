@@ -61,16 +61,30 @@ def decompose(
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except KernelsError as error:
             raise type(error)(f"{path}: {error}") from error
+    try:
+        with _guarded():
+            return _decompose(source, inputs, name or "network", method, budget)
+    except ShapeError as error:
+        if images := [spec for spec in inputs if _is_image(spec.shape)]:
+            raise ShapeError(f"{error}; batch missing? 1x{images[0]}") from error
+        raise
+
+
+def _decompose(source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method: str, budget: Budget) -> Network:
     account = Account(budget)
-    with _guarded():
-        if is_onnx(source):
-            _only_forward(method)
-            return _replay(OnnxProgram(source, account), account, inputs, name or "network")
-        archive = Archive(source, budget)
-        if any(entry in archive for entry in GRAPH_ENTRIES):
-            _only_forward(method)
-            return _replay(ExportedProgram(archive, budget), account, inputs, name or "network")
-        return _Model(archive, account).run(inputs, name or "network", method)
+    if is_onnx(source):
+        _only_forward(method)
+        return _replay(OnnxProgram(source, account), account, inputs, name)
+    archive = Archive(source, budget)
+    if any(entry in archive for entry in GRAPH_ENTRIES):
+        _only_forward(method)
+        return _replay(ExportedProgram(archive, budget), account, inputs, name)
+    return _Model(archive, account).run(inputs, name, method)
+
+
+def _is_image(shape: Sequence[int]) -> bool:
+    """Whether a shape is what one writes for a single image: a few channels, height, width."""
+    return len(shape) == 3 and shape[0] in (1, 3, 4) and max(shape[1:]) < 4 * min(shape[1:])
 
 
 def _only_forward(method: str) -> None:

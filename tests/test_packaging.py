@@ -156,3 +156,16 @@ def test_every_folder_with_modules_is_a_listed_package() -> None:
 
 def test_the_version_is_said_the_same_everywhere() -> None:
     assert version("jetdvfs") == jetdvfs.__version__
+
+
+def test_the_oldest_dependencies_that_are_tried_are_the_oldest_that_are_admitted() -> None:
+    """Of all that the tests and the product itself need: `make test-oldest` installs what is listed."""
+    if not (ROOT / "setup.cfg").exists():
+        pytest.skip("needs the source tree, not an installation")
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    extras = config["options.extras_require"]
+    needed = [config["options"]["install_requires"], *(extras[name] for name in ("plot", "notebook", "twin", "train", "test"))]
+    bounds = {line.lower().replace(">=", "==") for line in "\n".join(needed).split() if ">=" in line}
+    tried = {line.lower() for line in (ROOT / "tests/system/oldest.txt").read_text().split("\n") if "==" in line}
+    assert tried == bounds

@@ -1,108 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one module per verb.
+"""The command line: one module per verb, in folders by what a verb is about; :mod:`.verbs` lists them."""
 
-A verb is a line of ``VERBS`` and a module in one of the folders with two names: ``configure(parser)`` (its arguments) and
-``run(args) -> int`` (its exit code). Only the verb that was asked for is imported. A verb with ``TAKES_COMMAND = True`` finds
-what follows ``--`` in ``args.command``.
-"""
-
-from __future__ import annotations
-
-import argparse
-import importlib
-import os
 import sys
-import warnings
 from collections.abc import Sequence
-
-from ... import __version__
-from ...kernels.errors import KernelsError
-from ...profiles.errors import ProfilesError
-from ..errors import DaemonError, InputError
-from .output import printable
-
-# Verb: the module that has it, and what it does.
-VERBS: dict[str, tuple[str, str]] = {
-    "decompose": ("models.decompose", "list the kernel invocations of a model"),
-    "predict": ("models.predict", "predict latency, power and energy at every frequency configuration"),
-    "plan": ("models.plan", "choose the frequency configuration that meets a target best"),
-    "characterize": ("models.characterize", "study which kernels networks spend their inference time in"),
-    "explain": ("models.explain", "show where an inference's time and energy go at one configuration"),
-    "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),
-    "release": ("leases.release", "give up a lease"),
-    "status": ("leases.status", "show what the daemon does and why"),
-    "board": ("boards.board", "show the board, its clocks, rails and limits"),
-    "restore": ("boards.restore", "put every clock back to its baseline by hand"),
-    "profile": ("profiles.profile", "measure, train, evaluate and inspect profiles"),
-    "twin": ("boards.twin", "serve a simulated board"),
-    "demo": ("demo.demo", "run the whole product on a simulated board"),
-}
-
-EXIT_CODES = """exit codes:
-  0  done
-  2  wrong usage
-  3  bad input (unreadable model, unknown operator, only a part of the network listed, wrong profile)
-  4  target not attainable
-  5  the hardware refused or could not be verified
-  6  no daemon"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code; every expected failure ends as one line on stderr."""
-    warnings.formatwarning = _one_line
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    verb = next((word for word in arguments if not word.startswith("-")), None)
-    parser = argparse.ArgumentParser(
-        prog="jetdvfs",
-        description="Meet a latency, energy or power target on a Jetson at the right clocks.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"jetdvfs {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    module = importlib.import_module(f".{VERBS[verb][0]}", __name__) if verb in VERBS else None
-    for name, (_, summary) in VERBS.items():
-        sub = verbs.add_parser(
-            name,
-            help=summary,
-            epilog=EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            description=(module.__doc__ or summary) if module is not None and name == verb else summary,
-        )
-        if module is not None and name == verb:
-            module.configure(sub)
-    command: list[str] = []
-    if getattr(module, "TAKES_COMMAND", False) and "--" in arguments:
-        cut = arguments.index("--")
-        arguments, command = arguments[:cut], arguments[cut + 1 :]
-    args = parser.parse_args(arguments)
-    args.command = command
-    assert module is not None
+    """Run one verb and return its exit code.
+
+    Args:
+        argv: its words; the process's own if not given, which then ends with it.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb = next((word for word in words if not word.startswith("-")), "")
     try:
-        code = int(module.run(args))
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
-    except (KernelsError, ProfilesError, DaemonError) as error:
-        print(f"jetdvfs {verb}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        _give_up_output()
-        return 0
-    except OSError as error:
-        print(f"jetdvfs {verb}: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
-        _give_up_output()
-        return InputError.exit_code
+        from .verbs import run  # loaded here, where an interrupt ends in one line
+
+        code = run(words, verb)
     except KeyboardInterrupt:
-        return 130
+        print(f"jetdvfs {verb}: interrupted", file=sys.stderr)
+        code = 130
+    if argv is None:
+        import signal
 
-
-def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    """A warning as people read it: what it says, without the line of code that said it."""
-    return f"warning: {' '.join(str(message).split())}\n"
-
-
-def _give_up_output() -> None:
-    """Drop what is still to be printed: nobody takes it, and the interpreter would say so once more when it ends."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is the interpreter's own end
+    return code

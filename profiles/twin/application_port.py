@@ -92,8 +92,10 @@ class ApplicationPort:
             return self._operations[request["op"]](request, caller)
         except (TwinError, ModelError) as error:
             return {"error": str(error)}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            return {"error": f"{request['op']}: {error!r}"}
+        except KeyError as error:
+            return {"error": f"{request['op']}: {error} is missing"}
+        except (TypeError, ValueError, AttributeError) as error:
+            return {"error": f"{request['op']}: {error}"}
 
     def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
         network = Network.from_json(request["network"])

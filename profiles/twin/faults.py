@@ -112,7 +112,7 @@ class Faults:
         ``{"kind": "tool", "tool": "nvpmodel", "how": "lies"}``, ``{"kind": "clear"}``.
 
         Raises:
-            TwinError: it is none of these.
+            TwinError: the request is not one of these.
         """
         try:
             match request.get("kind"):
@@ -142,5 +142,7 @@ class Faults:
                     raise TwinError(
                         f"fault: kind {kind!r}; valid: refuse, vanish, slow, stuck, silent, heat, throttle, tool, clear"
                     )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TwinError(f"fault {dict(request)!r:.120}: {error!r}") from error
+        except KeyError as error:
+            raise TwinError(f"fault {dict(request)!r:.120}: {error} is missing") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise TwinError(f"fault {dict(request)!r:.120}: {error}") from error

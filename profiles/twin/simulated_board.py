@@ -244,7 +244,7 @@ class SimulatedBoard:
                 *(clock.due for clock in self._clocks),
                 *self._governors.due,
             )
-            # A transition that is due already, of a stuck clock, must not hold time up.
+            # A transition that is due already, of a stuck clock, is not an event that is still to come.
             end = min(moment for moment in events if moment > self.now)
             if frame_due > self.now:
                 self._elapse(end)

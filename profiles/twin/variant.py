@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A described board as one finds it: with one of its JetPack releases and one of its firmwares.
+"""A described board as installed: with one of its JetPack releases and one of its firmwares.
 
-``twin.releases`` of a description says by JetPack what is otherwise than the rest of the file, and ``twin.firmware`` by
-firmware, besides the axes. Both are laid over the description: mappings are merged, null takes a key away, all else replaces.
+``twin.releases`` of a description says for each JetPack what differs from the rest of the file, and ``twin.firmware`` for each
+firmware what differs beside the axes. Both are laid over the description: mappings are merged, null removes a key, everything
+else replaces.
 ``twin.like`` names a board whose ``twin`` section a board's own is laid over; ``twin.usual_firmware`` the firmware that a
 release is found with.
 """
@@ -21,7 +22,7 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
     """The description of a board with this JetPack (``"5"``; by default the description's own) and this firmware.
 
     Raises:
-        TwinError: the description does not say how its twin is then; the text lists what it does.
+        TwinError: the description does not describe the twin with them; the text lists those it describes.
     """
     twin = _twin(description)
     jetpack = jetpack or description.jetpack.partition(".")[0]
@@ -34,7 +35,7 @@ def installed(description: BoardDescription, jetpack: str = "", firmware: str = 
     raw = laid_over({**description.raw, "twin": twin}, releases.get(jetpack) or {})
     firmware = firmware or raw["twin"].get("usual_firmware", "")
     if firmware and firmware not in description.firmware:
-        names = ", ".join(description.firmware) or "none but its own"
+        names = ", ".join(description.firmware) or "only the one it has"
         raise TwinError(f"board {description.name}: no firmware {firmware!r}; valid: {names}")
     if firmware:
         grid = description.firmware[firmware]
@@ -87,7 +88,7 @@ def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -
         wanted: its name; by default the one of the description's ``twin`` section (by name or ID), else the modes' own.
 
     Raises:
-        TwinError: there is none of that name; the text lists those there are.
+        TwinError: the board has no mode of that name; the text lists those it has.
     """
     usual = description.section("twin").get("power_mode")
     for choice in (wanted,) if wanted else (usual, modes.default):

@@ -548,9 +548,8 @@ def test_the_command_line_holds_while_a_command_runs(board: Board, found: dict[s
         [*jetdvfs, "hold", "--config", clocks, "--json", "--", *inner], capture_output=True, text=True, env=env
     )
     assert done.returncode == 0, done.stderr
-    first, _, rest = done.stdout.partition("\n")
-    assert json.loads(first)["applied"]["verified"]
-    (lease,) = json.loads(rest)["leases"]
+    assert json.loads(done.stderr)["applied"]["verified"]
+    (lease,) = json.loads(done.stdout)["leases"]  # the command's output, and nothing else
     assert lease["configuration"] == LOW._asdict()
     assert board.settings() == found
     failing = [*jetdvfs, "hold", str(MODEL), "--input", IMAGE[0], "--target", "min-energy", "--", "sh", "-c", "exit 7"]
@@ -576,8 +575,8 @@ def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
     for asked in ([str(model), *inputs, "--target", "min-energy"], ["--config", "1190.4,675.75,1600"]):
         done = subprocess.run([*hold, *asked, "--json", "--", "true"], capture_output=True, text=True, env=env)
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["applied"]["verified"]
-    assert json.loads(done.stdout)["applied"]["requested"] == LOW._asdict()
+        assert json.loads(done.stderr)["applied"]["verified"]
+    assert json.loads(done.stderr)["applied"]["requested"] == LOW._asdict()
     assert board.settings() == found
 
 

@@ -123,7 +123,8 @@ boot() {
         exec systemd-nspawn "${options[@]}" -D "$folder" "$@" -b >"$folder.console" 2>&1 </dev/null
     ) &
     local nspawn=$! child leader=
-    trap 'kill -TERM $nspawn' TERM INT
+    # At once: an orderly end would take long, and nothing of it is kept.
+    trap 'kill -KILL ${leader:-$nspawn}' TERM INT
     while [ -z "$leader" ]; do
         kill -0 $nspawn 2>/dev/null || fail "it did not start, see $folder.console"
         for child in $(cat "/proc/$nspawn/task/$nspawn/children" 2>/dev/null); do

@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{option} {value:g}: expected a positive number")
     description = load_board(args.board)
     profile = args.profile or f"{args.board}-sim"
+    if Path(profile).is_dir():
+        profile = str(Path(profile).resolve())  # the daemon runs in a folder of its own
     way = f"make one with jetdvfs profile train --board {args.board} --simulated --out DIR, and give it as --profile DIR"
     if args.profile is None and profile not in find_bundles():
         raise UsageError(f"board {args.board}: no profile of it is installed; {way}")

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted."""
+"""Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted.
+
+A command stands after ``--``. Its output is its own: what this verb has to say beside it goes to standard error. The exit code
+is the command's; 127 if there is none of that name and 126 if it cannot be executed, and nothing is held then.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ....kernels.inputs import parse_input
 from ... import arguments
@@ -21,6 +26,7 @@ from .. import output
 TAKES_COMMAND = True
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+_CANNOT_EXECUTE, _NO_SUCH_COMMAND = 126, 127
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +43,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     model, command = args.model, args.command
+    if command and shutil.which(command[0]) is None:
+        # As shells do, and before any clock is touched.
+        found = Path(command[0]).exists()
+        print(f"jetdvfs hold: {command[0]}: {'cannot be executed' if found else 'no such command'}", file=sys.stderr)
+        return _CANNOT_EXECUTE if found else _NO_SUCH_COMMAND
+    if model is not None and not command and not Path(model).exists() and shutil.which(model):
+        raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
     if (model is None) == (args.config is None):
         raise UsageError("expected either a MODEL with --target, or --config")
     if model is not None and (args.target is None or not args.inputs):
@@ -58,22 +71,23 @@ def run(args: argparse.Namespace) -> int:
         with lease:
             # From here on a request to end is for the command, or for the wait; none may fall in between.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-            _show(lease, as_json=args.json)
+            # A command's output is its own.
+            _show(lease, sys.stderr if command else sys.stdout, as_json=args.json)
             return _run_command(command, before) if command else _wait()
 
 
-def _show(lease: HeldLease, *, as_json: bool) -> None:
+def _show(lease: HeldLease, stream: TextIO, *, as_json: bool) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if as_json:
-        print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), flush=True)
+        print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), file=stream, flush=True)
         return
     if lease.plan is not None:
         choice = lease.plan["choice"]
         simulated = " (simulated profile)" if lease.plan["simulated"] else ""
         figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
-        print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}")
-        print(output.printable(lease.plan["why"]))
-    print(f"lease {lease.id}: {output.clocks(applied['effective'])} in force", flush=True)
+        print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}", file=stream)
+        print(output.printable(lease.plan["why"]), file=stream)
+    print(f"lease {lease.id}: {output.clocks(applied['effective'])} in force", file=stream, flush=True)
     if not applied["verified"]:
         print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
 

@@ -46,7 +46,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     rails = ", ".join(f"{name} {power / 1e3:.2f} W" for name, power in status["rails_mw"].items())
     yield f"power      {sum(counted) / 1e3:.2f} W ({'+'.join(status['energy_rails'])}); {rails or 'no rail can be read'}"
     hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
-    yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} °C' for name, value in hottest) or 'no zone can be read'}"
+    yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} C' for name, value in hottest) or 'no zone can be read'}"
     if status["mode"]:
         yield f"mode       {status['mode']['id']} {status['mode']['name']}"
     if events := status["over_current"]:

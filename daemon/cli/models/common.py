@@ -56,9 +56,8 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_accept_boundary(parser)
     parser.add_argument(
         "--profile",
-        required=True,
         metavar="NAME|DIR",
-        help="the board's profile: a bundle's name or folder (see 'jetdvfs profile')",
+        help="the board's profile, which must be said: a bundle's name or folder ('jetdvfs profile list' lists them)",
     )
     parser.add_argument(
         "--method",
@@ -108,9 +107,17 @@ def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Ne
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:
-    """The bundle that --profile names."""
-    from ....profiles.bundle.bundle import load_bundle
+    """The bundle that --profile names.
 
+    Raises:
+        UsageError: it names none; the text lists those there are.
+        BundleError: the one it names does not exist or cannot be used.
+    """
+    from ....profiles.bundle.bundle import load_bundle
+    from ....profiles.bundle.finding import find_bundles
+
+    if args.profile is None:
+        raise UsageError(f"say the board's profile: --profile NAME, one of {', '.join(find_bundles()) or 'none'}, or a folder")
     with progress(f"loading profile {args.profile}"):
         return load_bundle(args.profile)
 

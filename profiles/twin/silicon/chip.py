@@ -128,7 +128,7 @@ class Energies:
     operation_j: float
     l2_byte_j: float
     fabric_byte_j: float
-    soc_byte_j: float  # at the square of 0.5 V
+    soc_byte_j: float  # where the square of the voltage is 0.5
     soc_active_w: float  # while a kernel runs
     dram_byte_j: float
     dram_active_w: float  # while a kernel runs
@@ -191,6 +191,9 @@ class Rate:
 
 
 _SINGLE = Rate(1.0, 1.0, 1.0)
+# Assumed, and of every chip so far: no measurement of a real board tells them apart.
+_UNGATED_LEAKAGE = 0.3  # the share of the GPU's leakage that is not of its SMs
+_L2_KEEPS, _L2_LOSES_OVER = 0.55, 1.1  # shares of the L2 up to which nothing is lost, and over which ever more is
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,9 @@ class Chip:
         """The chip with only so many SMs powered (as ``tpc_pg_mask`` leaves them; two to a TPC on newer chips)."""
         share = sm_count / self.sm_count
         idle = replace(
-            self.idle, gpu_leakage_w=self.idle.gpu_leakage_w * (0.3 + 0.7 * share), gpu_cycle_j=self.idle.gpu_cycle_j * share
+            self.idle,
+            gpu_leakage_w=self.idle.gpu_leakage_w * (_UNGATED_LEAKAGE + (1.0 - _UNGATED_LEAKAGE) * share),
+            gpu_cycle_j=self.idle.gpu_cycle_j * share,
         )
         energies = replace(self.energies, active_gpu_j=self.energies.active_gpu_j * share)
         return replace(self, sm_count=sm_count, idle=idle, energies=energies)
@@ -260,7 +265,7 @@ class Chip:
     def reread(self, footprint: Array) -> Array:
         """The same for accesses soon after one another, by other blocks of the same kernel."""
         ratio = footprint / self.l2_bytes
-        return np.asarray(np.clip((ratio - 0.55) / 1.1, 0.0, 1.0))
+        return np.asarray(np.clip((ratio - _L2_KEEPS) / _L2_LOSES_OVER, 0.0, 1.0))
 
 
 def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
@@ -285,7 +290,7 @@ def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
 
 
 def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
-    """What a chip's own file sets, by dotted name, besides its version and its seed.
+    """What a chip's own file sets, by dotted name, except its version and its seed.
 
     Raises:
         TwinError: there is no such chip, or its file is malformed.

@@ -27,6 +27,16 @@ _TILES = np.array(
 # The same on tensor cores, whose kernels come in larger tiles only.
 _TENSOR_TILES = np.array([[128, 128, 0.900, 1, 1.0], [128, 64, 0.800, 2, 0.80], [64, 64, 0.650, 3, 0.60]])
 _SPLITS = (1, 2, 4, 8)
+# What the library believes of a tile when it scores them, in the units of its score: multiply-adds of an SM.
+_PROLOGUE_DEPTH = 96.0  # a block's start and end cost as much as so many steps along k
+_SPLIT_DEPTH = 288  # the least depth of a part
+_REDUCTION, _REDUCTION_LAUNCH = 40.0, 2.5e5  # for each partial result, and for the second launch
+# What a tile really costs. As the figures of Code, set so that networks on the AGX Xavier take the times of MIRAGE's Table 1.
+_STEP_DEPTH = 8.0  # the main loop's steps along k
+_ROUND_CYCLES = 620.0  # to start and to end a round of blocks
+_PADDED_ENERGY = 0.20  # of an operation: padding multiplies zeros, so that less toggles
+_SINGLE_BYTES = 4.0
+_SHARED_READS = 0.55  # the share of other blocks' reads that come too late to be served by the L2
 
 
 @dataclass(frozen=True)
@@ -61,9 +71,13 @@ def gemm(
         blocks = np.ceil(m / rows) * np.ceil(n / columns) * batch
         for parts in _SPLITS if may_split else (1,):
             waves = np.ceil(blocks * parts / (chip.sm_count * resident))
-            score = waves * resident * rows * columns * (k / parts + 96.0) / peak
+            score = waves * resident * rows * columns * (k / parts + _PROLOGUE_DEPTH) / peak
             if parts > 1:  # the reduction's traffic, as the library guesses it
-                score = np.where(k >= 288 * parts, score + 40.0 * m * n * batch * parts / chip.sm_count + 2.5e5, np.inf)
+                score = np.where(
+                    k >= _SPLIT_DEPTH * parts,
+                    score + _REDUCTION * m * n * batch * parts / chip.sm_count + _REDUCTION_LAUNCH,
+                    np.inf,
+                )
             better = score < best
             best = np.where(better, score, best)
             tile = np.where(better, index, tile)
@@ -72,7 +86,7 @@ def gemm(
     rows, columns, peak, resident, alone = tiles[tile].T
     down, across = np.ceil(m / rows), np.ceil(n / columns)
     blocks = down * across * batch * split
-    deep = np.ceil(k / split / 8.0) * 8.0
+    deep = np.ceil(k / split / _STEP_DEPTH) * _STEP_DEPTH
     per_sm = np.ceil(blocks / chip.sm_count)
     # Full rounds of resident blocks hide latency; what is left over in the last round does so less well.
     full, rest = np.divmod(per_sm, resident)
@@ -81,11 +95,11 @@ def gemm(
     cycles = block_cycles * (full * resident + rest / hidden)
     rounds = full + (rest > 0)
     padded = down * rows * across * columns * deep * split * batch
-    l2_bytes = 4.0 * blocks * (rows + columns) * deep
+    l2_bytes = _SINGLE_BYTES * blocks * (rows + columns) * deep
     return Gemm(
         cycles=cycles,
-        serial_cycles=rounds * 620.0,
-        operations=0.20 * padded + 0.80 * m * n * k * batch,  # padding multiplies zeros: less toggles
+        serial_cycles=rounds * _ROUND_CYCLES,
+        operations=_PADDED_ENERGY * padded + (1.0 - _PADDED_ENERGY) * m * n * k * batch,
         l2_bytes=l2_bytes,
         down=down,
         across=across,
@@ -94,6 +108,6 @@ def gemm(
     )
 
 
-def again(chip: Chip, times: Array, footprint: Array, concurrent: float = 0.55) -> Array:
+def again(chip: Chip, times: Array, footprint: Array) -> Array:
     """How often an operand comes from DRAM when ``times`` block rows read it; blocks that run together share most reads."""
-    return np.asarray(1.0 + (times - 1.0) * concurrent * chip.reread(footprint))
+    return np.asarray(1.0 + (times - 1.0) * _SHARED_READS * chip.reread(footprint))

@@ -31,6 +31,9 @@ _HOST_ONLY_US = {
 _OTHER_HOST_ONLY_US = 8.0
 _OTHER_LAUNCH_US = 16.0  # a launch of a kind that has no figure of its own
 _EXTRA_LAUNCH_US = 5.0  # driver work of each launch after the first
+# Assumed, for every CPU: half of a miss is analogue and fabric time, and slow cores hide part of it behind their own cycles.
+_MISS_FABRIC = 0.45
+_MISS_SEEN, _MISS_HIDDEN = 0.55, 0.45
 
 
 def call_us(call: Call, launches: float) -> float:
@@ -56,9 +59,8 @@ def _listed_us(name: str, otherwise: float) -> float:
 def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
     """How much longer issue work takes than the listed costs."""
     host = chip.host
-    memory = 0.45 + 0.55 * host.reference_emc_hz / clocks.emc_hz  # half of a miss is analogue and fabric time
-    # Slow cores hide part of a miss behind their own cycles.
-    hidden = np.minimum(1.0, 0.55 + 0.45 * clocks.cpu_hz / host.reference_cpu_hz)
+    memory = _MISS_FABRIC + (1.0 - _MISS_FABRIC) * host.reference_emc_hz / clocks.emc_hz
+    hidden = np.minimum(1.0, _MISS_SEEN + _MISS_HIDDEN * clocks.cpu_hz / host.reference_cpu_hz)
     cycles = host.cycles * host.reference_cpu_hz / clocks.cpu_hz
     return np.asarray(node.issue * host.scale * (cycles + host.misses * memory * hidden + host.fixed))
 

@@ -12,11 +12,44 @@ import numpy as np
 
 from ....kernels.network import KernelInvocation
 from .chip import Chip
-from .counts import column, element, number, read_elements, tail, utilisation
-from .passes import Pass
+from .counts import BLOCK, SMALL_BLOCK, VECTOR, WARP, column, element, number, read_elements, tail, utilisation
+from .passes import Code, Pass
 
 Family: TypeAlias = Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]
 """The passes of invocations of one kind."""
+
+# How each kernel's code runs (see Code for where the figures come from), then what it executes beside that. Instructions and
+# bytes are for each element, cycles for the launch.
+_POINTWISE = Code(0.55, 250.0, pattern=0.95, unaligned=0.74, streamed=0.02, overlap=3.6, toggling=0.62)
+_ACCESS = 3.0  # instructions of a load and a store
+_VECTOR_INDEX, _SCALAR_INDEX, _SCALAR_WORK = 1.5, 9.0, 1.3  # instructions of indexing; how many more without vectors
+_STREAM_LOSS = 0.04  # of the bandwidth, for each operand after the first
+_BATCH_NORM = Code(0.50, 2200.0, 1.0, pattern=0.60, unaligned=0.48, streamed=0.02, toggling=0.78, resident=4.0)
+_NORMALIZE, _NORMALIZE_SCALAR = 9.0, 13.0  # instructions, with and without vectors
+_CHANNEL_CYCLES, _TURN_CYCLES, _MOST_TURNS = 26.0, 12.0, 30.0  # to fetch a channel's statistics; for each walk of a plane
+_STATISTICS_L2_BYTES, _STATISTICS_BYTES = 128.0, 16.0  # for each channel, four floats: in L2 sectors, from DRAM
+_CAT = Code(0.55, 5000.0, 2.0, pattern=0.98, unaligned=0.80, streamed=0.02, overlap=2.8, toggling=0.60)
+_GATHER, _IDLE_GATHER, _IDLE_LOSS = 26.0, 3.0, 0.05  # instructions of busy and of idle threads, and what the latter cost
+_TENSOR_CYCLES, _TENSORS = 400.0, 16.0  # to read a tensor's description; tensors in a launch
+_POOL = Code(0.50, 350.0, 1.0, pattern=0.96, unaligned=0.84, streamed=0.03, overlap=2.6, toggling=0.66)
+_OUTPUT, _WINDOW = 14.0, 3.0  # instructions of an output, and of each element of its window
+_WINDOW_CYCLES, _MOST_WINDOW, _WINDOW_L2 = 30.0, 49.0, 0.5  # for each element of a window; its share that L1 does not serve
+_INDEX_BYTES = 8.0  # the int64 argmax of a maximum is written, too
+_ROW_WORK, _PADDED_WORK = 0.85, 0.15  # the shares of a warp's work that do not and do depend on how full it is
+_ADAPTIVE_POOL = Code(0.30, 700.0, 2.0, pattern=0.50, streamed=0.03, overlap=2.3, toggling=0.6)
+_SPOT, _SPOT_WINDOW = 60.0, 9.0  # as for pools
+_SPOT_CYCLES, _MOST_SPOT_WINDOW = 40.0, 200.0
+_SPOT_L2, _SPOT_BUSY = 1.4, 0.6  # reads for each byte; the share of instructions that are not of idle threads
+_REDUCE = Code(0.45, 600.0, 1.0, pattern=0.70, streamed=0.03, overlap=2.8, toggling=0.6)
+_REDUCTION, _STEP_CYCLES, _REDUCED = 6.0, 60.0, 4.0  # instructions; for each step of the tree; outputs of a block
+_TREE, _STRETCH, _MOST_TRIPS = 1024.0, 4096.0, 8.0  # elements that one tree takes, and that one round trip brings
+_ROWWISE = Code(0.45, 900.0, 2.0, pattern=0.66, overlap=2.8, toggling=0.7)
+_ROW_STEP_CYCLES, _ROWS_PER_SM = 50.0, 4.0  # for each step of a row's tree; rows that an SM keeps in the L2
+_COPY = Code(0.55, 400.0, 1.0, streamed=0.03, overlap=2.6, toggling=0.55)
+_MOVE = 30.0  # instructions
+_LONG, _SHORT = 32, 8  # elements in a row that still make full accesses, and that make a sector
+_COPY_PATTERN = (0.70, 0.55, 0.32)  # of long rows, of short ones, of single elements
+_COPY_L2 = (1.2, 2.5)  # reads and writes for each byte, with full sectors and without
 
 
 def pointwise(instructions: float) -> Family:
@@ -31,65 +64,69 @@ def rowwise(readings: float, instructions: float) -> Family:
 
 def _pointwise(instructions: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Elementwise arithmetic: four elements per thread where everything is aligned and nothing is broadcast."""
+    code = _POINTWISE
     elements = column(calls, lambda call: prod(call.output))
     size = column(calls, element)
     moved = (column(calls, read_elements) + elements) * size
     vectors = np.array(
-        [prod(call.output) % 4 == 0 and all(prod(shape) == prod(call.output) for shape in call.inputs) for call in calls]
+        [prod(call.output) % VECTOR == 0 and all(prod(shape) == prod(call.output) for shape in call.inputs) for call in calls]
     )
-    work = instructions + 3.0
-    blocks = np.ceil(elements / 512.0)
-    executed = elements * np.where(vectors, work + 1.5, work * 1.3 + 9.0)
+    work = instructions + _ACCESS
+    blocks = np.ceil(elements / BLOCK)
+    executed = elements * np.where(vectors, work + _VECTOR_INDEX, work * _SCALAR_WORK + _SCALAR_INDEX)
     streams = column(calls, lambda call: len(call.inputs))
     return [
         Pass.of(
             len(calls),
-            cycles=executed / chip.lanes / 0.55 * tail(chip, blocks, 8.0),
-            serial_cycles=250.0,
+            cycles=executed / chip.lanes / code.issue * tail(chip, blocks, code.resident),
+            serial_cycles=code.serial_cycles,
             l2_bytes=moved,
-            dram_bytes=moved * chip.missing(moved) + 0.02 * moved,
-            pattern=np.where(vectors, 0.95, 0.74)
-            * (1.0 - 0.04 * np.maximum(streams - 1.0, 0.0))
-            * utilisation(chip, elements / 4),
-            overlap=3.6,
+            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
+            pattern=np.where(vectors, code.pattern, code.unaligned)
+            * (1.0 - _STREAM_LOSS * np.maximum(streams - 1.0, 0.0))
+            * utilisation(chip, elements / VECTOR),
+            overlap=code.overlap,
             operations=executed,
-            toggling=0.62,
+            toggling=code.toggling,
         )
     ]
 
 
 def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Inference batch norm: a block walks one channel's plane of one image, so small or odd planes leave threads idle."""
+    code = _BATCH_NORM
     channels = column(calls, lambda call: call.output[0] * (call.output[1] if len(call.output) > 1 else 1))
     plane = column(calls, lambda call: prod(call.output[2:]))
     size = column(calls, element)
     elements = channels * plane
-    threads = np.select([plane <= 64, plane <= 256], [64.0, 256.0], 512.0)
+    threads = np.select([plane <= 64, plane <= 256], [64.0, 256.0], BLOCK)
     turns = np.ceil(plane / threads)
     idle = turns * threads / plane
-    vectors = plane % 4 == 0
+    vectors = plane % VECTOR == 0
     moved = 2.0 * elements * size
-    instructions = elements * np.where(vectors, 9.0, 13.0) * np.sqrt(idle)
-    blocks = np.ceil(channels * threads / 512.0)
+    instructions = elements * np.where(vectors, _NORMALIZE, _NORMALIZE_SCALAR) * np.sqrt(idle)
+    blocks = np.ceil(channels * threads / BLOCK)
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / chip.lanes / 0.50 * tail(chip, blocks, 4.0) + channels / chip.sm_count * 26.0,
-            serial_cycles=2200.0 + 12.0 * np.minimum(turns, 30.0),
-            round_trips=1.0,
-            l2_bytes=moved + 128.0 * channels,
-            dram_bytes=moved * chip.missing(moved) + 0.02 * moved,
-            cold_bytes=16.0 * channels,
-            pattern=np.where(vectors, 0.60, 0.48) * utilisation(chip, channels * np.minimum(plane, threads)),
-            overlap=3.0,
+            cycles=instructions / chip.lanes / code.issue * tail(chip, blocks, code.resident)
+            + channels / chip.sm_count * _CHANNEL_CYCLES,
+            serial_cycles=code.serial_cycles + _TURN_CYCLES * np.minimum(turns, _MOST_TURNS),
+            round_trips=code.round_trips,
+            l2_bytes=moved + _STATISTICS_L2_BYTES * channels,
+            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
+            cold_bytes=_STATISTICS_BYTES * channels,
+            pattern=np.where(vectors, code.pattern, code.unaligned) * utilisation(chip, channels * np.minimum(plane, threads)),
+            overlap=code.overlap,
             operations=instructions,
-            toggling=0.78,
+            toggling=code.toggling,
         )
     ]
 
 
 def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
-    """Concatenation: one launch copies up to four tensors at a time, in grids shaped for the largest of them."""
+    """Concatenation: one launch copies many tensors at a time, in grids shaped for the largest of them."""
+    code = _CAT
     size = column(calls, element)
     elements = column(calls, lambda call: prod(call.output))
     inputs = column(calls, lambda call: max(len(call.inputs), 1))
@@ -99,48 +136,56 @@ def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     )
     idle = inputs * largest / np.maximum(elements, 1.0)
     moved = 2.0 * elements * size
-    instructions = elements * 26.0 + inputs * largest * 3.0
-    whole = inner % 4 == 0
-    batches = np.ceil(inputs / 16.0)
+    instructions = elements * _GATHER + inputs * largest * _IDLE_GATHER
+    whole = inner % VECTOR == 0
+    batches = np.ceil(inputs / _TENSORS)
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / chip.lanes / 0.55,
-            serial_cycles=5000.0 * batches + 400.0 * inputs,
-            round_trips=2.0 * batches,
+            cycles=instructions / chip.lanes / code.issue,
+            serial_cycles=code.serial_cycles * batches + _TENSOR_CYCLES * inputs,
+            round_trips=code.round_trips * batches,
             l2_bytes=moved,
-            dram_bytes=moved * chip.missing(moved) + 0.02 * moved,
-            pattern=np.where(whole, 0.98, 0.80) / (1.0 + 0.05 * (idle - 1.0)) * utilisation(chip, elements / 4),
-            overlap=2.8,
+            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
+            pattern=np.where(whole, code.pattern, code.unaligned)
+            / (1.0 + _IDLE_LOSS * (idle - 1.0))
+            * utilisation(chip, elements / VECTOR),
+            overlap=code.overlap,
             operations=instructions,
-            toggling=0.60,
+            toggling=code.toggling,
         )
     ]
 
 
 def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Window pooling: one thread per output, overlapping windows served by the caches."""
+    code = _POOL
     windows = column(calls, _window)
     outputs = column(calls, lambda call: prod(call.output))
     image = column(calls, read_elements)
     size = column(calls, element)
     width = column(calls, lambda call: call.output[-1])
     moved = (image + outputs) * size
-    indices = np.array([call.kind.startswith("max") for call in calls]) * outputs * 8.0  # the int64 argmax is written too
-    instructions = outputs * (14.0 + 3.0 * windows)
-    warps = np.ceil(width / 32.0) * 32.0 / width
+    indices = np.array([call.kind.startswith("max") for call in calls]) * outputs * _INDEX_BYTES
+    instructions = outputs * (_OUTPUT + _WINDOW * windows)
+    warps = np.ceil(width / WARP) * WARP / width
+    blocks = np.ceil(outputs / SMALL_BLOCK)
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / chip.lanes / 0.50 * tail(chip, np.ceil(outputs / 256.0), 8.0) * (0.85 + 0.15 * warps),
-            serial_cycles=350.0 + 30.0 * np.minimum(windows, 49.0),
-            round_trips=1.0,
-            l2_bytes=(outputs * (1.0 + 0.5 * windows)) * size + indices,
-            dram_bytes=(moved + indices) * chip.missing(moved + indices) + 0.03 * moved,
-            pattern=np.where(width % 4 == 0, 0.96, 0.84) * utilisation(chip, outputs),
-            overlap=2.6,
+            cycles=instructions
+            / chip.lanes
+            / code.issue
+            * tail(chip, blocks, code.resident)
+            * (_ROW_WORK + _PADDED_WORK * warps),
+            serial_cycles=code.serial_cycles + _WINDOW_CYCLES * np.minimum(windows, _MOST_WINDOW),
+            round_trips=code.round_trips,
+            l2_bytes=(outputs * (1.0 + _WINDOW_L2 * windows)) * size + indices,
+            dram_bytes=(moved + indices) * chip.missing(moved + indices) + code.streamed * moved,
+            pattern=np.where(width % VECTOR == 0, code.pattern, code.unaligned) * utilisation(chip, outputs),
+            overlap=code.overlap,
             operations=instructions,
-            toggling=0.66,
+            toggling=code.toggling,
         )
     ]
 
@@ -154,95 +199,100 @@ def _window(call: KernelInvocation) -> float:
 
 def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Adaptive pooling: a block per plane, its threads over the outputs, windows walked serially."""
+    code = _ADAPTIVE_POOL
     planes = column(calls, lambda call: prod(call.output[:-2]))
     spots = column(calls, lambda call: prod(call.output[-2:]))
     image = column(calls, read_elements)
     size = column(calls, element)
     window = np.maximum(image / np.maximum(planes * spots, 1.0), 1.0)
     moved = (image + planes * spots) * size
-    instructions = planes * (np.ceil(spots / 32.0) * 32.0) * (60.0 + 9.0 * window)
+    instructions = planes * (np.ceil(spots / WARP) * WARP) * (_SPOT + _SPOT_WINDOW * window)
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / chip.lanes / 0.30 * tail(chip, planes, 8.0),
-            serial_cycles=700.0 + 40.0 * np.minimum(window, 200.0),
-            round_trips=2.0,
-            l2_bytes=moved * 1.4,
-            dram_bytes=moved * chip.missing(moved) + 0.03 * moved,
-            pattern=0.50 * utilisation(chip, planes * np.minimum(spots, 32.0)),
-            overlap=2.3,
-            operations=instructions * 0.6,
-            toggling=0.6,
+            cycles=instructions / chip.lanes / code.issue * tail(chip, planes, code.resident),
+            serial_cycles=code.serial_cycles + _SPOT_CYCLES * np.minimum(window, _MOST_SPOT_WINDOW),
+            round_trips=code.round_trips,
+            l2_bytes=moved * _SPOT_L2,
+            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
+            pattern=code.pattern * utilisation(chip, planes * np.minimum(spots, WARP)),
+            overlap=code.overlap,
+            operations=instructions * _SPOT_BUSY,
+            toggling=code.toggling,
         )
     ]
 
 
 def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Reductions: a warp or a block per output, a tree at the end."""
+    code = _REDUCE
     outputs = column(calls, lambda call: max(prod(call.output), 1))
     image = column(calls, read_elements)
     size = column(calls, element)
     length = np.maximum(image / outputs, 1.0)
     moved = (image + outputs) * size
-    steps = np.ceil(np.log2(np.minimum(length, 1024.0) + 1.0))
-    instructions = outputs * np.ceil(length / 32.0) * 32.0 * 6.0
+    steps = np.ceil(np.log2(np.minimum(length, _TREE) + 1.0))
+    instructions = outputs * np.ceil(length / WARP) * WARP * _REDUCTION
     return [
         Pass.of(
             len(calls),
-            cycles=instructions / chip.lanes / 0.45 * tail(chip, np.ceil(outputs / 4.0), 8.0),
-            serial_cycles=600.0 + 60.0 * steps,
-            round_trips=1.0 + np.minimum(length / 4096.0, 8.0),
+            cycles=instructions / chip.lanes / code.issue * tail(chip, np.ceil(outputs / _REDUCED), code.resident),
+            serial_cycles=code.serial_cycles + _STEP_CYCLES * steps,
+            round_trips=code.round_trips + np.minimum(length / _STRETCH, _MOST_TRIPS),
             l2_bytes=moved,
-            dram_bytes=moved * chip.missing(moved) + 0.03 * moved,
-            pattern=0.70 * utilisation(chip, image / 4.0),
-            overlap=2.8,
+            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
+            pattern=code.pattern * utilisation(chip, image / VECTOR),
+            overlap=code.overlap,
             operations=instructions,
-            toggling=0.6,
+            toggling=code.toggling,
         )
     ]
 
 
 def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Softmax and the norms: a block per row that reads it more than once."""
+    code = _ROWWISE
     elements = column(calls, lambda call: prod(call.output))
     length = column(calls, lambda call: call.output[-1] if call.output else 1)
     size = column(calls, element)
     rows = elements / np.maximum(length, 1.0)
     moved = 2.0 * elements * size
-    row_bytes = length * size * chip.sm_count * 4.0
+    row_bytes = length * size * chip.sm_count * _ROWS_PER_SM
     return [
         Pass.of(
             len(calls),
-            cycles=elements * work / chip.lanes / 0.45 * tail(chip, rows, 8.0),
-            serial_cycles=900.0 + 50.0 * np.log2(length + 1.0),
-            round_trips=2.0,
+            cycles=elements * work / chip.lanes / code.issue * tail(chip, rows, code.resident),
+            serial_cycles=code.serial_cycles + _ROW_STEP_CYCLES * np.log2(length + 1.0),
+            round_trips=code.round_trips,
             l2_bytes=moved * (1.0 + readings) / 2.0,
             dram_bytes=moved * chip.missing(moved) + (readings - 1.0) * elements * size * chip.missing(row_bytes),
-            pattern=0.66 * utilisation(chip, elements / 4.0),
-            overlap=2.8,
+            pattern=code.pattern * utilisation(chip, elements / VECTOR),
+            overlap=code.overlap,
             operations=elements * work,
-            toggling=0.7,
+            toggling=code.toggling,
         )
     ]
 
 
 def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """A copy that changes the order of dimensions: one side of it is strided."""
+    code = _COPY
+    long, short, single = _COPY_PATTERN
     elements = column(calls, lambda call: prod(call.output))
     size = column(calls, element)
-    run = column(calls, lambda call: call.output[-1] if call.output else 1)
+    row = column(calls, lambda call: call.output[-1] if call.output else 1)
     moved = 2.0 * elements * size
     return [
         Pass.of(
             len(calls),
-            cycles=elements * 30.0 / chip.lanes / 0.55,
-            serial_cycles=400.0,
-            round_trips=1.0,
-            l2_bytes=moved * np.where(run >= 8, 1.2, 2.5),
-            dram_bytes=moved * chip.missing(moved) + 0.03 * moved,
-            pattern=np.where(run >= 32, 0.70, np.where(run >= 8, 0.55, 0.32)) * utilisation(chip, elements),
-            overlap=2.6,
-            operations=elements * 30.0,
-            toggling=0.55,
+            cycles=elements * _MOVE / chip.lanes / code.issue,
+            serial_cycles=code.serial_cycles,
+            round_trips=code.round_trips,
+            l2_bytes=moved * np.where(row >= _SHORT, *_COPY_L2),
+            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
+            pattern=np.where(row >= _LONG, long, np.where(row >= _SHORT, short, single)) * utilisation(chip, elements),
+            overlap=code.overlap,
+            operations=elements * _MOVE,
+            toggling=code.toggling,
         )
     ]

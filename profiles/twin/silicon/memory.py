@@ -12,13 +12,15 @@ import numpy as np
 
 from .chip import Array, Memory
 
+_FABRIC_LEAST = 0.35  # assumed: what the worst access pattern reaches of the fabric's rate
+
 
 def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:
     """Sustained bytes per second; ``pattern`` is the share of a plain stream's rate that the access pattern reaches."""
     if memory.sensitivity != 1.0:
         pattern = pattern**memory.sensitivity
     dram = memory.dram_bytes_per_cycle * emc_hz * np.interp(emc_hz, memory.emc_hz, memory.efficiency) * pattern
-    fabric = memory.fabric_bytes_per_cycle * gpu_hz * np.minimum(1.0, 0.35 + 0.65 * pattern)
+    fabric = memory.fabric_bytes_per_cycle * gpu_hz * np.minimum(1.0, _FABRIC_LEAST + (1.0 - _FABRIC_LEAST) * pattern)
     ratio = dram / fabric
     return np.asarray(dram / (1.0 + ratio**memory.corner) ** (1 / memory.corner))
 

@@ -17,6 +17,40 @@ from .chip import Array, Chip, Clocks
 from .memory import bandwidth, round_trip
 from .voltage import Variation
 
+_MEMORY_TRIPS = 2.0  # a kernel's first load and its last store wait for DRAM, whatever it does in between
+_SHORTEST_S = 1e-12  # what a pass that does nothing is taken to last, so that nothing is divided by zero
+
+
+@dataclass(frozen=True)
+class Code:
+    """How a kernel's code runs, whatever it is given.
+
+    None of this is published. Each figure is what such a kernel plausibly does, and all of them together were set so that ten
+    networks on the AGX Xavier take the times of MIRAGE's Table 1 (:mod:`jetdvfs.profiles.studies.table1`). A chip whose
+    framework is written otherwise says so in its file (``library``).
+
+    Attributes:
+        issue: share of the lanes' cycles in which an instruction is issued.
+        serial_cycles: GPU cycles of dependent work that overlaps with nothing.
+        round_trips: dependent DRAM round trips.
+        pattern: the share of a plain stream's bandwidth that aligned accesses reach.
+        unaligned: the same where accesses are not aligned to four elements.
+        streamed: the share of what is moved that goes to DRAM although all of it would fit into the L2.
+        overlap: the exponent k.
+        toggling: energy of an operation, relative to a dense multiply-add on random data.
+        resident: blocks that an SM runs at once.
+    """
+
+    issue: float = 1.0
+    serial_cycles: float = 0.0
+    round_trips: float = 0.0
+    pattern: float = 1.0
+    unaligned: float = 1.0
+    streamed: float = 0.0
+    overlap: float = 3.0
+    toggling: float = 1.0
+    resident: float = 8.0
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -93,11 +127,11 @@ def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bo
     execute = node.pipeline * work.cycles / gpu
     cache = work.l2_bytes / (chip.l2_bytes_per_cycle * gpu)
     dram = moved / (node.dram * bandwidth(chip.memory, gpu, emc, work.pattern))
-    longest = np.maximum(np.maximum(execute, cache), np.maximum(dram, 1e-12))
+    longest = np.maximum(np.maximum(execute, cache), np.maximum(dram, _SHORTEST_S))
     k = work.overlap
     together = longest * ((execute / longest) ** k + (cache / longest) ** k + (dram / longest) ** k) ** (1.0 / k)
     start = node.launch * (chip.start.start_s + chip.start.start_cycles / gpu)
-    trips = (2.0 + work.round_trips) * round_trip(chip.memory, gpu, emc)
+    trips = (_MEMORY_TRIPS + work.round_trips) * round_trip(chip.memory, gpu, emc)
     return np.asarray(together + start + work.serial_cycles / gpu + trips)
 
 

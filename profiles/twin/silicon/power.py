@@ -10,16 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .chip import Array, Chip, Clocks
+from .chip import AMBIENT_DIE_C, Array, Chip, Clocks
 from .passes import Pass
 from .voltage import Variation, cpu_volts, gpu_volts, soc_volts
 
 BUSY_DOMAINS = ("gpu", "soc", "dram")
 """The domains that a kernel's work loads."""
+_LEAKAGE_FOLD_C = 38.0  # assumed: leakage grows by the factor e with every so many degrees: it doubles with every 26
+_SOC_REFERENCE_V2 = 0.5  # the squared voltage for which a chip's file gives the memory controller's energy of a byte
 
 
 def _leakage(watts: float, volts: Array, temperature_c: float, factor: float) -> Array:
-    return np.asarray(factor * watts * volts**3 * np.exp((temperature_c - 45.0) / 38.0))
+    return np.asarray(factor * watts * volts**3 * np.exp((temperature_c - AMBIENT_DIE_C) / _LEAKAGE_FOLD_C))
 
 
 def idle_w(chip: Chip, clocks: Clocks, node: Variation, temperature_c: float) -> dict[str, Array]:
@@ -70,7 +72,7 @@ def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: V
     active = costs.active_gpu_j * clocks.gpu_hz * busy_s
     return {
         "gpu": node.switching * gpu * (operations + costs.l2_byte_j * work.l2_bytes + costs.fabric_byte_j * moved + active),
-        "soc": soc * (costs.soc_byte_j * moved / 0.5 + costs.soc_active_w * busy_s),
+        "soc": soc * (costs.soc_byte_j * moved / _SOC_REFERENCE_V2 + costs.soc_active_w * busy_s),
         "dram": node.dram_energy * costs.dram_byte_j * moved + node.dram_energy * costs.dram_active_w * busy_s,
     }
 
@@ -85,4 +87,4 @@ def traffic_w(chip: Chip, clocks: Clocks, node: Variation, bytes_s: float) -> di
     soc = soc_volts(chip, clocks.emc_hz, node) ** 2
     costs = chip.energies
     dram = np.full(clocks.emc_hz.shape, node.dram_energy * costs.dram_byte_j * bytes_s)
-    return {"soc": soc * costs.soc_byte_j * bytes_s / 0.5, "dram": dram}
+    return {"soc": soc * costs.soc_byte_j * bytes_s / _SOC_REFERENCE_V2, "dram": dram}

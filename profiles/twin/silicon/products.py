@@ -10,9 +10,29 @@ import numpy as np
 
 from ....kernels.network import KernelInvocation
 from .chip import Array, Chip
-from .counts import column, element, number, rates, tail, utilisation
+from .counts import VECTOR, WARP, column, element, number, rates, tail, utilisation
 from .gemm import Gemm, again, gemm
-from .passes import Pass
+from .passes import Code, Pass
+
+# How each kernel's code runs (see Code for where the figures come from), then what it executes beside that.
+_ROW = Code(serial_cycles=650.0, round_trips=1.0, pattern=0.84, unaligned=0.82, streamed=0.01, overlap=4.0, toggling=0.66)
+_ROW_CYCLES, _ROW_SCALAR_CYCLES, _ROW_OPERATIONS = 1.9, 2.2, 2.2  # of a lane for each multiply-add, with and without vectors
+_ROW_OUTPUTS = 8.0  # outputs of a block, a warp each
+_ROW_LOADS = 1.5  # loads that a thread has under way
+_TILED = Code(round_trips=1.0, pattern=0.82, streamed=0.02, overlap=3.2, toggling=1.05)
+_TILED_SETTLING = 0.035  # by how much less toggles with each step to a smaller tile
+_UNALIGNED_PRODUCT = 0.86  # the share of peak that is left without vector loads
+_REDUCTION = Code(toggling=0.6)
+_REDUCTION_CYCLES, _REDUCTION_OPERATIONS = 6.0, 2.0  # for each output
+_BIAS = Code(toggling=0.5)
+_BIAS_CYCLES = 4.0  # for each output
+_SOFTMAX = Code(0.45, 900.0, 2.0, pattern=0.66, toggling=0.7)
+_SOFTMAX_OPERATIONS = 24.0  # for each score
+_ATTENTION_PATTERN, _COLUMNS_PATTERN = 0.75, 0.74
+_SINGLE_BYTES = 4.0
+_SCATTER = Code(0.5, 400.0, 1.0, pattern=0.6, toggling=0.6)
+_ADDITION, _OUTPUT = 6.0, 30.0  # instructions for each element of a column, and of the image
+_COLUMNS_ALIGNED, _COLUMNS_UNALIGNED = 0.9, 0.8  # the share of peak that the layout of the columns leaves
 
 
 def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
@@ -26,56 +46,57 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     matrix, vectors, outputs = k * n * batch * size, m * k * batch * size, m * n * batch * size
     footprint = matrix + vectors + outputs
     # One warp per output and eight outputs per block: the last round of blocks is partly empty.
-    blocks = np.ceil(n / 8.0) * batch
+    blocks = np.ceil(n / _ROW_OUTPUTS) * batch
     operations = m * n * k * batch
-    aligned = k % 4 == 0
+    aligned = k % VECTOR == 0
     row = Pass.of(
         len(calls),
-        cycles=operations / chip.lanes * np.where(aligned, 1.9, 2.2) * tail(chip, blocks, 8.0),
-        serial_cycles=650.0,
-        round_trips=1.0,
-        l2_bytes=footprint + np.minimum(vectors * n / 8.0, matrix),
-        dram_bytes=footprint * chip.missing(footprint) + 0.01 * footprint,
+        cycles=operations / chip.lanes * np.where(aligned, _ROW_CYCLES, _ROW_SCALAR_CYCLES) * tail(chip, blocks, _ROW.resident),
+        serial_cycles=_ROW.serial_cycles,
+        round_trips=_ROW.round_trips,
+        l2_bytes=footprint + np.minimum(vectors * n / _ROW_OUTPUTS, matrix),
+        dram_bytes=footprint * chip.missing(footprint) + _ROW.streamed * footprint,
         cold_bytes=matrix * (1.0 - chip.missing(footprint)),
-        pattern=np.where(aligned, 0.84, 0.82) * utilisation(chip, n * batch * np.minimum(k / 4.0, 32.0) * 1.5),
-        overlap=4.0,
-        operations=2.2 * operations,
-        toggling=0.66,
+        pattern=np.where(aligned, _ROW.pattern, _ROW.unaligned)
+        * utilisation(chip, n * batch * np.minimum(k / VECTOR, WARP) * _ROW_LOADS),
+        overlap=_ROW.overlap,
+        operations=_ROW_OPERATIONS * operations,
+        toggling=_ROW.toggling,
     )
-    product = gemm(chip, m, n, k, batch, np.where(aligned & (n % 4 == 0), 1.0, 0.86), may_split=True)
+    product = gemm(chip, m, n, k, batch, np.where(aligned & (n % VECTOR == 0), 1.0, _UNALIGNED_PRODUCT), may_split=True)
     read = matrix * again(chip, product.down, matrix) + vectors * again(chip, product.across, vectors)
     tiled = Pass.of(
         len(calls),
         cycles=product.cycles * narrow,
         serial_cycles=product.serial_cycles,
-        round_trips=1.0,
-        l2_bytes=product.l2_bytes * size / 4.0,
-        dram_bytes=(read + outputs * product.split) * chip.missing(footprint) + 0.02 * footprint,
+        round_trips=_TILED.round_trips,
+        l2_bytes=product.l2_bytes * size / _SINGLE_BYTES,
+        dram_bytes=(read + outputs * product.split) * chip.missing(footprint) + _TILED.streamed * footprint,
         cold_bytes=matrix * (1.0 - chip.missing(footprint)),
-        pattern=0.82,
-        overlap=3.2,
+        pattern=_TILED.pattern,
+        overlap=_TILED.overlap,
         operations=product.operations * narrow * energy,
-        toggling=1.05 - 0.035 * product.tile,
+        toggling=_TILED.toggling - _TILED_SETTLING * product.tile,
     )
     parts = outputs * (product.split + 1.0)
     reduction = Pass.of(
         len(calls),
         runs=(m > 1) & (product.split > 1),
-        cycles=outputs * 6.0 / chip.lanes,
+        cycles=outputs * _REDUCTION_CYCLES / chip.lanes,
         l2_bytes=parts,
         dram_bytes=parts * chip.missing(parts),
-        operations=outputs * 2.0,
-        toggling=0.6,
+        operations=outputs * _REDUCTION_OPERATIONS,
+        toggling=_REDUCTION.toggling,
     )
     # The bias is copied over the output first; the product then adds to it.
     start = Pass.of(
         len(calls),
         runs=bias > 0,
-        cycles=m * n * 4.0 / chip.lanes,
+        cycles=m * n * _BIAS_CYCLES / chip.lanes,
         l2_bytes=2.0 * outputs,
         dram_bytes=2.0 * outputs * chip.missing(2.0 * outputs),
         operations=m * n,
-        toggling=0.5,
+        toggling=_BIAS.toggling,
     )
     return [start, tiled.merged(m == 1, row), reduction]
 
@@ -102,7 +123,7 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     length = np.array([shape[-2] for shape in query], np.float64)
     width = np.array([shape[-1] for shape in query], np.float64)
     scores = heads * length * keys
-    aligned = np.where(width % 4 == 0, 1.0, 0.86)
+    aligned = np.where(width % VECTOR == 0, 1.0, _UNALIGNED_PRODUCT)
     result = []
     for product, inside, outside in (
         (gemm(chip, length, keys, width, heads, aligned, may_split=False), heads * (length + keys) * width, scores),
@@ -112,17 +133,18 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
             heads * length * width,
         ),
     ):
-        result.append(_whole(chip, product, 4.0 * (inside + outside), 0.75))
+        result.append(_whole(chip, product, _SINGLE_BYTES * (inside + outside), _ATTENTION_PATTERN))
+    moved = 2.0 * _SINGLE_BYTES * scores
     middle = Pass.of(
         len(calls),
-        cycles=scores * 24.0 / chip.lanes / 0.45,
-        serial_cycles=900.0,
-        round_trips=2.0,
-        l2_bytes=16.0 * scores,
-        dram_bytes=8.0 * scores * chip.missing(8.0 * scores),
-        pattern=0.66,
-        operations=scores * 24.0,
-        toggling=0.7,
+        cycles=scores * _SOFTMAX_OPERATIONS / chip.lanes / _SOFTMAX.issue,
+        serial_cycles=_SOFTMAX.serial_cycles,
+        round_trips=_SOFTMAX.round_trips,
+        l2_bytes=2.0 * moved,  # each row is read three times and written once
+        dram_bytes=moved * chip.missing(moved),
+        pattern=_SOFTMAX.pattern,
+        operations=scores * _SOFTMAX_OPERATIONS,
+        toggling=_SOFTMAX.toggling,
     )
     return [result[0], middle, result[1]]
 
@@ -138,19 +160,19 @@ def transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
 
     m, n, k, groups = np.array([dimensions(call) for call in calls], np.float64).T
     outputs = column(calls, lambda call: prod(call.output))
-    product = gemm(chip, m, n, k, groups, np.where(k % 4 == 0, 0.9, 0.8), may_split=False)
-    columns = 4.0 * m * n * groups
-    moved = columns + 4.0 * k * (m + n) * groups
-    main = _whole(chip, product, moved, 0.74)
+    product = gemm(chip, m, n, k, groups, np.where(k % VECTOR == 0, _COLUMNS_ALIGNED, _COLUMNS_UNALIGNED), may_split=False)
+    columns = _SINGLE_BYTES * m * n * groups
+    moved = columns + _SINGLE_BYTES * k * (m + n) * groups
+    main = _whole(chip, product, moved, _COLUMNS_PATTERN)
     scatter = Pass.of(
         len(calls),
-        cycles=(m * n * groups * 6.0 + outputs * 30.0) / chip.lanes / 0.5,
-        serial_cycles=400.0,
-        round_trips=1.0,
+        cycles=(m * n * groups * _ADDITION + outputs * _OUTPUT) / chip.lanes / _SCATTER.issue,
+        serial_cycles=_SCATTER.serial_cycles,
+        round_trips=_SCATTER.round_trips,
         l2_bytes=2.0 * columns,
-        dram_bytes=(columns + 4.0 * outputs) * chip.missing(columns),
-        pattern=0.6,
-        operations=m * n * groups * 6.0,
-        toggling=0.6,
+        dram_bytes=(columns + _SINGLE_BYTES * outputs) * chip.missing(columns),
+        pattern=_SCATTER.pattern,
+        operations=m * n * groups * _ADDITION,
+        toggling=_SCATTER.toggling,
     )
     return [main, scatter]

@@ -25,8 +25,8 @@ from .passes import Pass, gap_seconds, launches, seconds
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
 from .voltage import Variation
 
-_SHUNT_STEP_UV = 40.0
-_BUS_MV = 19000.0  # where a description does not know
+_SHUNT_STEP_UV = 40.0  # of an INA3221 (its data sheet: 13 bits over +-163.8 mV)
+_BUS_MV = 19000.0  # the AGX Xavier's supply, where a description does not know
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,13 @@ from .chip import Array, Chip, Curve
 
 _TRIM_HZ = 60e6
 _TRIMS = 25
+# Standard deviations of the factors' logarithms, in the order of Variation's fields, and how many of them a factor is away at
+# most: set so that thirteen boards spread as those of MIRAGE, Figure 2, do.
 _SPREAD = np.array([0.030, 0.040, 0.009, 0.007, 0.021, 0.014, 0.014, 0.22, 0.085, 0.055, 0.09])
+_FARTHEST = 2.2
+_GAIN_SPREAD = 0.010  # assumed: shunts of 1 %
+_TRIM_SPREAD = 0.014  # assumed: about two of the regulator's steps
+_ROUNDING = 1e-9  # of a regulator's step, so that a voltage that is one is not raised to the next
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,10 @@ class Variation:
     def of(cls, node: int, chip: Chip) -> Variation:
         """The variation of a node; the same number is always the same individual."""
         random = np.random.default_rng([chip.seed, node])
-        spread = random.standard_normal(11)
-        gain = np.exp(0.010 * random.standard_normal(len(chip.rails)))
-        factor = np.exp(np.clip(spread, -2.2, 2.2) * _SPREAD)
-        trim = np.exp(0.014 * random.standard_normal(_TRIMS))
+        spread = random.standard_normal(len(_SPREAD))
+        gain = np.exp(_GAIN_SPREAD * random.standard_normal(len(chip.rails)))
+        factor = np.exp(np.clip(spread, -_FARTHEST, _FARTHEST) * _SPREAD)
+        trim = np.exp(_TRIM_SPREAD * random.standard_normal(_TRIMS))
         issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy = factor.tolist()
         return cls(
             *(issue, launch, dram, pipeline, gpu, cpu, soc, leakage, static, switching, energy),
@@ -56,7 +62,7 @@ class Variation:
 def _steps(volts: Array, millivolts: float) -> Array:
     """A regulator gives voltages in steps, never less than asked for."""
     step = millivolts / 1e3
-    return np.asarray(np.ceil(volts / step - 1e-9) * step)
+    return np.asarray(np.ceil(volts / step - _ROUNDING) * step)
 
 
 def _curve(curve: Curve, hz: Array) -> Array:

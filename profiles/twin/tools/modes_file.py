@@ -61,7 +61,7 @@ def parse(text: str) -> ModesFile:
     """Read a configuration.
 
     Raises:
-        ValueError, KeyError: it is none.
+        ValueError, KeyError: the text is not such a configuration.
     """
     clean = re.sub(r"#[^\n]*", "", text)
     parameters: dict[str, ModeParameter] = {}
@@ -78,7 +78,7 @@ def parse(text: str) -> ModesFile:
         elif kind == "PM_CONFIG":
             default = int(keys["DEFAULT"])
     if not modes or default is None:
-        raise ValueError("no modes, or no default among them")
+        raise ValueError("the configuration has no modes, or no default mode")
     return ModesFile(parameters, tuple(modes), default)
 
 

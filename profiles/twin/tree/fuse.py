@@ -97,7 +97,7 @@ def _file_operations(tree: Tree) -> Any:
             return len(data)
 
         def truncate(self, path: str, length: int, fh: int | None = None) -> int:
-            # Shells open with O_TRUNC; sysfs takes no notice.
+            # Shells open with O_TRUNC; sysfs ignores it.
             return 0
 
         def create(self, path: str, mode: int, fi: Any = None) -> int:

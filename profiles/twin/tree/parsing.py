@@ -16,7 +16,7 @@ def scan_unsigned(text: str, bits: int = 64) -> int:
     """``sscanf("%u")`` or ``"%lu"``: leading digits count, what follows them does not, too large numbers wrap.
 
     Raises:
-        OSError: EINVAL, there is no digit.
+        OSError: EINVAL, the text does not begin with a digit.
     """
     match = _UNSIGNED.match(text)
     if match is None:
@@ -28,7 +28,7 @@ def scan_word(text: str, most: int) -> str:
     """``sscanf("%15s")``: the first word, cut.
 
     Raises:
-        OSError: EINVAL, there is none.
+        OSError: EINVAL, the text has no words.
     """
     words = text.split()
     if not words:
@@ -55,7 +55,7 @@ def truth(text: str) -> bool:
     """``kstrtobool``: the first character decides.
 
     Raises:
-        OSError: EINVAL, it is none of those that mean yes or no.
+        OSError: EINVAL, that character means neither yes nor no.
     """
     first = text[:1]
     if first not in _TRUE | _FALSE or not first:

@@ -16,7 +16,7 @@ _UTIME, _CPU = 14, 39  # counted from 1
 
 
 class Processes:
-    """Whose the CPU time is. Applications run on the first core."""
+    """How much CPU time each process has used. Applications run on the first core."""
 
     def __init__(self) -> None:
         self._alive = Counter[int]()

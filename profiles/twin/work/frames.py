@@ -15,8 +15,9 @@ from ....kernels.network import Network
 from ..silicon.chip import Array, Clocks
 
 _BUCKET_C = 4.0
+# Assumed.
 _JITTER, _WAITING_JITTER = 0.006, 0.030  # of a frame's logarithm: always, and where the GPU waits for the host
-_OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and by how much at most
+_OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and by how much of its logarithm at most
 
 
 class BoardSilicon(Protocol):
@@ -148,7 +149,7 @@ class Stream:
         period_s: time between frames; a late one is handed in as soon as the one before is done. None: back to back.
         frames: how many, or None for as many as are handed in before ``ends_at``.
         ends_at: when it stops, at the earliest.
-        pid: the process that hands them in; 0 is none.
+        pid: the process that hands them in; 0 stands for no process.
         latencies_s: from handing in to completion, of every frame done.
         waited_s: how much of that each frame waited for others.
         started_s: when each was handed in.

@@ -224,7 +224,10 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["plan", "MODEL", "--profile", "small-sim", "--target", "latency_ms=0.001"], 4, "the lowest latency is"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--fps", "1e6"], 4, "1e+06 frames per second"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--confidence", "95"], 2, "confidence=95"),
-        (["plan", "MODEL", "--profile", "small-sim"], 2, "--target"),
+        (["plan", "MODEL", "--profile", "small-sim"], 2, "required: --target; 'jetdvfs plan --help' says more"),
+        (["plan", "MODEL", "--target", "min-energy"], 2, "--profile NAME, one of "),
+        (["decompose", "MODEL", "--deptj", "2"], 2, "--deptj 2: not known"),
+        (["decompos", "MODEL"], 2, "invalid choice: 'decompos'"),
         (["predict", "MODEL", "--profile", "small-sim", "--fused"], 3, "decompose the model's file again"),
         (["decompose", "MODEL", "--depth", "2"], 2, "together with --tree"),
         (["decompose", "MODEL", "--tree", "--depth", "-1"], 2, "from 0 on"),
@@ -241,7 +244,7 @@ def test_what_goes_wrong_ends_in_one_line_and_its_exit_code(
     ended, out, err = run(capsys, *(model if word == "MODEL" else word for word in arguments))
     assert (ended, out) == (code, "")
     assert says in err
-    assert "usage:" in err or err.count("\n") == 1
+    assert err.count("\n") == 1
 
 
 def test_names_out_of_a_file_are_shown_as_they_stand(

@@ -11,7 +11,7 @@ from .emc import SimulatedMemoryClock
 
 
 class IsoCap:
-    """``emc_iso_cap`` of JetPack 4 and 5: any number is kept as it is, and zero is no limit."""
+    """``emc_iso_cap`` of JetPack 4 and 5: any number is kept as it is, and zero means no limit."""
 
     def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
         self._memory = memory

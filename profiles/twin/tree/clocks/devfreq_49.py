@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPU's devfreq files as Linux 4.9 behaves (drivers/devfreq/devfreq.c), JetPack 4's kernel.
 
-Limits are kept and shown as they were written; one on the wrong side of the other is EINVAL, zero is none. A clock that the
-upper limit cuts goes to the highest rate below it, any other to the lowest that is not below what is wanted.
+Limits are kept and shown as they were written; one on the wrong side of the other is EINVAL, zero means no limit. A clock
+that the upper limit cuts goes to the highest rate below it, any other to the lowest that is not below what is wanted.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class SimulatedMemoryClock:
     Attributes:
         locked: whether a rate is held against every request.
         halted: whether the firmware's bandwidth manager stands still, so that requests change nothing.
-        cap: the power mode's upper limit; 0 is none.
+        cap: the power mode's upper limit; 0 means no limit.
         limits: those of the bandwidth manager: what others' requests are clamped to.
     """
 

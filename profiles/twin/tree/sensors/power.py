@@ -16,6 +16,7 @@ SAMPLES = (1, 4, 16, 64, 128, 256, 512, 1024)
 _SHUNT_STEP_UV = 40
 _BUS_STEP_MV = 8
 _HISTORY = 4096
+_NOISE_W, _NOISE_SHARE = 0.035, 0.012  # assumed: standard deviation of one cycle's power, with none and for each watt
 
 
 class RailLedger:
@@ -92,7 +93,7 @@ class SimulatedPowerMonitor:
             end = end if end <= now else end - CYCLE_S
             start = end - (CONVERSION_S if self.samples == 1 else self.samples * CYCLE_S)
             watts = self._ledger.mean_w(rail, start, end)
-            noise = (0.035 + 0.012 * watts) / self.samples**0.5
+            noise = (_NOISE_W + _NOISE_SHARE * watts) / self.samples**0.5
             amperes = 1e3 * (watts + noise * float(self._random.standard_normal())) / self.bus_mv
             self._read[channel] = (cycle, max(round(1e3 * amperes / self.step_ma), 0) * self.step_ma)
         return self._read[channel][1]

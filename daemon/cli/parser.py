@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every verb's parser does: help that explains exit codes, and wrong usage told in one line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from ..errors import UsageError
+
+EXIT_CODES = """exit codes:
+  0  done
+  2  wrong usage
+  3  bad input (unreadable model, unknown operator, wrong profile)
+  4  target not attainable
+  5  the hardware refused or could not be verified
+  6  no daemon"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of the command line, or of one verb of it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """End with one line that says what is wrong, and where more is said."""
+        self.exit(UsageError.exit_code, f"{self.prog}: {message}; '{self.prog} --help' says more\n")

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of the command line, and running one of them.
+
+A verb is a line of ``VERBS`` and a module in one of the folders with two names: ``configure(parser)`` (its arguments) and
+``run(args) -> int`` (its exit code). Only the verb that was asked for is imported. A verb with ``TAKES_COMMAND = True`` finds
+what follows ``--`` in ``args.command``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import warnings
+
+from ... import __version__
+from ...kernels.errors import KernelsError
+from ...profiles.errors import ProfilesError
+from ..errors import DaemonError, InputError, UsageError
+from .output import printable
+from .parser import Parser
+
+COMMAND = "./my-application"
+"""What stands for an application's command line in messages."""
+
+# Verb: the module that has it, and what it does.
+VERBS: dict[str, tuple[str, str]] = {
+    "decompose": ("models.decompose", "list the kernel invocations of a model"),
+    "predict": ("models.predict", "predict latency, power and energy at every frequency configuration"),
+    "plan": ("models.plan", "choose the frequency configuration that meets a target best"),
+    "characterize": ("models.characterize", "study which kernels networks spend their inference time in"),
+    "explain": ("models.explain", "show where an inference's time and energy go at one configuration"),
+    "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),
+    "release": ("leases.release", "give up a lease"),
+    "status": ("leases.status", "show what the daemon does and why"),
+    "board": ("boards.board", "show the board, its clocks, rails and limits"),
+    "restore": ("boards.restore", "put every clock back to its baseline by hand"),
+    "profile": ("profiles.profile", "measure, train, evaluate and inspect profiles"),
+    "twin": ("boards.twin", "serve a simulated board"),
+    "demo": ("demo.demo", "run the whole product on a simulated board"),
+}
+
+
+def run(arguments: list[str], verb: str) -> int:
+    """Run a verb with the words of a command line and return its exit code; every failure is one line on stderr."""
+    warnings.formatwarning = _one_line
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may not know every letter of somebody's names
+    try:
+        return _parse_and_run(arguments, verb)
+    except (KernelsError, ProfilesError, DaemonError) as error:
+        print(f"jetdvfs {verb}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        _give_up_output()
+        return 0
+    except OSError as error:
+        print(f"jetdvfs {verb}: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
+        _give_up_output()
+        return InputError.exit_code
+
+
+def _parse_and_run(arguments: list[str], verb: str) -> int:
+    module = importlib.import_module(f".{VERBS[verb][0]}", __package__) if verb in VERBS else None
+    parser = Parser(prog="jetdvfs", description="Meet a latency, energy or power target on a Jetson at the right clocks.")
+    parser.add_argument("--version", action="version", version=f"jetdvfs {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, (_, summary) in VERBS.items():
+        sub = verbs.add_parser(name, help=summary, description=(name == verb and module and module.__doc__) or summary)
+        if module is not None and name == verb:
+            module.configure(sub)
+    command: list[str] = []
+    takes_command = getattr(module, "TAKES_COMMAND", False)
+    if takes_command and "--" in arguments:
+        cut = arguments.index("--")
+        arguments, command = arguments[:cut], arguments[cut + 1 :]
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown and takes_command and not command:
+        raise UsageError(f"{' '.join(unknown)}: not known; a command stands after --, as in: jetdvfs {verb} ... -- {COMMAND}")
+    if unknown:
+        verbs.choices[verb].error(f"{' '.join(unknown)}: not known")
+    args.command = command
+    assert module is not None
+    code = int(module.run(args))
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return code
+
+
+def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning as people read it: what it says, without the line of code that said it."""
+    return f"warning: {' '.join(str(message).split())}\n"
+
+
+def _give_up_output() -> None:
+    """Drop what is still to be printed: nobody takes it, and the interpreter would say so once more when it ends."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

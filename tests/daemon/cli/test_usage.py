@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person types by mistake, interrupts, or reads on an old terminal: one line, and an exit code a script can use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jetdvfs.tests.support.paths import REFERENCE
+
+CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
+MODEL = REFERENCE / "squeezenet1_0.pt"
+
+
+def jetdvfs(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A verb that finds no daemon."""
+    env = {**os.environ, "JETDVFS_SOCKET": "/nonexistent/socket", **environment}
+    return subprocess.run([*CLI, *map(str, words)], capture_output=True, text=True, check=False, env=env, timeout=60)
+
+
+@pytest.mark.parametrize("words", [("sleep",), ("sleep", "1"), ("--config", "1190.4,675.75,1600", "sleep", "1")])
+def test_a_command_without_dashes_before_it_is_told_where_it_stands(words: tuple[str, ...]) -> None:
+    done = jetdvfs("hold", *words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "a command stands after --" in done.stderr
+
+
+def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    for command, code, says in (("nosuchcmd", 127, "no such command"), (plain, 126, "cannot be executed")):
+        done = jetdvfs("hold", "--config", "1190.4,675.75,1600", "--", command)
+        assert (done.returncode, done.stdout, done.stderr) == (code, "", f"jetdvfs hold: {command}: {says}\n")
+
+
+def test_an_image_without_a_batch_is_asked_for_it() -> None:
+    done = jetdvfs("decompose", REFERENCE / "resnet18.pt", "--input", "3x224x224")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert done.stderr.endswith("batch missing? 1x3x224x224:float32\n")
+
+
+@pytest.mark.parametrize("after_s", [0.001, 0.03, 0.1, 0.3, 0.6])
+def test_an_interrupt_ends_in_one_line_whenever_it_comes(after_s: float) -> None:
+    program = (
+        "import signal, sys; from jetdvfs.daemon.cli import main; "
+        "signal.signal(signal.SIGALRM, signal.default_int_handler); "
+        f"signal.setitimer(signal.ITIMER_REAL, {after_s}); sys.exit(main())"
+    )
+    words = ["predict", str(MODEL), "--input", "64x3x224x224", "--profile", "agx-xavier-sim", "--json"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False, timeout=60)
+    ended_before = done.returncode == 0 and not done.stderr
+    assert ended_before or (done.returncode, done.stderr) == (130, "jetdvfs predict: interrupted\n")
+
+
+def test_a_terminal_that_knows_ascii_only_shows_what_it_can(tmp_path: Path) -> None:
+    model = tmp_path / "modèle.pt"
+    model.write_bytes(MODEL.read_bytes())
+    done = jetdvfs("decompose", model, "--input", "1x3x224x224", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("mod?le")
