@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import jetdvfs
 from jetdvfs.kernels.errors import EnsembleError
@@ -45,7 +46,7 @@ def convert(booster: Any, axes: int = 3) -> TreeEnsemble:
     return TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster), axes)
 
 
-def assert_sweeps_as_predicted(booster: Any, rows: np.ndarray, levels: tuple[np.ndarray, ...]) -> None:
+def assert_sweeps_as_predicted(booster: Any, rows: NDArray[Any], levels: tuple[NDArray[Any], ...]) -> None:
     """The sweep equals XGBoost's prediction at every configuration, with and without the C core."""
     ensemble = convert(booster, len(levels))
     swept = ensemble.sweep(rows, levels)
@@ -70,7 +71,7 @@ def test_sweep_equals_xgboost_at_all_xavier_configurations(grow: dict[str, Any],
 
 
 @st.composite
-def trained(draw: st.DrawFn, axes: int = 3) -> tuple[Any, np.random.Generator, int, list[np.ndarray]]:
+def trained(draw: st.DrawFn, axes: int = 3) -> tuple[Any, np.random.Generator, int, list[NDArray[Any]]]:
     """An XGBoost model of random data, and the levels it saw on each of its frequency axes."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_features = axes + draw(st.integers(0, 4))
