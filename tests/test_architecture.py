@@ -113,6 +113,20 @@ def test_the_product_imports_itself_relatively() -> None:
     assert not absolute
 
 
+def test_tests_import_by_full_names_and_never_each_other() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {imported.name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for imported in imported_names(syntax(path), path)
+        if imported.level or imported.name.startswith("tests.") or ".test_" in imported.name
+    ]
+    assert not wrong
+
+
+def test_tests_stand_in_the_folder_of_what_they_test() -> None:
+    assert {path.name for path in (ROOT / "tests").glob("test_*.py")} == {"test_architecture.py", "test_packaging.py"}
+
+
 def test_no_folder_has_more_files_than_are_seen_at_a_glance() -> None:
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in CODE]
     counted = Counter(path.parent.relative_to(ROOT) for path in files if path.name != "__init__.py")

@@ -123,11 +123,12 @@ from pathlib import Path
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.reference import reference_model
+from jetdvfs.kernels.network import TensorSpec
 
 async def jobs():
     workers, bundle, cache = Workers(), resolve_bundle("agx-xavier-sim"), Path(sys.argv[1])
     with reference_model("alexnet").open("rb") as model:
-        network = await workers.decompose(model.fileno(), [{"shape": [1, 3, 224, 224], "dtype": "float32"}], "alexnet")
+        network = await workers.decompose(model.fileno(), [TensorSpec((1, 3, 224, 224))], "alexnet")
     await workers.prepare(bundle, cache)
     print((await workers.sweep(network, bundle, cache, "timeline"))[:2])
 

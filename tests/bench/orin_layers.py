@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.features import feature_names
-from jetdvfs.kernels.cost.host import issue_key
-from jetdvfs.kernels.cost.model import METHODS, BoardCost, HostModel, KernelModel, surface
+from jetdvfs.kernels.cost.host import HostModel, issue_key
+from jetdvfs.kernels.cost.model import METHODS, BoardCost, KernelModel, surface
 from jetdvfs.kernels.cost.roofline import bound_at_ms
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.kinds import ELEMENTWISE, served_by
@@ -88,7 +88,8 @@ class Multiple:
         multiple = np.full(len(features), self._dense, np.float32)
         if self._depthwise is not None:
             multiple[features[:, self._depthwise] > 0] = self._other
-        return np.log(multiple)[:, None, None, None] * np.ones((1, *map(len, levels)), np.float32)
+        shape = (len(features), *map(len, levels))
+        return np.ascontiguousarray(np.broadcast_to(np.log(multiple)[:, None, None, None], shape))
 
 
 def read_layers(folder: Path) -> list[Layer]:
@@ -176,7 +177,9 @@ def compare(layers: Sequence[Layer]) -> list[Compared]:
         left_out = [item for item in own if position[item.model, item.network.name] % 2 == half]
         cost = board_cost(MODES[mode], *fit([item for item in own if item not in left_out]))
         for item in left_out:
-            times = {method: float(surface(item.network, cost, method).latency_ms[0, 0, 0]) for method in METHODS}
+            times: dict[str, float] = {
+                method: float(surface(item.network, cost, method).latency_ms[0, 0, 0]) for method in METHODS
+            }
             compared.append(Compared(item, times))
     return compared
 

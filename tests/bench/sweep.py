@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boosted import XAVIER, kernel_samples, on_grid, train, treelite, xgboost
 
-Levels = tuple[np.ndarray, ...]
+Levels = tuple[NDArray[Any], ...]
 
 ORIN: Levels = load_board("agx-orin-64gb").grid.levels_mhz()
 # Its three CPU clusters set apart: an axis for each.
@@ -58,8 +59,8 @@ def best_of(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[
     return best
 
 
-def predict_with(booster: Any, threads: int, rows: np.ndarray) -> Callable[[], np.ndarray]:
-    def way() -> np.ndarray:
+def predict_with(booster: Any, threads: int, rows: NDArray[Any]) -> Callable[[], NDArray[Any]]:
+    def way() -> NDArray[Any]:
         booster.set_param({"nthread": threads})
         return np.asarray(booster.inplace_predict(rows))
 

@@ -13,8 +13,10 @@ import platform
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import jetdvfs
 from jetdvfs.kernels.trees import ensemble
@@ -25,7 +27,7 @@ BUNDLE = Path(jetdvfs.__file__).parent / "profiles" / "bundles" / "agx-xavier-si
 ROWS = 8
 
 
-def rows_for(model: TreeEnsemble, seed: int) -> np.ndarray:
+def rows_for(model: TreeEnsemble, seed: int) -> NDArray[Any]:
     """Rows of halves, a few of them missing."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(-40, 4000, (ROWS, model.n_features)).astype(np.float32) / 2

@@ -42,7 +42,8 @@ def test_a_control_loop_misses_every_beat_for_which_its_core_is_too_slow(khz: in
     loop = PeriodicWork(control_loop(), BYTES_PER_CYCLE)
     for step in range(400):  # however time is cut
         loop.elapse(0.0025 * step, 0.0025, clocks(khz))
-    assert (loop.beats, loop.missed) == (pytest.approx(1000, abs=1), pytest.approx(missed, abs=1))
+    assert loop.beats == pytest.approx(1000, abs=1)
+    assert loop.missed == pytest.approx(missed, abs=1)
 
 
 @pytest.mark.parametrize(("hz", "missed"), [(665600000, 0), (408000000, 30)])

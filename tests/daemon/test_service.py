@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,10 +36,10 @@ from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.profiles.bundle.test_bundle import make_bundle
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.small_bundle import make_bundle
 
 LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 HIGH = FrequencyConfiguration(2265600, 216750000, 2133000000)
@@ -259,14 +259,19 @@ def test_surfaces_outlast_a_restart_and_a_damaged_one_is_made_anew(board: Board,
 def test_what_cannot_be_done_is_refused_with_its_exit_code(board: Board, found: dict[str, str], daemon: Daemon) -> None:
     with daemon.client() as client:
         network = client.load(MODEL, IMAGE)
-        refusals = [
+
+        def release_of_nobody() -> None:
+            client.hold(configuration=LOW, app="x", reason="")
+            client.release("99")
+
+        refusals: list[tuple[type[Exception], Callable[[], object]]] = [
             (TargetNotAttainable, lambda: client.hold(network, "latency_ms=0.001")),
             (UsageError, lambda: client.hold(network, "speed=9")),
             (UsageError, lambda: client.hold("n99", "min-energy")),
             (UsageError, lambda: client.hold(network)),
             (UsageError, lambda: client.hold(network, "min-energy", configuration=LOW)),
             (UsageError, lambda: client.hold(configuration=(1, 2, 3))),
-            (UsageError, lambda: client.hold(configuration=LOW, app="x", reason="") and client.release("99")),
+            (UsageError, release_of_nobody),
             (InputError, lambda: client.load(__file__, IMAGE)),
             (InputError, lambda: client.load(MODEL, ["1x3x8"])),
             (InputError, lambda: client.load(MODEL, ["1x3x224x224:float33"])),
@@ -583,8 +588,9 @@ def test_the_command_line_gives_back_when_it_is_told_to_end(
     with daemon.client() as client:
         hold = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--config", ",".join(map(str, LOW)), *command]
         env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(hold, env=env, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+        with subprocess.Popen(
+            hold, env=env, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
             assert process.stdout is not None
             assert "in force" in process.stdout.readline()
             if not command:

@@ -6,9 +6,9 @@ Four ways to run it, over the same ``attempt``::
     python tests/fuzz/archive.py --seconds 60 --seed 0                 # random choices, nothing to install
     python tests/fuzz/archive.py --atheris CORPUS -max_total_time=600  # guided by coverage: pip install atheris
     python tests/fuzz/archive.py --replay CORPUS                       # what a corpus costs: outcomes, slowest, memory
-    from tests.fuzz_archive import attempt                             # one input, for a test
+    from jetdvfs.tests.fuzz.archive import attempt                     # one input, for a test
 
-Inputs and their layers are those of ``fuzz_inputs``. An input that breaks the reader is written to ``--failures``; made small,
+Inputs and their layers are those of ``inputs.py``. An input that breaks the reader is written to ``--failures``; made small,
 it belongs into ``tests/fixtures/corpus``.
 """
 
@@ -120,7 +120,8 @@ def with_atheris(arguments: list[str]) -> None:
         textual = data[:1] and data[0] % len(fuzz_inputs.LAYERS) in (fuzz_inputs.SOURCE, fuzz_inputs.GRAPH_TEXT)
         if textual and seed % 2:
             return fuzz_inputs.mutate(data, random.Random(seed))[:max_size]
-        return atheris.Mutate(data, max_size)
+        mutated: bytes = atheris.Mutate(data, max_size)
+        return mutated
 
     def once(data: bytes) -> None:
         attempt(data)

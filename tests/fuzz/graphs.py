@@ -43,7 +43,7 @@ GRAPH = {
         },
     }
 }
-ARGUMENTS = (
+ARGUMENTS: tuple[dict[str, Any], ...] = (
     *(
         NAMED,
         {"as_tensor": {"name": "w"}},
@@ -75,7 +75,7 @@ ARGUMENTS = (
         {"as_optional_tensor": NAMED},
     ),
 )
-JUNK = (
+JUNK: tuple[Any, ...] = (
     None,
     True,
     0,
@@ -235,7 +235,8 @@ def onnx_file(choices: Choices) -> bytes:
 
     nodes = [(1, node(place, 0)) for place in range(choices.below(16))]
     weights = [(5, weight) for weight in WEIGHTS]
-    image = declared("x", choices.of((1, "n", 2, 0)), 3, 64, 64)
+    sizes: tuple[int | str, ...] = (1, "n", 2, 0)
+    image = declared("x", choices.of(sizes), 3, 64, 64)
     whole = message(*nodes, (2, "graph"), *weights, (11, image), (12, declared("t0", 1)))
     own = message((1, "Own"), (4, "x"), (5, "t0"), (7, node(0, 2)), (10, "own"))
     opset = message((1, ""), (2, choices.of((17, 7, 1, 22, 1 << 40))))

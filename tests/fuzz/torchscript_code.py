@@ -119,7 +119,13 @@ PLAIN = (
     *("ops.prim.RaiseException('no')", "a = [n, n]", "d = {'k': n}", "n = getattr(self, 'n')", "n = -n", "h = not h"),
     *("n = n if h else 1", "h = h and n == 1", "n = n + n", "n = n * n", "n = n // 2", "x, y = torch.chunk(x, 2, 1)", "x = x"),
 )
-SIGNATURES = ("x: Tensor", "x: Tensor, k: int=3", "x: Tensor, b: Optional[Tensor]=None", "x: Tensor, *, k: bool=True", "x")
+SIGNATURES: tuple[str, ...] = (
+    "x: Tensor",
+    "x: Tensor, k: int=3",
+    "x: Tensor, b: Optional[Tensor]=None",
+    "x: Tensor, *, k: bool=True",
+    "x",
+)
 SIGNATURES += ("l: List[Tensor]", "t: Tuple[Tensor]", "m: Dict[str, Tensor]", "b: Optional[Tensor]", "x: Tensor, y: Tensor")
 MORE_CODE = (
     "  def g(self: __torch__.M,\n    x: Tensor,\n    n: int=2) -> int:\n    return torch.add(n, torch.dim(x))\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -37,28 +38,28 @@ def differences(network: Network, expected: Network) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=SIDES)
-def name(request):
-    return request.param
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def thin(name):
+def thin(name: str) -> Any:
     return oracle.without_weights(oracle.build(name))
 
 
 @pytest.mark.parametrize(("batch", "grown"), [(1, 0), (8, 32)])
-def test_scripted_network_is_what_pytorch_dispatches(name, batch, grown):
+def test_scripted_network_is_what_pytorch_dispatches(name: str, batch: int, grown: int) -> None:
     side = SIDES[name] + grown
     expected = oracle.mirage_network(name, batch, side)
     assert differences(decompose(REFERENCE / f"{name}.pt", image(batch, side)), expected) == []
 
 
-def test_network_scripted_by_this_pytorch_is_what_it_dispatches(name, thin):
+def test_network_scripted_by_this_pytorch_is_what_it_dispatches(name: str, thin: Any) -> None:
     network = decompose(oracle.archive_of(thin, "script"), image(1, SIDES[name]))
     assert differences(network, oracle.mirage_network(name)) == []
 
 
-def test_traced_network_is_what_pytorch_dispatches_at_any_batch_and_image_size(name, thin):
+def test_traced_network_is_what_pytorch_dispatches_at_any_batch_and_image_size(name: str, thin: Any) -> None:
     side = 299 if name == "inception_v3" else 64  # traced small; the inputs below are others
     stream = oracle.archive_of(thin, "trace", [torch.zeros(1, 3, side, side)])
     for batch, size in ((1, SIDES[name]), (4, SIDES[name] + 32)):
@@ -66,7 +67,7 @@ def test_traced_network_is_what_pytorch_dispatches_at_any_batch_and_image_size(n
         assert differences(network, oracle.mirage_network(name, batch, size)) == []
 
 
-def test_host_only_calls_of_a_scripted_network_are_pytorchs_views():
+def test_host_only_calls_of_a_scripted_network_are_pytorchs_views() -> None:
     ours = decompose(REFERENCE / "shufflenet_v2_x1_0.pt", image(1, 224))
     theirs = oracle.mirage_network("shufflenet_v2_x1_0")
     assert [call.name for call in ours.calls if isinstance(call, HostOp)] == [
@@ -74,7 +75,7 @@ def test_host_only_calls_of_a_scripted_network_are_pytorchs_views():
     ]
 
 
-def test_densenet161_takes_less_than_150_ms_of_a_warm_process():
+def test_densenet161_takes_less_than_150_ms_of_a_warm_process() -> None:
     def once() -> float:
         began = time.process_time()
         decompose(REFERENCE / "densenet161.pt", image(1, 224))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ META = {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_in
 INPUTS = [TensorSpec((2, 3))]
 
 
-def node(target: str, inputs: list, output: str) -> dict:
+def node(target: str, inputs: list[dict[str, Any]], output: str) -> dict[str, Any]:
     return {
         "target": target,
         "inputs": [{"name": f"a{place}", "arg": argument, "kind": 1} for place, argument in enumerate(inputs)],
@@ -28,7 +29,7 @@ def node(target: str, inputs: list, output: str) -> dict:
     }
 
 
-def program(*nodes: dict) -> dict:
+def program(*nodes: dict[str, Any]) -> dict[str, Any]:
     specs = [{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}]
     graph = {"nodes": list(nodes), "tensor_values": {"x": META}}
     return {"graph_module": {"graph": graph, "signature": {"input_specs": specs}}}
@@ -42,29 +43,30 @@ def archive(content: object) -> io.BytesIO:
 RELU = node("torch.ops.aten.relu_.default", [{"as_tensor": {"name": "x"}}], "y")
 
 
-def test_a_handmade_graph_decomposes_with_its_module_paths():
+def test_a_handmade_graph_decomposes_with_its_module_paths() -> None:
     network = decompose(archive(program(RELU)), INPUTS)
     assert [(launch.kind, launch.scope, launch.inputs) for launch in network.launches] == [("relu", "act", ((2, 3),))]
 
 
-def test_what_depends_on_the_contents_of_a_tensor_ends_the_list():
+def test_what_depends_on_the_contents_of_a_tensor_ends_the_list() -> None:
     sparse = node("torch.ops.aten.nonzero.default", [{"as_tensor": {"name": "y"}}], "z")
     end = decompose(archive(program(RELU, sparse)), INPUTS).boundary
+    assert end is not None
     assert (end.operator, end.place) == ("aten::nonzero", "models/model.json, node z, after 50% of the nodes")
 
 
-def test_other_inputs_than_those_exported_for_are_refused():
+def test_other_inputs_than_those_exported_for_are_refused() -> None:
     for inputs in ([TensorSpec((2, 4))], [TensorSpec((2, 3), "float16")], [TensorSpec((2, 3, 1))], [], INPUTS * 2):
         with pytest.raises(ShapeError, match="exported for the inputs"):
             decompose(archive(program(RELU)), inputs)
 
 
-def test_a_graph_has_no_methods():
+def test_a_graph_has_no_methods() -> None:
     with pytest.raises(ModelError, match="without a method 'encode'"):
         decompose(archive(program(RELU)), INPUTS, method="encode")
 
 
-def test_an_unknown_operator_is_named_with_its_node():
+def test_an_unknown_operator_is_named_with_its_node() -> None:
     unknown = node("torch.ops.aten.quantum_sort.default", [{"as_tensor": {"name": "x"}}], "z")
     with pytest.raises(UnsupportedOperator, match=r"aten::quantum_sort .*node z"):
         decompose(archive(program(RELU, unknown)), INPUTS)
@@ -86,13 +88,13 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
-def test_a_graph_of_another_form_is_refused(content):
+def test_a_graph_of_another_form_is_refused(content: object) -> None:
     with pytest.raises(KernelsError) as caught:
         decompose(archive(content), INPUTS)
     assert "\n" not in str(caught.value)
 
 
-def test_a_graph_too_large_to_parse_is_refused():
+def test_a_graph_too_large_to_parse_is_refused() -> None:
     with pytest.raises(BudgetExceeded, match=r"model\.json"):
         decompose(archive(b" " * (9 << 20)), INPUTS)
     with pytest.raises(ModelError):
@@ -102,7 +104,7 @@ def test_a_graph_too_large_to_parse_is_refused():
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore::Warning")
 @pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x1_0", "squeezenet1_0"])
-def test_exported_network_is_what_pytorch_dispatches(name):
+def test_exported_network_is_what_pytorch_dispatches(name: str) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
     if find_spec("torchvision") is None:
         pytest.skip("the networks are torchvision's; it is not installed")

@@ -11,13 +11,16 @@ import contextlib
 import dataclasses
 import io
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.inputs import parse_input
-from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.kernels.network import KernelInvocation, TensorSpec
 
 torch = pytest.importorskip("torch", reason="PyTorch writes the files; it is not installed")
 pytest.importorskip("onnx", reason="PyTorch's ONNX exporter needs it; it is not installed")
@@ -40,7 +43,7 @@ def side_of(name: str) -> int:
 
 
 @contextlib.contextmanager
-def written_out():
+def written_out() -> Iterator[None]:
     """Without the fast path of attention, for which the exporter has no operator."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -51,14 +54,14 @@ def written_out():
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def exported(module, picture) -> io.BytesIO:
+def exported(module: Any, picture: Any) -> io.BytesIO:
     stream = io.BytesIO()
     with torch.no_grad():
         torch.export.save(torch.export.export(module, (picture,)), stream)
     return stream
 
 
-def onnx_file(module, *example, **options) -> io.BytesIO:
+def onnx_file(module: Any, *example: Any, **options: Any) -> io.BytesIO:
     """What the exporter writes when it folds nothing."""
     stream = io.BytesIO()
     kept = torch.onnx.TrainingMode.PRESERVE
@@ -69,37 +72,41 @@ def onnx_file(module, *example, **options) -> io.BytesIO:
     return stream
 
 
-def without_scopes(launches):
+def without_scopes(launches: Iterable[KernelInvocation]) -> list[KernelInvocation]:
     return [dataclasses.replace(launch, scope="") for launch in launches]
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def name(request):
-    return request.param
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def module(name):
+def module(name: str) -> Any:
     return oracle.without_weights(oracle.build(name))
 
 
 @pytest.fixture(scope="module")
-def inputs(name):
+def inputs(name: str) -> list[TensorSpec]:
     return [TensorSpec((1, 3, side_of(name), side_of(name)))]
 
 
 @pytest.fixture(scope="module")
-def scripted(module, inputs):
+def scripted(module: Any, inputs: Sequence[TensorSpec]) -> tuple[KernelInvocation, ...]:
     return decompose(oracle.archive_of(module, "script"), inputs).launches
 
 
-def test_an_exported_program_lists_what_the_script_does(module, inputs, scripted):
+def test_an_exported_program_lists_what_the_script_does(
+    module: Any, inputs: Sequence[TensorSpec], scripted: Sequence[KernelInvocation]
+) -> None:
     ours = decompose(exported(module, torch.zeros(inputs[0].shape)), inputs).launches
     assert without_scopes(ours) == without_scopes(scripted)
     assert [launch.scope for launch in ours] == [launch.scope for launch in scripted]
 
 
-def test_an_onnx_file_lists_what_the_script_does(name, module, inputs, scripted):
+def test_an_onnx_file_lists_what_the_script_does(
+    name: str, module: Any, inputs: Sequence[TensorSpec], scripted: Sequence[KernelInvocation]
+) -> None:
     network = decompose(onnx_file(module, torch.zeros(inputs[0].shape)), inputs)
     if name in ONNX_DIFFERS:
         expected = [launch.kind for launch in scripted]
@@ -110,7 +117,7 @@ def test_an_onnx_file_lists_what_the_script_does(name, module, inputs, scripted)
     assert [launch.scope for launch in network.launches] == [launch.scope for launch in scripted]
 
 
-NETWORKS = {
+NETWORKS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "encoder": (layers.Encoder, ["2x10:int64"]),
     "encoder, norm first": (lambda: layers.Encoder(True, True, "gelu"), ["2x10:int64"]),
     "encoder, time first": (lambda: layers.Encoder(batch_first=False), ["10x2:int64"]),
@@ -121,7 +128,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("case", NETWORKS)
-def test_what_the_exporter_takes_apart_is_put_together_again(case):
+def test_what_the_exporter_takes_apart_is_put_together_again(case: str) -> None:
     make, texts = NETWORKS[case]
     module, inputs = make().eval().requires_grad_(False), [parse_input(text) for text in texts]
     example = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs]
@@ -129,7 +136,7 @@ def test_what_the_exporter_takes_apart_is_put_together_again(case):
     assert decompose(onnx_file(module, *example), inputs).launches == scripted.launches
 
 
-def test_a_file_with_any_batch_size_takes_any():
+def test_a_file_with_any_batch_size_takes_any() -> None:
     module = oracle.without_weights(oracle.build("squeezenet1_1"))
     batch = {"x": {0: "batch"}}
     stream = onnx_file(module, torch.zeros(1, 3, 224, 224), input_names=["x"], dynamic_axes=batch)
@@ -141,7 +148,7 @@ def test_a_file_with_any_batch_size_takes_any():
 
 @pytest.mark.skipif(not EVERY, reason="the newer exporter takes minutes; set JETDVFS_ALL_MODELS=1")
 @pytest.mark.parametrize("network", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x1_0", "convnext_tiny", "vit_b_16"])
-def test_the_newer_exporter_lists_what_the_script_does(network, tmp_path):
+def test_the_newer_exporter_lists_what_the_script_does(network: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="PyTorch's newer ONNX exporter needs it; it is not installed")
     module, inputs = oracle.without_weights(oracle.build(network)), [TensorSpec((1, 3, 224, 224))]
     with written_out():

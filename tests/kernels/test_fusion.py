@@ -288,13 +288,13 @@ def test_the_convolutions_are_fused_as_pytorchs_rewriter_fuses_them(torch: Any, 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore::Warning")
 def test_scripted_and_exported_networks_tell_the_same_flow(torch: Any) -> None:
-    class Block(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Block(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = torch.nn.Conv2d(8, 8, 3, padding=1)
             self.norm = torch.nn.BatchNorm2d(8)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[name-defined]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             a, b = torch.relu(self.norm(self.conv(x)) + x).chunk(2, 1)
             return torch.cat([a.flatten(1), torch.sigmoid(b).flatten(1)], 1)
 

@@ -9,6 +9,7 @@ import io
 import os
 import statistics
 import time
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 import pytest
@@ -56,12 +57,12 @@ def scripted_file(name: str) -> io.BytesIO:
     return oracle.archive_of(oracle.without_weights(oracle.build(name)), "script")
 
 
-def plain(launches, scopes=True):
+def plain(launches: Iterable[KernelInvocation], scopes: bool = True) -> list[KernelInvocation]:
     return list(launches) if scopes else [dataclasses.replace(launch, scope="") for launch in launches]
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_classifier_scripted_and_traced_is_what_pytorch_dispatches(name):
+def test_classifier_scripted_and_traced_is_what_pytorch_dispatches(name: str) -> None:
     side = 299 if name == "inception_v3" else 224
     thin = oracle.without_weights(oracle.build(name))
     scripted = scripted_file(name)
@@ -76,7 +77,7 @@ def test_classifier_scripted_and_traced_is_what_pytorch_dispatches(name):
 
 
 @pytest.mark.parametrize("name", ["densenet121", "googlenet", "resnext50_32x4d", "vgg11_bn"])
-def test_frozen_classifier_is_what_pytorch_dispatches_for_the_same_file(name):
+def test_frozen_classifier_is_what_pytorch_dispatches_for_the_same_file(name: str) -> None:
     frozen = oracle.archive_of(oracle.without_weights(oracle.build(name)), "freeze")
     recorder = oracle.Recorder(torch.nn.Module())
     loaded, picture = torch.jit.load(frozen), torch.zeros(1, 3, 224, 224)
@@ -89,22 +90,23 @@ def test_frozen_classifier_is_what_pytorch_dispatches_for_the_same_file(name):
 
 
 @pytest.mark.parametrize("name", SEGMENTERS)
-def test_segmentation_model_is_what_pytorch_dispatches(name):
+def test_segmentation_model_is_what_pytorch_dispatches(name: str) -> None:
     scripted = scripted_file(name)
     expected = oracle.network_of(oracle.build(name), image(1, 256))
     assert plain(decompose(scripted, image(1, 256)).launches) == plain(expected.launches)
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_detector_is_decomposed_up_to_its_data_dependent_part(name):
+def test_detector_is_decomposed_up_to_its_data_dependent_part(name: str) -> None:
     scripted = scripted_file(name)
     network = decompose(scripted, [TensorSpec((3, 480, 640))] * 2)
+    assert network.boundary is not None
     assert network.boundary.operator in ("aten::where", "aten::index") and network.boundary.place.startswith("code/")
     assert network.kinds["conv2d"] > 20
     assert any(launch.output[0] == 2 for launch in network.launches if launch.kind == "conv2d")  # two images, one batch
 
 
-def test_decomposition_takes_a_median_of_60_ms_and_500_at_most():
+def test_decomposition_takes_a_median_of_60_ms_and_500_at_most() -> None:
     taken = []
     for name in SMALLEST:
         scripted = scripted_file(name)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
-from jetdvfs.kernels.cost.model import BoardCost, HostModel, KernelModel
+from jetdvfs.kernels.cost.host import HostModel
+from jetdvfs.kernels.cost.model import BoardCost, KernelModel
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
 
@@ -67,8 +68,8 @@ def board(
         chip=Rates(),
         kernels={kind: KernelModel(kind, *model, sigma, sigma) for kind in kinds},
         host=HostModel({"inference": (once_us, 0.0, 0.0)}, host_us),
-        idle_mw=np.float32(1000 + cpu / 10 + gpu / 2 + emc / 4),
-        host_active_mw=np.float32(grid.levels_mhz()[0]),
+        idle_mw=(1000 + cpu / 10 + gpu / 2 + emc / 4).astype(np.float32),
+        host_active_mw=grid.levels_mhz()[0].astype(np.float32),
         sigma_latency=common,
         sigma_energy=common,
     )

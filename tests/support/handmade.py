@@ -26,7 +26,8 @@ def sizes(*values: int) -> bytes:
 
 def tensor(key: str, *shape: int, storage: str = "FloatStorage", count: int | None = None) -> bytes:
     """A contiguous tensor in a pickle, its data in the archive's entry ``data/<key>`` of ``count`` elements."""
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for size in reversed(shape):
         strides.insert(0, step)
         step *= size

@@ -170,7 +170,7 @@ def _batch_norm(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, l
 
 def _matmul(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
     left, right = (
-        a.get(n) for n in (("mat1", "mat2") if "mat1" in a else ("batch1", "batch2") if "batch1" in a else ("self", "mat2"))
+        a[n] for n in (("mat1", "mat2") if "mat1" in a else ("batch1", "batch2") if "batch1" in a else ("self", "mat2"))
     )
     batch = left.shape[0] if left.dim() == 3 else 1
     k, n = (right.shape[-2], right.shape[-1]) if right.dim() > 1 else (right.shape[0], 1)

@@ -20,7 +20,7 @@ from typing import Any
 def operations(content: bytes) -> Any:
     import mfusepy
 
-    class ShrinkingFile(mfusepy.Operations):  # type: ignore[misc]
+    class ShrinkingFile(mfusepy.Operations):
         left = content
 
         def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:

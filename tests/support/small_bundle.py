@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,10 @@ FEATURES = feature_names("relu")
 
 def stump(features: int, split: int, threshold: float, left: float, right: float) -> bytes:
     """A model of one tree with one split, in treelite's serialised form."""
-    treelite = pytest.importorskip("treelite", reason="treelite is the exchange format of bundles")
+    pytest.importorskip("treelite", reason="treelite is the exchange format of bundles")
     from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
 
-    builder = ModelBuilder(
+    builder: Any = ModelBuilder(
         threshold_type="float32",
         leaf_output_type="float32",
         metadata=Metadata(
@@ -47,8 +48,7 @@ def stump(features: int, split: int, threshold: float, left: float, right: float
         builder.leaf(value)
         builder.end_node()
     builder.end_tree()
-    model: treelite.Model = builder.commit()
-    return bytes(model.serialize_bytes())
+    return bytes(builder.commit().serialize_bytes())
 
 
 def make_bundle(folder: Path, *, time: bytes | None = None) -> Manifest:

@@ -50,7 +50,8 @@ class SyntheticMeter:
         self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
         _, gpu_hz, emc_hz = self._clocks(configurations)
-        return self.factor * (5e6 / gpu_hz + invocation.bytes / (0.6 * 64 * emc_hz) * 1e3)
+        taken_ms: NDArray[np.float64] = self.factor * (5e6 / gpu_hz + invocation.bytes / (0.6 * 64 * emc_hz) * 1e3)
+        return taken_ms
 
     def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
         _, gpu_hz, emc_hz = self._clocks(configurations)
@@ -66,7 +67,8 @@ class SyntheticMeter:
     def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
         cpu_khz, _, emc_hz = self._clocks(configurations)
         total_us = sum(ISSUE_US[call.name if isinstance(call, HostOp) else call.kind] for call in calls)
-        return self.factor * total_us * (0.1 + 0.7 * 2265600 / cpu_khz + 0.2 * 2.133e9 / emc_hz) / 1e3
+        taken_ms: NDArray[np.float64] = self.factor * total_us * (0.1 + 0.7 * 2265600 / cpu_khz + 0.2 * 2.133e9 / emc_hz) / 1e3
+        return taken_ms
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         rails = self.idle_rails_mw(configurations)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 CPU = "/sys/devices/system/cpu/cpufreq/policy0"
 GPU = "/sys/class/devfreq/17000000.gv11b"
@@ -39,7 +40,7 @@ def settings() -> list[str]:
 
 
 def main(folder: str) -> None:
-    told = {"found": settings()}
+    told: dict[str, Any] = {"found": settings()}
     daemon = subprocess.Popen([sys.executable, "-m", "jetdvfs.daemon.service", "--state-dir", folder])
     deadline = time.monotonic() + _LONGEST_S
     while jetdvfs("status", "--json").returncode and time.monotonic() < deadline:

@@ -67,19 +67,19 @@ def test_every_write_is_listed_holds_and_releases_in_turn(shown: dict[str, Any])
 def test_a_change_of_any_clock_shows_in_the_files_that_are_compared(name: str, tmp_path: Path) -> None:
     description, twin = load_board(name), fake_board(VirtualClock(), name)
     files = TreeFiles(twin)
-    top, limits = offered(files, description)  # type: ignore[arg-type]
-    before = clock_files(files, description)  # type: ignore[arg-type]
-    hardware = Hardware.probe(files, twin.clock, baseline=tmp_path / "baseline.json")  # type: ignore[arg-type]
+    top, limits = offered(files, description)
+    before = clock_files(files, description)
+    hardware = Hardware.probe(files, twin.clock, baseline=tmp_path / "baseline.json")
     lowest = FrequencyConfiguration(*(getattr(limits, axis)[0] for axis in top._fields))
     assert hardware.apply(lowest, "test").verified
-    changed = {path for path, value in clock_files(files, description).items() if value != before[path]}  # type: ignore[arg-type]
+    changed = {path for path, value in clock_files(files, description).items() if value != before[path]}
     for policy in description.cpu_policies:
         assert any(f"/{policy.name}/" in path for path in changed)
     assert any(path.startswith(tuple(description.section("gpu")["devfreq"])) for path in changed)
     emc = tuple(value for value in description.section("emc").values() if isinstance(value, str))
     assert any(path.startswith(emc) for path in changed)
     hardware.restore()
-    assert clock_files(files, description) == before  # type: ignore[arg-type]
+    assert clock_files(files, description) == before
     assert hardware.apply(top, "test").verified
 
 

@@ -75,7 +75,8 @@ def test_the_picture_says_what_it_shows_in_units(tmp_path: Path, drawn: list[Fig
     assert "simulated" in heading
     labels = {axes.get_xlabel() for axes in figure.axes} | {axes.get_ylabel() for axes in figure.axes}
     assert labels >= {"latency, ms", "energy per frame, mJ", "GPU clock, MHz", "CPU clock, MHz", "memory clock, MHz"}
-    legend = " ".join(text.get_text() for axes in figure.axes if axes.get_legend() for text in axes.get_legend().get_texts())
+    boxes = [box for axes in figure.axes if (box := axes.get_legend())]
+    legend = " ".join(text.get_text() for box in boxes for text in box.get_texts())
     assert "target: latency at most 3 ms" in legend and "period 50 ms" in legend and "Pareto front" in legend
     assert "9 in 10 measurements" in legend and "90% stay below" in legend  # the uncertainty, and what the confidence asks for
     assert f"chosen: {chosen.latency_ms:.3g} ms, {chosen.energy_per_frame_mj:.3g} mJ" in legend

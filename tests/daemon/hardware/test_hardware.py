@@ -130,7 +130,7 @@ def test_a_gpu_that_appears_late_is_found(kernel: Kernel, clock: FakeClock, tmp_
     hardware = probe(kernel, clock, tmp_path)
     assert len(hardware.grid().gpu_hz) == 1
     hardware.apply(hardware.grid().top, "before")
-    del kernel._hidden  # type: ignore[method-assign]
+    del kernel._hidden
     kernel.store.update(hidden)
     assert len(hardware.grid().gpu_hz) == 14
     assert hardware.apply(MIDDLE, "after").verified
@@ -329,7 +329,8 @@ def test_a_write_that_hangs_is_put_back_when_it_has_taken_effect_after_all(
     stuck = Stuck(patient, "emc/rate=")
     with pytest.raises(HardwareHangs, match=r"emc/rate: writing '1331200000' hangs; not everything could be put back"):
         hardware.apply(MIDDLE, "test")
-    assert hardware.touched
+    touched = hardware.touched
+    assert touched
     stuck.answer()
     assert soon(lambda: not hardware.restore().failed)
     assert not hardware.touched

@@ -7,7 +7,6 @@ import errno
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
@@ -20,62 +19,11 @@ from jetdvfs.daemon.watch.floors import FloorRules
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_board
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
+from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.variant import installed, laid_over
 from jetdvfs.tests.support.snapshots import record, recorded
 from jetdvfs.tests.support.twin_fakes import TreeFiles, VirtualClock, fake_board
-
-CPUFREQ = "/sys/devices/system/cpu/cpufreq"
-
-
-class System(NamedTuple):
-    """A board with one of its JetPacks."""
-
-    board: str
-    jetpack: str
-
-    def __str__(self) -> str:
-        return f"{self.board} JetPack {self.jetpack}"
-
-
-FAMILY = [System(name, release.jetpack) for name in list_boards() for release in load_board(name).releases]
-USUAL = [System(name, "") for name in list_boards()]
-
-
-class Found:
-    """A twin, and the hardware layer on it, in a time that passes only when somebody waits."""
-
-    def __init__(self, board: SimulatedBoard, folder: Path) -> None:
-        self.board = board
-        self.files = TreeFiles(board)
-        self.baseline = folder / "baseline.json"
-        self.hardware = self.probe()
-
-    def probe(self) -> Hardware:
-        return Hardware.probe(self.files, self.board.clock, baseline=self.baseline)  # type: ignore[arg-type]
-
-    def writes(self) -> list[str]:
-        made = [f"{short(path)} = {value}" for path, value in self.files.written]
-        self.files.written.clear()
-        return made
-
-    def settings(self) -> dict[str, str]:
-        """What may be set, as it stands; a setpoint counts only while somebody has taken the clock into their hands."""
-        names = ("scaling_governor", "scaling_min_freq", "scaling_max_freq", "governor", "min_freq", "max_freq")
-        names += ("mrq_rate_locked", "bwmgr_halt", "clk_state", "emc")
-        return {p: self.files.read_text(p) for p, node in self.board.tree.files() if node.write and p.endswith(names)}
-
-
-def short(path: str) -> str:
-    """A path without what is the same on every board."""
-    for folder, name in (
-        (CPUFREQ, "cpu"),
-        ("/sys/kernel/debug/bpmp/debug/clk/emc", "emc"),
-        ("/sys/kernel/debug/bpmp/debug/bwmgr", "emc"),
-        ("/sys/kernel/debug/clk/override.emc", "emc override"),
-    ):
-        path = path.replace(folder, name)
-    return path
+from jetdvfs.tests.support.twin_family import FAMILY, USUAL, Found, System
 
 
 def found(system: System, folder: Path, **how: str) -> Found:
@@ -375,7 +323,7 @@ def test_adding_a_board_with_its_twin_is_adding_one_file(tmp_path: Path) -> None
     new = load_board("new", folder)
     board = simulated_board(new, clock=VirtualClock())
     files = TreeFiles(board)
-    hardware = Hardware.probe(files, board.clock, boards=[new], baseline=tmp_path / "baseline.json")  # type: ignore[arg-type]
+    hardware = Hardware.probe(files, board.clock, boards=[new], baseline=tmp_path / "baseline.json")
     assert (hardware.description.name, hardware.grid().shape) == ("new", (2, 3, 2))
     assert hardware.apply(FrequencyConfiguration(100000, 70000000, 20000000), "test").verified
     assert "/sys/class/devfreq/memory/min_freq" in {path for path, _ in files.written}

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost import timeline
-from jetdvfs.kernels.cost.model import UNMODELLED_SIGMA, BoardCost, HostModel, KernelModel, kernel_costs, surface
+from jetdvfs.kernels.cost.host import HostModel
+from jetdvfs.kernels.cost.model import UNMODELLED_SIGMA, BoardCost, KernelModel, Regressor, kernel_costs, surface
 from jetdvfs.kernels.cost.roofline import bound_at_ms, bound_ms
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import Call, Network
+from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.analytic import GRID, Analytic, Rates, board, conv2d, matmul, network, relu, view
 
 TOP = (-1, -1, -1)
@@ -145,7 +148,8 @@ def test_tiny_kernels_without_a_model_still_hold_the_gpu() -> None:
 
 
 def test_an_elementwise_model_serves_pointwise_kinds_without_their_own() -> None:
-    family = KernelModel("elementwise", *(Analytic(lambda cpu, gpu, emc: np.zeros(gpu.shape)) for _ in range(2)), 0, 0)
+    time, power = (Analytic(lambda cpu, gpu, emc: np.zeros(gpu.shape)) for _ in range(2))
+    family = KernelModel("elementwise", time, power, 0, 0)
     cost = replace(board(kinds=("relu",)), kernels={**board(kinds=("relu",)).kernels, "elementwise": family})
     assert cost.model_for(relu(kind="silu")) is family
     assert cost.model_for(relu(kind="relu")) is cost.kernels["relu"]
@@ -209,18 +213,19 @@ def test_quantile_surfaces_cover_what_they_promise_when_kernels_err_as_they_say(
     assert 0.85 < np.mean(covered_energy) < 0.95
 
 
-def measured_otherwise(launched: Network, cost: BoardCost, rng: np.random.Generator) -> object:
+def measured_otherwise(launched: Network, cost: BoardCost, rng: np.random.Generator) -> Surface:
     """The surface on a board whose kernels are off by independent factors."""
 
     class Off(Analytic):
-        def sweep(self, features, levels):  # type: ignore[no-untyped-def]
+        def sweep(self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], ...]) -> NDArray[np.float32]:
             exact = super().sweep(features, levels)
-            return exact + np.float32(rng.normal(0, 0.25, (len(features), 1, 1, 1)))
+            return exact + rng.normal(0, 0.25, (len(features), 1, 1, 1)).astype(np.float32)
 
-    kernels = {
-        kind: replace(model, time=Off(model.time.formula), power=Off(model.power.formula))
-        for kind, model in cost.kernels.items()
-    }
+    def off(regressor: Regressor) -> Off:
+        assert isinstance(regressor, Analytic)
+        return Off(regressor.formula)
+
+    kernels = {kind: replace(model, time=off(model.time), power=off(model.power)) for kind, model in cost.kernels.items()}
     return surface(launched, replace(cost, kernels=kernels))
 
 

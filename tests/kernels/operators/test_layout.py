@@ -13,11 +13,13 @@ from jetdvfs.kernels.operators.values import Tensor, contiguous_strides
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle of memory layout; it is not installed")
 
 pytestmark = pytest.mark.torch
+#: Shape and strides of a tensor, and another shape.
+Viewed = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 FEW = settings(max_examples=200, deadline=None, derandomize=True)
 
 
 @st.composite
-def viewed(draw):
+def viewed(draw: st.DrawFn) -> Viewed:
     """A permuted tensor's shape and strides, and a shape of as many elements."""
     shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     order = draw(st.permutations(range(len(shape))))
@@ -34,7 +36,7 @@ def viewed(draw):
 
 @FEW
 @given(viewed())
-def test_views_are_possible_exactly_where_pytorch_makes_them(case):
+def test_views_are_possible_exactly_where_pytorch_makes_them(case: Viewed) -> None:
     shape, strides, wanted = case
     tensor = torch.empty_strided(shape, strides, device="meta")
     ours = view_strides(shape, strides, wanted)
@@ -51,7 +53,7 @@ def test_views_are_possible_exactly_where_pytorch_makes_them(case):
 
 @FEW
 @given(st.lists(viewed(), min_size=1, max_size=3))
-def test_pointwise_outputs_are_laid_out_as_pytorch_lays_them_out(cases):
+def test_pointwise_outputs_are_laid_out_as_pytorch_lays_them_out(cases: list[Viewed]) -> None:
     shape = cases[0][0]
     operands = [(shape, cases[0][1]), *((case[0], case[1]) for case in cases[1:] if case[0] == shape)]
     theirs = torch.empty_strided(*operands[0], device="meta")
@@ -59,6 +61,6 @@ def test_pointwise_outputs_are_laid_out_as_pytorch_lays_them_out(cases):
         theirs = theirs + torch.empty_strided(*other, device="meta")
     tensors = [Tensor(size, "float32", steps) for size, steps in operands]
     made = tensors[0]
-    for other in tensors[1:]:
-        made = Tensor(shape, "float32", elementwise_strides(shape, [made, other]))
+    for tensor in tensors[1:]:
+        made = Tensor(shape, "float32", elementwise_strides(shape, [made, tensor]))
     assert all(one == two for one, two, size in zip(made.strides, theirs.stride(), shape, strict=True) if size > 1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.inputs import parse_input
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
+
+from torch import nn  # noqa: E402
 
 from jetdvfs.tests.support import oracle  # noqa: E402
 
@@ -153,14 +156,14 @@ x.swapaxes(0, 1) + x.swapdims(0, 1) + x.adjoint() + x.mH
 """
 
 
-class Traced(torch.nn.Module):
+class Traced(nn.Module):
     """Evaluates expressions over two matrices ``x`` and ``y`` and a matrix of indices ``i``."""
 
-    def __init__(self, texts):
+    def __init__(self, texts: list[str]) -> None:
         super().__init__()
         self.codes = [compile(text, text, "eval") for text in texts]
 
-    def forward(self, x, y, i):
+    def forward(self, x: Any, y: Any, i: Any) -> list[Any]:
         names = {"torch": torch, "F": torch.nn.functional, "x": x, "y": y, "i": i}
         made = [eval(code, names) for code in self.codes]
         flat = [item for value in made for item in (value if isinstance(value, (list, tuple)) else [value])]
@@ -168,7 +171,7 @@ class Traced(torch.nn.Module):
         return [item + 1 if item.dtype.is_floating_point else item for item in flat]
 
 
-def batches():
+def batches() -> list[list[str]]:
     texts = [f"x.{name}()" if hasattr(torch.Tensor, name) else f"torch.{name}(x)" for name in ONE.split()]
     texts += [f"torch.{name}(x, y)" for name in TWO.split()]
     texts += EXPRESSIONS.strip().splitlines()
@@ -176,7 +179,7 @@ def batches():
 
 
 @pytest.mark.parametrize("texts", batches(), ids=lambda texts: texts[0])
-def test_operators_are_what_pytorch_dispatches(texts):
+def test_operators_are_what_pytorch_dispatches(texts: list[str]) -> None:
     inputs = [parse_input(text) for text in ("4x4", "4x4", "4x4:int64")]
     example = [torch.ones(4, 4), torch.ones(4, 4), torch.zeros(4, 4, dtype=torch.long)]
     module = Traced(texts)

@@ -12,14 +12,16 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jetdvfs.kernels.budget import Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
-from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.torchscript.archive import Archive
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.paths import REFERENCE
@@ -28,73 +30,73 @@ IMAGE = [TensorSpec((1, 3, 224, 224))]
 SMALL = [TensorSpec((2, 3))]
 
 
-def read(data: bytes, inputs=SMALL, **options):
+def read(data: bytes, inputs: Sequence[TensorSpec] = SMALL, **options: Any) -> Network:
     return decompose(io.BytesIO(data), inputs, **options)
 
 
-def test_a_handmade_archive_decomposes():
+def test_a_handmade_archive_decomposes() -> None:
     code = handmade.forward("y = torch.relu(x)", "return torch.add(y, x)")
     network = read(handmade.archive(code))
     assert [(launch.kind, launch.inputs) for launch in network.launches] == [("relu", ((2, 3),)), ("add", ((2, 3), (2, 3)))]
 
 
-def test_a_deflated_archive_decomposes_like_a_stored_one():
+def test_a_deflated_archive_decomposes_like_a_stored_one() -> None:
     code = handmade.forward("return torch.relu(x)")
     entries = {"m/data.pkl": handmade.PLAIN_MODULE, "m/code/__torch__.py": code.encode()}
     assert read(handmade.zipped(entries, zipfile.ZIP_DEFLATED)).launches == read(handmade.zipped(entries)).launches
 
 
 @pytest.mark.parametrize("kept", [0, 3, 100, 5_000, 40_000, 80_000])
-def test_truncated_archive_is_refused(kept):
+def test_truncated_archive_is_refused(kept: int) -> None:
     data = (REFERENCE / "resnet18.pt").read_bytes()
     assert kept < len(data)
     with pytest.raises(ModelError, match=r"not a TorchScript file|truncated"):
         read(data[:kept], IMAGE)
 
 
-def test_every_truncation_of_a_small_archive_is_a_model_error():
+def test_every_truncation_of_a_small_archive_is_a_model_error() -> None:
     data = handmade.archive(handmade.forward("return torch.relu(x)"))
     for kept in range(len(data)):
         with pytest.raises(ModelError):
             read(data[:kept])
 
 
-def test_missing_file_is_one_clear_error(tmp_path):
+def test_missing_file_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"absent\.pt: No such file"):
         decompose(tmp_path / "absent.pt", SMALL)
 
 
-def test_directory_is_one_clear_error(tmp_path):
+def test_directory_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="Is a directory"):
         decompose(tmp_path, SMALL)
 
 
-def test_a_pipe_is_refused():
+def test_a_pipe_is_refused() -> None:
     reader, writer = os.pipe()
     os.close(writer)
     with os.fdopen(reader, "rb") as stream, pytest.raises(ModelError, match="regular file"):
         decompose(stream, SMALL)
 
 
-def test_a_zip_that_is_no_torchscript_file_is_refused():
+def test_a_zip_that_is_no_torchscript_file_is_refused() -> None:
     with pytest.raises(ModelError, match=r"not a TorchScript file.*data\.pkl"):
         read(handmade.zipped({"word/document.xml": b"<xml/>"}))
 
 
-def test_a_state_dictionary_is_refused_with_a_hint():
+def test_a_state_dictionary_is_refused_with_a_hint() -> None:
     with pytest.raises(ModelError, match=r"torch\.jit\.save"):
         read(handmade.zipped({"m/data.pkl": b"\x80\x02}.", "m/version": b"3\n"}))
 
 
 class _Caller:
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, (f"touch {_Caller.marker}",)
 
     marker = ""
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_pickle_that_calls_os_system_is_refused_and_runs_nothing(tmp_path, protocol):
+def test_a_pickle_that_calls_os_system_is_refused_and_runs_nothing(tmp_path: Path, protocol: int) -> None:
     _Caller.marker = str(tmp_path / "was-here")
     data = pickle.dumps(_Caller(), protocol=protocol)
     with pytest.raises(ModelError, match=r"(posix|nt)\.system"):
@@ -106,14 +108,14 @@ GLOBALS = ["builtins\neval", "builtins\ngetattr", "torch\nload", "os\nsystem", "
 
 
 @pytest.mark.parametrize("name", GLOBALS)
-def test_a_pickle_that_names_another_global_is_refused_by_that_name(name):
+def test_a_pickle_that_names_another_global_is_refused_by_that_name(name: str) -> None:
     data = b"\x80\x02c" + name.encode() + b"\n)R."
     with pytest.raises(ModelError, match=name.replace("\n", r"\.")):
         read(handmade.archive(handmade.forward("return x"), data=data))
 
 
 @pytest.mark.parametrize("opcode", [b"i", b"o", b"P", b"S", b"V", b"I", b"L", b"\x82", b"\x92", b"\x8e", b"\x96", b"\xff"])
-def test_a_pickle_opcode_that_pytorch_does_not_write_is_refused(opcode):
+def test_a_pickle_opcode_that_pytorch_does_not_write_is_refused(opcode: bytes) -> None:
     with pytest.raises(ModelError, match="opcode"):
         read(handmade.archive(handmade.forward("return x"), data=b"\x80\x02(" + opcode + b"\x01\x01\n."))
 
@@ -122,32 +124,32 @@ DAMAGED = [b"", b".", b"\x80", b"\x80\x02(", b"\x80\x02t.", b"\x80\x02h\x05.", b
 
 
 @pytest.mark.parametrize("data", DAMAGED)
-def test_a_damaged_pickle_is_a_model_error(data):
+def test_a_damaged_pickle_is_a_model_error(data: bytes) -> None:
     with pytest.raises(ModelError, match=r"data\.pkl"):
         read(handmade.archive(handmade.forward("return x"), data=data))
 
 
-def test_a_flipped_byte_in_the_code_is_noticed():
+def test_a_flipped_byte_in_the_code_is_noticed() -> None:
     code = handmade.forward("return torch.relu(x)")
     data = handmade.archive(code)
     with pytest.raises(ModelError, match="damaged"):
         read(data.replace(b"torch.relu", b"torch.gelu", 1))
 
 
-def test_unknown_operator_is_named_with_its_source_line():
+def test_unknown_operator_is_named_with_its_source_line() -> None:
     code = handmade.forward("y = torch.relu(x)", "return torch.quantum_sort(y)")
     with pytest.raises(UnsupportedOperator, match=r"aten::quantum_sort .*code/__torch__\.py:7"):
         read(handmade.archive(code))
 
 
-def test_unknown_operator_in_a_branch_that_is_not_taken_does_no_harm():
+def test_unknown_operator_in_a_branch_that_is_not_taken_does_no_harm() -> None:
     code = handmade.forward(
         "if torch.eq(torch.dim(x), 9):", "  y = torch.quantum_sort(x)", "else:", "  y = x", "return torch.relu(y)"
     )
     assert read(handmade.archive(code)).kinds == {"relu": 1}
 
 
-def test_code_that_imports_or_calls_builtins_is_refused(tmp_path):
+def test_code_that_imports_or_calls_builtins_is_refused(tmp_path: Path) -> None:
     marker = tmp_path / "was-here"
     for line in (
         "import os",
@@ -174,13 +176,13 @@ def test_code_that_imports_or_calls_builtins_is_refused(tmp_path):
         (IMAGE * 3, "takes the inputs"),
     ],
 )
-def test_input_of_the_wrong_shape_is_one_clear_error(inputs, text):
+def test_input_of_the_wrong_shape_is_one_clear_error(inputs: Sequence[TensorSpec], text: str) -> None:
     with pytest.raises(ShapeError, match=text) as caught:
         decompose(REFERENCE / "alexnet.pt", inputs)
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_method_lists_the_methods_there_are():
+def test_unknown_method_lists_the_methods_there_are() -> None:
     with pytest.raises(ModelError, match="forward"):
         decompose(REFERENCE / "alexnet.pt", IMAGE, method="backward")
 
@@ -211,14 +213,14 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_code_that_would_never_end_is_stopped_by_the_budget(name):
+def test_code_that_would_never_end_is_stopped_by_the_budget(name: str) -> None:
     began = time.monotonic()
     with pytest.raises(KernelsError):
         read(handmade.archive(handmade.forward(*ENDLESS[name])), budget=Budget(steps=100_000, wall_s=5))
     assert time.monotonic() - began < 5
 
 
-def test_wall_time_is_bounded_by_the_budget():
+def test_wall_time_is_bounded_by_the_budget() -> None:
     code = handmade.forward("while True:", "  y = torch.dim(x)", "return x")
     began = time.monotonic()
     with pytest.raises(BudgetExceeded, match=r"longer than 0\.2 s"):
@@ -255,23 +257,24 @@ CROSSED = {
 }
 
 
-def test_every_limit_of_the_budget_has_a_test():
+def test_every_limit_of_the_budget_has_a_test() -> None:
     assert set(CROSSED) == {limit.name for limit in dataclasses.fields(Budget)}
 
 
 @pytest.mark.parametrize("name", CROSSED)
-def test_every_limit_of_the_budget_can_be_lowered_and_holds(name):
+def test_every_limit_of_the_budget_can_be_lowered_and_holds(name: str) -> None:
     limit, data = CROSSED[name]
+    lowered: dict[str, Any] = {name: limit}
     with pytest.raises(BudgetExceeded):
-        read(data, budget=Budget(**{name: limit}))
+        read(data, budget=Budget(**lowered))
 
 
-def test_a_budget_cannot_be_raised():
+def test_a_budget_cannot_be_raised() -> None:
     with pytest.raises(BudgetExceeded, match="at most"):
         Budget(steps=10**9)
 
 
-def test_a_deflated_entry_larger_than_it_says_is_refused():
+def test_a_deflated_entry_larger_than_it_says_is_refused() -> None:
     entries = {"m/data.pkl": handmade.PLAIN_MODULE, "m/code/__torch__.py": b"x" * 1_000_000}
     data = bytearray(handmade.zipped(entries, zipfile.ZIP_DEFLATED))
     directory = data.rfind(b"PK\x01\x02")
@@ -280,17 +283,17 @@ def test_a_deflated_entry_larger_than_it_says_is_refused():
         read(bytes(data))
 
 
-def test_a_bomb_is_not_unpacked():
+def test_a_bomb_is_not_unpacked() -> None:
     entries = {"m/data.pkl": b"\x00" * (100 << 20), "m/code/__torch__.py": b""}
     with pytest.raises(BudgetExceeded, match="104857600 bytes"):
         read(handmade.zipped(entries, zipfile.ZIP_DEFLATED))
 
 
-def test_weights_are_never_read():
+def test_weights_are_never_read() -> None:
     class Counting(io.BytesIO):
         taken = 0
 
-        def read(self, size=-1):
+        def read(self, size: int | None = -1) -> bytes:
             data = super().read(size)
             self.taken += len(data)
             return data
@@ -338,7 +341,7 @@ def cost_of(path: Path, shape: tuple[int, ...]) -> tuple[int, int]:
     return int(lines[0]), int(lines[2])
 
 
-def test_an_archive_of_a_gigabyte_costs_no_more_than_its_headers(tmp_path):
+def test_an_archive_of_a_gigabyte_costs_no_more_than_its_headers(tmp_path: Path) -> None:
     code = handmade.forward("return torch.matmul(x, self.weight)")
     costs = []
     for side in (256, 16384, 65536):  # 256 kB, 1 GB, 16 GB
@@ -372,7 +375,7 @@ HUNGRY = {
 
 
 @pytest.mark.parametrize("name", HUNGRY)
-def test_no_file_takes_more_than_200_mb(name, tmp_path):
+def test_no_file_takes_more_than_200_mb(name: str, tmp_path: Path) -> None:
     lines = ["s = torch.select(torch.select(x, 0, 0), 0, 0)", *HUNGRY[name]]
     (tmp_path / "model.pt").write_bytes(handmade.archive(handmade.forward(*lines)))
     program = (
@@ -387,7 +390,7 @@ def test_no_file_takes_more_than_200_mb(name, tmp_path):
     assert time.monotonic() - began < 10
 
 
-def test_a_directory_with_64_bit_sizes_is_read():
+def test_a_directory_with_64_bit_sizes_is_read() -> None:
     data = handmade.archive(handmade.forward("return torch.relu(x)"))
     end = data.rfind(b"PK\x05\x06")
     count, size, offset = struct.unpack_from("<HII", data, end + 10)
@@ -397,14 +400,14 @@ def test_a_directory_with_64_bit_sizes_is_read():
     assert read(data[:end] + wide + locator + short).kinds == {"relu": 1}
 
 
-def test_two_entries_of_one_name_are_refused():
+def test_two_entries_of_one_name_are_refused() -> None:
     entry = handmade.zipped({"m/a": b"1", "m/b": b"2"}).replace(b"m/b", b"m/a")
     with pytest.raises(ModelError, match="two entries"):
         Archive(io.BytesIO(entry), Budget())
 
 
 @pytest.fixture(scope="module")
-def reader():
+def reader() -> list[str]:
     """What a process of its own reports after reading the largest of the reference networks."""
     program = (
         "import sys; from jetdvfs.kernels.decompose import decompose; from jetdvfs.kernels.network import TensorSpec;"
@@ -415,15 +418,15 @@ def reader():
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def test_reading_a_model_loads_no_framework(reader):
+def test_reading_a_model_loads_no_framework(reader: list[str]) -> None:
     assert reader[0] == "[]"
 
 
-def test_reading_a_model_takes_less_than_40_mb(reader):
+def test_reading_a_model_takes_less_than_40_mb(reader: list[str]) -> None:
     assert int(reader[1]) < 40 * 1024
 
 
-def test_an_enumeration_of_the_model_steers_a_branch():
+def test_an_enumeration_of_the_model_steers_a_branch() -> None:
     code = 'class E(Enum):\n  A = "a"\n  B = "b"\n' + handmade.forward(
         "how = self.how", "if torch.eq(how, __torch__.E.B):", "  y = torch.relu(x)", "else:", "  y = torch.tanh(x)", "return y"
     )
@@ -432,7 +435,7 @@ def test_an_enumeration_of_the_model_steers_a_branch():
         assert read(handmade.archive(code, data=data)).kinds == {kind: 1}
 
 
-def test_archives_of_older_pytorch_spell_out_defaults_and_are_read():
+def test_archives_of_older_pytorch_spell_out_defaults_and_are_read() -> None:
     code = handmade.forward(
         "y = torch.add(x, x, alpha=1)",
         "z = torch.mean(torch.clone(y, memory_format=None), [1], False, dtype=None)",

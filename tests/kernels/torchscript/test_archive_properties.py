@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.tests.fuzz import archive as fuzz_archive
 from jetdvfs.tests.fuzz import inputs as fuzz_inputs
+from jetdvfs.tests.fuzz.torchscript_code import TOKENS
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.paths import FIXTURES
 
@@ -28,37 +30,37 @@ OPCODES = st.one_of(
     ),
     st.just(handmade.tensor("0", 2, 3)),
 )
-STATEMENTS = st.lists(st.sampled_from([token.decode("latin-1") for token in fuzz_inputs.TOKENS]), max_size=12)
+STATEMENTS = st.lists(st.sampled_from([token.decode("latin-1") for token in TOKENS]), max_size=12)
 
 
 @FEW
 @given(st.integers(0, len(fuzz_inputs.LAYERS) - 1), st.binary(max_size=400))
-def test_arbitrary_bytes_in_any_layer(layer, data):
+def test_arbitrary_bytes_in_any_layer(layer: int, data: bytes) -> None:
     fuzz_archive.attempt(bytes([layer]) + data)
 
 
 @FEW
 @given(st.lists(OPCODES, max_size=40))
-def test_arbitrary_pickle_opcodes(opcodes):
+def test_arbitrary_pickle_opcodes(opcodes: list[bytes]) -> None:
     fuzz_archive.attempt(b"\x01\x80\x02" + b"".join(opcodes) + b".")
 
 
 @FEW
 @given(STATEMENTS)
-def test_arbitrary_statements(lines):
+def test_arbitrary_statements(lines: list[str]) -> None:
     fuzz_archive.attempt(b"\x03" + handmade.forward(*lines, "return x").encode("utf-8", "replace"))
 
 
 @FEW
 @pytest.mark.parametrize("layer", ["CONTAINER", "OPCODE", "PROGRAM", "GRAPH_CHOICES", "ONNX"])
 @given(choices=st.binary(min_size=20, max_size=300))
-def test_arbitrary_structures(layer, choices):
+def test_arbitrary_structures(layer: str, choices: bytes) -> None:
     fuzz_archive.attempt(bytes([getattr(fuzz_inputs, layer)]) + choices)
 
 
 @FEW
 @given(st.integers(0, 2**32))
-def test_mutations_of_real_files(seed):
+def test_mutations_of_real_files(seed: int) -> None:
     source = random.Random(seed)
     fuzz_archive.attempt(fuzz_inputs.mutate(source.choice(SEEDS), source))
 
@@ -67,5 +69,5 @@ SEEDS = fuzz_inputs.seeds()
 
 
 @pytest.mark.parametrize("path", sorted((FIXTURES / "corpus").iterdir()), ids=lambda path: path.name)
-def test_inputs_that_once_broke_the_reader(path):
+def test_inputs_that_once_broke_the_reader(path: Path) -> None:
     fuzz_archive.attempt(path.read_bytes())

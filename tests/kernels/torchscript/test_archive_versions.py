@@ -8,12 +8,15 @@ import json
 import re
 import struct
 import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import KernelsError, ModelError, ShapeError, UnsupportedOperator
-from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.torchscript.versions import NEWEST, OLDEST, UPGRADES
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.paths import DOCS, FIXTURES
@@ -25,11 +28,11 @@ ARITHMETIC = {"floor_divide_scalar": 1, "div_scalar": 1, "div": 1, "full": 1, "l
 ARITHMETIC |= {"gelu": 1, "var": 1, "std": 1, "norm": 1, "abs": 1, "sum": 1, "add": 4}
 
 
-def read(data: bytes, inputs=SMALL):
+def read(data: bytes, inputs: Sequence[TensorSpec] = SMALL) -> Network:
     return decompose(io.BytesIO(data), inputs)
 
 
-def with_version(version: int | str, *lines: str, entry: str = "version", inputs=SMALL):
+def with_version(version: int | str, *lines: str, entry: str = "version", inputs: Sequence[TensorSpec] = SMALL) -> Network:
     """A network whose forward has these lines, in a file of this version."""
     entries = {"m/data.pkl": handmade.PLAIN_MODULE, "m/code/__torch__.py": handmade.forward(*lines).encode()}
     return read(handmade.zipped({**entries, f"m/{entry}": f"{version}\n".encode()}), inputs)
@@ -39,7 +42,7 @@ def with_version(version: int | str, *lines: str, entry: str = "version", inputs
 
 
 @pytest.mark.parametrize("path", sorted(ARCHIVES.glob("arith-trace-*.pt")), ids=lambda path: path.stem)
-def test_every_pytorch_wrote_the_same_network(path):
+def test_every_pytorch_wrote_the_same_network(path: Path) -> None:
     network = decompose(path, [TensorSpec((2, 3)), TensorSpec((2, 3), "int64")])
     assert network.kinds == ARITHMETIC
     assert next(launch for launch in network.launches if launch.kind == "full").dtype == "float32"
@@ -61,20 +64,20 @@ OTHERS: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {
 }
 
 
-def test_every_file_written_by_pytorch_has_its_test():
+def test_every_file_written_by_pytorch_has_its_test() -> None:
     names = {path.name for path in ARCHIVES.iterdir() if not path.name.startswith("arith-trace-")}
     assert names == {*OTHERS, *QUANTISED}
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_archives_of_older_pytorch_are_read(name):
+def test_archives_of_older_pytorch_are_read(name: str) -> None:
     shape, kinds = OTHERS[name]
     found = decompose(ARCHIVES / name, [TensorSpec(shape)]).kinds
     assert {kind: found.get(kind) for kind in kinds} == kinds
 
 
 @pytest.mark.parametrize("name", QUANTISED)
-def test_an_8_bit_quantised_archive_is_called_that(name):
+def test_an_8_bit_quantised_archive_is_called_that(name: str) -> None:
     inputs = [TensorSpec((1, 3, 8, 8) if name.startswith("quantized") else (2, 3))]
     with pytest.raises(UnsupportedOperator, match=r"8-bit quantised model.*before quantisation"):
         decompose(ARCHIVES / name, inputs)
@@ -83,7 +86,7 @@ def test_an_8_bit_quantised_archive_is_called_that(name):
 # Versions
 
 
-def test_the_document_lists_the_versions_that_are_read_and_the_operators_they_change():
+def test_the_document_lists_the_versions_that_are_read_and_the_operators_they_change() -> None:
     assert f"versions {OLDEST} to {NEWEST}" in DOCUMENT
     rows = re.findall(r"^\| `(\w+)` \| before (\d+) \|", DOCUMENT, re.MULTILINE)
     assert {(name, int(before)) for name, before in rows} == {
@@ -92,17 +95,17 @@ def test_the_document_lists_the_versions_that_are_read_and_the_operators_they_ch
 
 
 @pytest.mark.parametrize("version", [0, 11, 99, "", "x", "3.5", "-1", "9" * 40])
-def test_a_version_that_is_not_defined_is_refused(version):
+def test_a_version_that_is_not_defined_is_refused(version: int | str) -> None:
     with pytest.raises(ModelError, match="versions 1 to 10"):
         with_version(version, "return torch.relu(x)")
 
 
 @pytest.mark.parametrize("version", range(OLDEST, NEWEST + 1))
-def test_every_defined_version_is_read(version):
+def test_every_defined_version_is_read(version: int) -> None:
     assert with_version(version, "return torch.relu(x)").kinds == {"relu": 1}
 
 
-def test_the_version_under_data_is_the_one_that_counts():
+def test_the_version_under_data_is_the_one_that_counts() -> None:
     entries = {
         "m/data.pkl": handmade.PLAIN_MODULE,
         "m/code/__torch__.py": handmade.forward("return torch.full([2], 1)").encode(),
@@ -116,19 +119,19 @@ INTEGERS = [TensorSpec((2, 3), "int64")]
 
 
 @pytest.mark.parametrize("call", ["torch.div(x, 2)", "torch.div(x, x)", "torch.div_(x, x)", "x / x"])
-def test_before_version_4_integer_division_stays_integer(call):
+def test_before_version_4_integer_division_stays_integer(call: str) -> None:
     assert with_version(3, f"return {call}", inputs=INTEGERS).launches[0].dtype == "int64"
     assert with_version(4, f"return {call}", inputs=INTEGERS).launches[0].dtype == "float32"
 
 
 @pytest.mark.parametrize("call", ["torch.div(x, 2.)", 'torch.div(x, 2, rounding_mode="floor")', "torch.div(x, torch.mean(y))"])
-def test_before_version_4_other_divisions_are_as_ever(call):
+def test_before_version_4_other_divisions_are_as_ever(call: str) -> None:
     lines = ("y = torch.to(x, 6)", f"return {call}")
     old, new = (with_version(version, *lines, inputs=INTEGERS) for version in (3, 4))
     assert old.launches == new.launches
 
 
-def test_before_version_4_sizes_divide_without_remainder():
+def test_before_version_4_sizes_divide_without_remainder() -> None:
     lines = ("n = torch.div(ops.prim.NumToTensor(torch.size(x, 1)), CONSTANTS.c0)", "m = int(torch.mul(n, CONSTANTS.c0))")
     code = handmade.forward(*lines, "return torch.zeros([m], dtype=6)")
     constants = b"\x80\x02" + handmade.tensor("0", storage="LongStorage") + b"\x85."
@@ -151,12 +154,12 @@ def test_before_version_4_sizes_divide_without_remainder():
         ("torch.full([2], 1.)", "float32", "float32"),
     ],
 )
-def test_before_version_5_full_is_floating_unless_told(call, old, new):
+def test_before_version_5_full_is_floating_unless_told(call: str, old: str, new: str) -> None:
     assert [with_version(version, f"return {call}").launches[0].dtype for version in (4, 5)] == [old, new]
 
 
 @pytest.mark.parametrize(("name", "before"), [("linspace", 8), ("logspace", 9)])
-def test_steps_could_be_left_out_for_a_hundred(name, before):
+def test_steps_could_be_left_out_for_a_hundred(name: str, before: int) -> None:
     for call in (f"torch.{name}(0, 1, None)", f"torch.{name}(0, 1, steps=None)"):
         assert with_version(before - 1, f"return {call}").launches[0].output == (100,)
         with pytest.raises(ShapeError):
@@ -167,18 +170,24 @@ def test_steps_could_be_left_out_for_a_hundred(name, before):
 # Entries
 
 
-IGNORED = (".data/serialization_id", ".format_version", ".storage_alignment", "traced_inputs.pkl", "bytecode.pkl")
+IGNORED: tuple[str, ...] = (
+    ".data/serialization_id",
+    ".format_version",
+    ".storage_alignment",
+    "traced_inputs.pkl",
+    "bytecode.pkl",
+)
 IGNORED += ("mobile_debug.pkl", "mobile_debug_handles.pkl", "callstack_debug_map.pkl")
 
 
-def test_entries_that_say_nothing_of_the_network_are_not_looked_at():
+def test_entries_that_say_nothing_of_the_network_are_not_looked_at() -> None:
     more = dict.fromkeys((*IGNORED, "extra/labels.txt", "code/__torch__.py.debug_pkl"), b"\xffnot a pickle")
     assert read(handmade.archive(handmade.forward("return torch.relu(x)"), more=more)).kinds == {"relu": 1}
     assert all(f"`{name}`" in DOCUMENT for name in (*IGNORED, "extra/*", "code/**.py.debug_pkl"))
 
 
 @pytest.mark.parametrize(("order", "packed"), [(None, "<q"), (b"little", "<q"), (b"big", ">q")])
-def test_numbers_are_read_in_the_byte_order_of_the_archive(order, packed):
+def test_numbers_are_read_in_the_byte_order_of_the_archive(order: bytes | None, packed: str) -> None:
     code = handmade.forward("if bool(CONSTANTS.c0 == 3):", "  y = torch.relu(x)", "else:", "  y = torch.tanh(x)", "return y")
     more = {"constants/0": struct.pack(packed, 3)}
     if order:
@@ -187,14 +196,14 @@ def test_numbers_are_read_in_the_byte_order_of_the_archive(order, packed):
     assert read(handmade.archive(code, constants=constants, more=more)).kinds == {"relu": 1}
 
 
-def test_the_top_folder_may_have_any_name():
+def test_the_top_folder_may_have_any_name() -> None:
     for folder in ("archive", "my model.v2", "ü"):
         entries = {f"{folder}/data.pkl": handmade.PLAIN_MODULE}
         entries[f"{folder}/code/__torch__.py"] = handmade.forward("return torch.relu(x)").encode()
         assert read(handmade.zipped(entries)).kinds == {"relu": 1}
 
 
-def test_padding_between_header_and_data_is_skipped():
+def test_padding_between_header_and_data_is_skipped() -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as file:
         code = handmade.forward("return torch.relu(x)").encode()
@@ -216,7 +225,7 @@ def test_padding_between_header_and_data_is_skipped():
     ],
     ids=["flatbuffer", "pickled state", "PyTorch before 1.4", "torch.package", "torch.save"],
 )
-def test_other_files_of_pytorch_are_called_what_they_are_not(data, text):
+def test_other_files_of_pytorch_are_called_what_they_are_not(data: bytes, text: str) -> None:
     with pytest.raises(ModelError, match=text):
         read(data)
 
@@ -224,7 +233,7 @@ def test_other_files_of_pytorch_are_called_what_they_are_not(data, text):
 # Pickles
 
 
-def attribute_of(pickled: bytes, *lines: str, more=None):
+def attribute_of(pickled: bytes, *lines: str, more: dict[str, bytes] | None = None) -> Network:
     """A network with this pickled attribute ``a``, and lines of forward that use it."""
     data = handmade.module({"a": pickled})
     return read(handmade.archive(handmade.forward(*lines), data=data, more=more))
@@ -239,13 +248,13 @@ LISTS = {
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_typed_lists_are_lists(kind):
+def test_typed_lists_are_lists(kind: str) -> None:
     items, use = LISTS[kind]
     pickled = f"ctorch.jit._pickle\nbuild_{kind}\n](".encode() + items + b"e\x85R"
     assert len(attribute_of(pickled, f"return {use}").launches) == 1
 
 
-def test_a_type_tag_is_taken_off():
+def test_a_type_tag_is_taken_off() -> None:
     pickled = (
         b"ctorch.jit._pickle\nrestore_type_tag\n}("
         + handmade.text("k")
@@ -260,28 +269,28 @@ def test_a_type_tag_is_taken_off():
     ("number", "value"),
     [(b"K\x03", 3), (b"M\x03\x00", 3), (b"J\x03\x00\x00\x00", 3), (b"\x8a\x01\x03", 3), (b"G" + struct.pack(">d", 3.0), 3)],
 )
-def test_numbers_of_every_width(number, value):
+def test_numbers_of_every_width(number: bytes, value: int) -> None:
     network = attribute_of(number, "n = int(self.a)", "return torch.zeros([n], dtype=6)")
     assert network.launches[0].output == (value,)
 
 
-STORAGES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+STORAGES: tuple[str, ...] = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 STORAGES += ("ComplexFloat", "ComplexDouble", "QInt8", "QUInt8", "QInt32")
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_tensors_of_every_storage(storage):
+def test_tensors_of_every_storage(storage: str) -> None:
     network = attribute_of(handmade.tensor("0", 2, 3, storage=f"{storage}Storage"), "return torch.relu(self.a)")
     assert network.launches[0].inputs == ((2, 3),)
     assert f"`{storage}`" in DOCUMENT
 
 
-def test_a_parameter_is_its_tensor():
+def test_a_parameter_is_its_tensor() -> None:
     pickled = b"ctorch._utils\n_rebuild_parameter\n(" + handmade.tensor("0", 3, 3) + b"\x88}tR"
     assert attribute_of(pickled, "return torch.matmul(x, self.a)").kinds == {"matmul": 1}
 
 
-def test_a_quantised_tensor_has_its_shape():
+def test_a_quantised_tensor_has_its_shape() -> None:
     start = handmade.tensor("0", 2, 3, storage="QInt8Storage").replace(b"_rebuild_tensor_v2", b"_rebuild_qtensor")
     scheme = b"(ctorch\nper_tensor_affine\nG" + struct.pack(">d", 0.1) + b"K\x00t"
     pickled = start.replace(b"\x89ccollections", scheme + b"\x89ccollections")
@@ -289,12 +298,12 @@ def test_a_quantised_tensor_has_its_shape():
         attribute_of(pickled, "return torch.dequantize(self.a)")
 
 
-def test_a_device_is_read():
+def test_a_device_is_read() -> None:
     pickled = b"ctorch\ndevice\n" + handmade.text("cpu") + b"\x85R"
     assert attribute_of(pickled, "return torch.relu(torch.to(x, self.a))").kinds == {"relu": 1}
 
 
-def test_an_object_that_packed_itself_unpacks_itself():
+def test_an_object_that_packed_itself_unpacks_itself() -> None:
     code = (
         handmade.forward("b = self.box", "return torch.mul(x, b.factor)")
         + "class Box:\n  factor : int\n  def __setstate__(self: __torch__.Box,\n    state: Tuple[int, int]) -> NoneType:\n"
@@ -304,7 +313,7 @@ def test_an_object_that_packed_itself_unpacks_itself():
     assert read(handmade.archive(code, data=handmade.module({"box": box}))).kinds == {"mul_scalar": 1}
 
 
-def test_mangled_classes_of_one_name_are_told_apart():
+def test_mangled_classes_of_one_name_are_told_apart() -> None:
     path = "code/__torch__/___torch_mangle_7.py"
     head = "class M(Module):\n  def forward(self: __torch__.___torch_mangle_7.M,\n    x: Tensor) -> Tensor:\n"
     inner = head + "    return torch.tanh(x)\n"
@@ -317,9 +326,9 @@ def test_mangled_classes_of_one_name_are_told_apart():
 # Exported programs
 
 
-def exported(entry: str, argument: dict, **more: object) -> bytes:
+def exported(entry: str, argument: dict[str, Any], **more: object) -> bytes:
     meta = {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_int": 3}, {"as_int": 1}]}
-    node = {"target": "torch.ops.aten.add.Tensor", "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
+    node: dict[str, Any] = {"target": "torch.ops.aten.add.Tensor", "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
     node["inputs"] = [argument, argument, {"name": "alpha", "arg": {"as_int": 2}, **more}]
     specs = [{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}]
     graph = {"nodes": [node], "tensor_values": {"x": meta}}
@@ -341,14 +350,14 @@ TENSOR = {"as_tensor": {"name": "x"}}
     ],
     ids=["2.8", "2.7", "2.3", "2.2"],
 )
-def test_every_layout_of_an_exported_program(data):
+def test_every_layout_of_an_exported_program(data: bytes) -> None:
     assert read(data).kinds == {"add": 1}
 
 
 X, NOTHING = {"as_tensor": {"name": "x"}}, {"as_none": True}
 ROW, SIZE, SMALL_NUMBER = {"as_tensor": {"name": "row"}}, {"as_ints": [3]}, {"as_float": 1e-5}
 FOUR = {"as_tensor": {"name": "four"}}
-TAKEN_APART = {
+TAKEN_APART: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
     "_softmax": ([X, {"as_int": -1}, {"as_bool": False}], {"softmax": 1}),
     "_log_softmax": ([X, {"as_int": -1}, {"as_bool": False}], {"log_softmax": 1}),
     "_native_batch_norm_legit_no_training": ([X, ROW, ROW, ROW, ROW, {"as_float": 0.1}, SMALL_NUMBER], {"batch_norm": 1}),
@@ -365,14 +374,18 @@ TAKEN_APART = {
 
 
 @pytest.mark.parametrize("name", TAKEN_APART)
-def test_graphs_that_were_taken_apart(name):
-    def meta(*sizes: int) -> dict:
+def test_graphs_that_were_taken_apart(name: str) -> None:
+    def meta(*sizes: int) -> dict[str, Any]:
         return {"dtype": 7, "sizes": [{"as_int": size} for size in sizes], "strides": [{"as_int": 1}] * len(sizes)}
 
     arguments, kinds = TAKEN_APART[name]
-    node = {"target": f"torch.ops.aten.{name}.default", "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
+    node: dict[str, Any] = {
+        "target": f"torch.ops.aten.{name}.default",
+        "outputs": [{"as_tensor": {"name": "y"}}],
+        "metadata": {},
+    }
     node["inputs"] = [{"name": "", "arg": argument, "kind": 1} for argument in arguments]
-    then = {"target": "torch.ops.aten.relu.default", "outputs": [{"as_tensor": {"name": "z"}}], "metadata": {}}
+    then: dict[str, Any] = {"target": "torch.ops.aten.relu.default", "outputs": [{"as_tensor": {"name": "z"}}], "metadata": {}}
     then["inputs"] = [{"name": "self", "arg": {"as_tensor": {"name": "y"}}, "kind": 1}]
     specs = [{"parameter": {"arg": {"name": weight}}} for weight in ("row", "four")] + [{"user_input": {"arg": X}}]
     graph = {"nodes": [node, then], "tensor_values": {"x": meta(2, 3), "row": meta(3), "four": meta(1, 2, 4, 8)}}
@@ -380,7 +393,7 @@ def test_graphs_that_were_taken_apart(name):
     assert read(handmade.zipped({"m/models/model.json": json.dumps(program).encode()})).kinds == {**kinds, "relu": 1}
 
 
-def test_errors_of_old_files_are_one_line():
+def test_errors_of_old_files_are_one_line() -> None:
     for path in sorted(ARCHIVES.iterdir()):
         try:
             decompose(path, [TensorSpec((1, 1))])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -342,13 +343,14 @@ METHOD = """
 
 
 @pytest.fixture(scope="module")
-def scripted(tmp_path_factory):
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, io.BytesIO]:
     text = "import torch, math\nfrom typing import *\nfrom torch import Tensor\nclass Pieces(torch.nn.Module):"
     for place, piece in enumerate(PIECES.split("---\n")):
         text += METHOD.format(place=place, piece=textwrap.indent(piece.strip(), " " * 8))
     path = tmp_path_factory.mktemp("language") / "pieces.py"
     path.write_text(text + "\n    def forward(self, x: Tensor):\n        return x\n")
     spec = importlib.util.spec_from_file_location("pieces", path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     made = torch.jit.script(module.Pieces())
@@ -357,7 +359,7 @@ def scripted(tmp_path_factory):
     return made, stream
 
 
-def test_every_piece_of_the_language_comes_to_what_pytorch_makes_of_it(scripted):
+def test_every_piece_of_the_language_comes_to_what_pytorch_makes_of_it(scripted: tuple[Any, io.BytesIO]) -> None:
     module, stream = scripted
     x, differing = torch.ones(2, 8), []
     for place, piece in enumerate(PIECES.split("---\n")):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import jetdvfs
 from jetdvfs.kernels.errors import EnsembleError
@@ -26,7 +27,9 @@ from jetdvfs.tests.support.boosted import XAVIER, kernel_samples, on_grid, thres
 TOLERANCE = 1e-4
 CORES = [
     pytest.param(
-        True, marks=pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built"), id="compiled"
+        True,
+        marks=pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built: that needs a C compiler"),
+        id="compiled",
     ),
     pytest.param(False, id="numpy"),
 ]
@@ -43,7 +46,7 @@ def convert(booster: Any, axes: int = 3) -> TreeEnsemble:
     return TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster), axes)
 
 
-def assert_sweeps_as_predicted(booster: Any, rows: np.ndarray, levels: tuple[np.ndarray, ...]) -> None:
+def assert_sweeps_as_predicted(booster: Any, rows: NDArray[Any], levels: tuple[NDArray[Any], ...]) -> None:
     """The sweep equals XGBoost's prediction at every configuration, with and without the C core."""
     ensemble = convert(booster, len(levels))
     swept = ensemble.sweep(rows, levels)
@@ -68,7 +71,7 @@ def test_sweep_equals_xgboost_at_all_xavier_configurations(grow: dict[str, Any],
 
 
 @st.composite
-def trained(draw: st.DrawFn, axes: int = 3) -> tuple[Any, np.random.Generator, int, list[np.ndarray]]:
+def trained(draw: st.DrawFn, axes: int = 3) -> tuple[Any, np.random.Generator, int, list[NDArray[Any]]]:
     """An XGBoost model of random data, and the levels it saw on each of its frequency axes."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_features = axes + draw(st.integers(0, 4))
@@ -170,7 +173,7 @@ def test_too_many_or_no_axes_are_refused(axes: int) -> None:
         convert(train(rows, target, 2), axes)
 
 
-@pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built")
+@pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built: that needs a C compiler")
 def test_numpy_and_the_c_core_agree_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, target = kernel_samples(4000, seed=4)
     rows[::3, 2] = np.nan

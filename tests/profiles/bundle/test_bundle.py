@@ -9,9 +9,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
@@ -25,7 +27,7 @@ def edit_manifest(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def predictions(folder: Path, cache: Path) -> np.ndarray:
+def predictions(folder: Path, cache: Path) -> NDArray[Any]:
     cost = load_bundle(folder, cache_dir=cache).cost
     rows = np.zeros((1, len(FEATURES)), np.float32)
     return cost.kernels["relu"].time.sweep(rows, cost.grid.levels_mhz())

@@ -6,9 +6,11 @@ from __future__ import annotations
 import gc
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.model import BoardCost
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
@@ -19,7 +21,7 @@ from jetdvfs.tests.support.small_bundle import FEATURES, make_bundle
 ROWS = np.full((1, len(FEATURES)), np.nan, np.float32)
 
 
-def sweeps(cost: BoardCost) -> list[np.ndarray]:
+def sweeps(cost: BoardCost) -> list[NDArray[Any]]:
     return [model.sweep(ROWS, cost.grid.levels_mhz()) for model in (cost.kernels["relu"].time, cost.kernels["relu"].power)]
 
 
@@ -35,7 +37,13 @@ def test_no_model_stays_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True).cost
     loaded: weakref.WeakSet[TreeEnsemble] = weakref.WeakSet()
     load = TreeEnsemble.load
-    monkeypatch.setattr(TreeEnsemble, "load", lambda *arguments: loaded.add(made := load(*arguments)) or made)
+
+    def noted(*arguments: Any) -> TreeEnsemble:
+        made = load(*arguments)
+        loaded.add(made)
+        return made
+
+    monkeypatch.setattr(TreeEnsemble, "load", noted)
     sweeps(cost)  # converts them
     sweeps(cost)
     gc.collect()

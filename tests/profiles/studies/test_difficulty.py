@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -26,8 +29,9 @@ def test_features_are_raw_sizes_parameters_and_clocks(networks: list[Network]) -
     configurations = random_configurations(BOARD.grid, 50, np.random.default_rng(0))
     features = gate.plain_features("conv2d", calls, configurations)
     for row, call, configuration in zip(features, calls, configurations, strict=True):
-        expected = [*call.inputs[0], *call.params["weight"], call.params["bias"], *call.params["stride"]]
-        expected += [*call.params["padding"], *call.params["dilation"], call.params["groups"]]
+        params: Mapping[str, Any] = call.params
+        expected = [*call.inputs[0], *params["weight"], params["bias"], *params["stride"]]
+        expected += [*params["padding"], *params["dilation"], params["groups"]]
         expected += [configuration.cpu_khz / 1e3, configuration.gpu_hz / 1e6, configuration.emc_hz / 1e6]
         assert np.allclose(row, np.array(expected, np.float32))
 

@@ -98,7 +98,12 @@ def test_another_campaign_in_the_same_folder_is_measured_anew(tmp_path: Path) ->
     run_campaign(campaign(), SyntheticMeter, tmp_path)
     other = replace(campaign(), silicon_version="other")
     seen: list[SyntheticMeter] = []
-    run_campaign(other, lambda node: seen.append(SyntheticMeter(node)) or seen[-1], tmp_path)
+
+    def meter(node: int) -> SyntheticMeter:
+        seen.append(SyntheticMeter(node))
+        return seen[-1]
+
+    run_campaign(other, meter, tmp_path)
     assert len(seen) == len(SIZE.nodes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def product(dtype: str) -> KernelInvocation:
 
 def convolution(dtype: str) -> KernelInvocation:
     pair = dict.fromkeys(("stride", "padding", "dilation"), (1, 1))
-    params = {"weight": (256, 256, 3, 3), "bias": False, **pair, "groups": 1}
+    params: dict[str, Any] = {"weight": (256, 256, 3, 3), "bias": False, **pair, "groups": 1}
     return KernelInvocation("conv2d", "", ((16, 256, 28, 28),), (16, 256, 28, 28), dtype, params)
 
 

@@ -55,8 +55,8 @@ def figures() -> Iterator[tuple[str, list[float]]]:
 def test_the_agx_xavier_is_what_the_shipped_bundle_was_trained_on() -> None:
     golden = {}
     for line in GOLDEN.read_text(encoding="utf-8").splitlines():
-        name, _, values = line.partition(": ")
-        golden[name] = [float(value) for value in values.split()]
+        name, _, numbers = line.partition(": ")
+        golden[name] = [float(value) for value in numbers.split()]
     measured = dict(figures())
     assert measured.keys() == golden.keys() and len(golden) > 60
     for name, values in measured.items():

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
+from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import BoardDescriptionError, TwinError
 from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
@@ -32,7 +33,7 @@ def networks() -> dict[str, Network]:
 
 
 def conv(channels: int, side: int, filters: int, kernel: int, groups: int = 1) -> KernelInvocation:
-    params = {
+    params: dict[str, Any] = {
         "weight": (filters, channels // groups, kernel, kernel),
         "bias": False,
         "stride": (1, 1),
@@ -136,14 +137,15 @@ def test_nodes_differ_as_the_papers_did(networks: dict[str, Network]) -> None:
     clocks = Clocks.of([at(cpu=14, gpu=7, emc=4), at()])
 
     def spread(name: str) -> tuple[float, float]:
-        latency, power = [], []
+        latency_s, power_w = [], []
         for node in range(13):
             silicon = Silicon(node)
             run = execute(networks[name], silicon, clocks)
             rails = silicon.sensed(run.rail_energy_j)
-            latency.append(run.latency_s)
-            power.append(sum(rails[rail] for rail in ("GPU", "CPU", "SOC", "VDDRQ")) / run.latency_s)
-        return tuple(float(np.mean(np.ptp(x, axis=0) / np.median(x, axis=0))) for x in (latency, power))
+            latency_s.append(run.latency_s)
+            power_w.append(sum(rails[rail] for rail in ("GPU", "CPU", "SOC", "VDDRQ")) / run.latency_s)
+        latency, power = (float(np.mean(np.ptp(x, axis=0) / np.median(x, axis=0))) for x in (latency_s, power_w))
+        return latency, power
 
     time_vgg, power_vgg = spread("vgg16")
     time_shuffle, power_shuffle = spread("shufflenet_v2_x1_0")
@@ -201,7 +203,7 @@ def test_repeating_a_small_kernel_takes_as_long_as_issuing_it() -> None:
 
 
 def test_host_time_does_not_depend_on_the_gpu() -> None:
-    calls = [conv(512, 28, 512, 3), HostOp("view", "")]
+    calls: list[Call] = [conv(512, 28, 512, 3), HostOp("view", "")]
     fast, slow = TwinMeter(Silicon()).host_time_ms(calls, [at(), at(gpu=0)])
     assert fast == pytest.approx(slow, rel=0.1)
     assert fast < 0.1

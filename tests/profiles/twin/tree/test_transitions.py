@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import csv
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from jetdvfs.tests.support.paths import SHARED_DATA
 from jetdvfs.tests.support.twin_fakes import Shell, VirtualClock, fake_board
@@ -19,7 +21,7 @@ WRITES = {"cpu": [f"{POLICY}/scaling_setspeed"], "gpu": [f"{GPU}/max_freq", f"{G
 REPEATS = 150
 
 
-def wait_ms(pair: str, direction: str) -> np.ndarray:
+def wait_ms(pair: str, direction: str) -> NDArray[Any]:
     """What one change between two clocks takes, many times over."""
     clock = VirtualClock()
     shell = Shell(fake_board(clock, "orin-nano-8gb"))
