@@ -144,7 +144,8 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
     assert {name.removeprefix("jetdvfs/") for name in product_files()} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
     assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir()} <= names
-    assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE", "README.md"} <= names
+    assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"} <= names
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} <= names
 
 
 def test_every_folder_with_modules_is_a_listed_package() -> None:
