@@ -99,7 +99,7 @@ def test_with_a_profile_everything_is_predicted(simulated: None, capsys: pytest.
     file.write_text(json.dumps(network(conv2d(), relu(1 << 20, kind="softmax")).to_json()))
     code, out, _ = run_verb(capsys, "alexnet", str(file), "--profile", "p", "--config", "1000,400,1600")
     assert code == 0
-    assert "2 networks on small at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz: predicted by profile small-sim" in out
+    assert "2 networks on agx-xavier at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz: predicted by profile small-sim" in out
     assert "simulated" in out and "no model for softmax in handmade: bounded by the roofline" in out
     data: dict[str, Any] = json.loads(run_verb(capsys, "resnet18", "--profile", "p", "--fused", "--json")[1])
     assert "fused_pointwise" in data["networks"][0]["kernel_ms"] and "fused" in data["origin"]
