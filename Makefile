@@ -4,6 +4,7 @@
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make lint   style and types only
+# make docs   the reference of the Python interfaces, into build/docs
 # make test-oldest  the same as make test, with the oldest dependencies admitted
 # make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
 # make test-aarch64  (root) build and test on aarch64 under QEMU, results compared to the last bit
@@ -16,7 +17,7 @@ BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
 BENCHES := decompose limits memory surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint clean
+.PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
@@ -51,6 +52,9 @@ lint: $(VENV)/.test
 	@mkdir -p build/types && ln -sfn ../.. build/types/jetdvfs  # mypy finds packages by folder name
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs
+	@$(BIN)/python docs/reference.py build/docs
+
 $(VENV)/.demo: $(VENV)/bin/pip $(BUILD)
 	@echo "installing jetdvfs into $(VENV)"
 	@$(PIP) --editable '.[plot,twin]'
@@ -59,6 +63,11 @@ $(VENV)/.demo: $(VENV)/bin/pip $(BUILD)
 $(VENV)/.test: $(VENV)/bin/pip $(BUILD)
 	@echo "installing jetdvfs and what its tests need into $(VENV)"
 	@$(PIP) --editable '.[test,lint]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/bin/pip $(BUILD)
+	@echo "installing jetdvfs and what its reference is made with into $(VENV)"
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 # What pip cannot bring. Root installs it; everybody else is told the names once and goes on with what there is.

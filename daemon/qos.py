@@ -68,7 +68,7 @@ def hold(
 ) -> Iterator[HeldLease]:
     """Connect, load the model, and hold the clocks for its target (or a configuration) while the block runs.
 
-    ``accept_boundary`` is that of :meth:`jetdvfs.daemon.client.Client.load`.
+    ``accept_boundary`` is that of :meth:`jetdvfs.daemon.wire.client.Client.load`.
 
     Raises:
         NoDaemon, NotPermitted: nobody answers, or no longer, or not to this user; unless ``required`` is false.

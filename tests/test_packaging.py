@@ -123,11 +123,12 @@ from pathlib import Path
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.reference import reference_model
+from jetdvfs.kernels.network import TensorSpec
 
 async def jobs():
     workers, bundle, cache = Workers(), resolve_bundle("agx-xavier-sim"), Path(sys.argv[1])
     with reference_model("alexnet").open("rb") as model:
-        network = await workers.decompose(model.fileno(), [{"shape": [1, 3, 224, 224], "dtype": "float32"}], "alexnet")
+        network = await workers.decompose(model.fileno(), [TensorSpec((1, 3, 224, 224))], "alexnet")
     await workers.prepare(bundle, cache)
     print((await workers.sweep(network, bundle, cache, "timeline"))[:2])
 
@@ -143,7 +144,8 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
     assert {name.removeprefix("jetdvfs/") for name in product_files()} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
     assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir()} <= names
-    assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE", "README.md"} <= names
+    assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"} <= names
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} <= names
 
 
 def test_every_folder_with_modules_is_a_listed_package() -> None:

@@ -11,7 +11,7 @@ from ..errors import UsageError
 EXIT_CODES = """exit codes:
   0  done
   2  wrong usage
-  3  bad input (unreadable model, unknown operator, wrong profile)
+  3  bad input (unreadable model, unknown operator, only a part of the network listed, wrong profile), or not permitted
   4  target not attainable
   5  the hardware refused or could not be verified
   6  no daemon"""

@@ -63,7 +63,7 @@ def bound_ms(
 
     Args:
         invocations: n kernel invocations.
-        grid_levels: the CPU, GPU and memory clocks in MHz, as :meth:`FrequencyGrid.levels_mhz` gives them.
+        grid_levels: the CPU, GPU and memory clocks in MHz, as :meth:`jetdvfs.kernels.grid.FrequencyGrid.levels_mhz` gives them.
         chip: the rates.
     """
     cpu, gpu, emc = (np.asarray(axis, np.float64) for axis in grid_levels)

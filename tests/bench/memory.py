@@ -6,7 +6,7 @@
 A simulated board is served, the real daemon runs on it, and a client has every network decomposed and predicted. The daemon's
 figure is what it holds at the end, a worker's the highest of all workers, both as resident set size; a second start on the same
 state shows how long an answer takes whose surface is on disk. With models of MIRAGE's sizes (1,500 trees of depth 10), kept by
-bench_surfaces, one worker is run by itself.
+tests/bench/surfaces.py, one worker is run by itself.
 """
 
 from __future__ import annotations

@@ -93,6 +93,8 @@ enter() {
     local folder=$1 name
     shift
     mount --make-rprivate /
+    # Name spaces can be made in it only where its / is a mount.
+    mount --rbind "$folder" "$folder"
     mount -t proc proc "$folder/proc"
     for name in dev sys; do mount --rbind "/$name" "$folder/$name"; done
     cp --remove-destination "$(readlink -f /etc/resolv.conf)" "$folder/etc/resolv.conf"

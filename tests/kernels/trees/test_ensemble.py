@@ -27,7 +27,9 @@ from jetdvfs.tests.support.boosted import XAVIER, kernel_samples, on_grid, thres
 TOLERANCE = 1e-4
 CORES = [
     pytest.param(
-        True, marks=pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built"), id="compiled"
+        True,
+        marks=pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built: that needs a C compiler"),
+        id="compiled",
     ),
     pytest.param(False, id="numpy"),
 ]
@@ -171,7 +173,7 @@ def test_too_many_or_no_axes_are_refused(axes: int) -> None:
         convert(train(rows, target, 2), axes)
 
 
-@pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built")
+@pytest.mark.skipif(ensemble_module._core is None, reason="the C core is not built: that needs a C compiler")
 def test_numpy_and_the_c_core_agree_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, target = kernel_samples(4000, seed=4)
     rows[::3, 2] = np.nan

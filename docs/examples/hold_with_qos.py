@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application that asks the daemon for clocks and tells it how long its frames take.
+
+    python docs/examples/hold_with_qos.py MODEL SHAPE TARGET [FRAMES]
+
+It runs the same where no daemon is: then nothing is held. ``$JETDVFS_SOCKET`` names another socket than the usual one.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from jetdvfs import qos  # the standard library and nothing else
+
+FPS = 30.0
+
+
+def infer() -> None:
+    """Stands for the network."""
+    time.sleep(0.002)
+
+
+model, shape, target = sys.argv[1:4]
+frames = int(sys.argv[4]) if len(sys.argv) > 4 else 60
+with qos.hold(model, [shape], target, fps=FPS, reason="an example", required=False) as lease:
+    if lease.plan is None:
+        print("no daemon: running at the clocks there are")
+    else:
+        print(f"held: {lease.plan['choice']['configuration']}")
+    for _ in range(frames):
+        with qos.frame(lease) as frame:
+            infer()
+        time.sleep(max(0.0, 1 / FPS - frame.latency_ms / 1e3))
+print(f"the last of {frames} frames took {frame.latency_ms:.1f} ms; the clocks are given back")
