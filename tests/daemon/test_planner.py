@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,6 +213,6 @@ def test_malformed_targets_are_refused_with_what_is_valid(text: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"fps": 0}, {"fps": float("nan")}, {"confidence": 1}, {"confidence": 0.2}])
-def test_senseless_rates_and_confidences_are_refused(arguments: dict[str, float]) -> None:
+def test_senseless_rates_and_confidences_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="expected a"):
-        plan(SURFACE, "min-energy", **arguments)  # type: ignore[arg-type]
+        plan(SURFACE, "min-energy", **arguments)

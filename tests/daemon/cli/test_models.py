@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.cost.model import Method, surface
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.bundle import bundle
 from jetdvfs.profiles.errors import BundleError
@@ -167,12 +167,12 @@ def test_predict_shows_what_stands_out_and_says_that_it_is_simulated(
 
 @pytest.mark.parametrize("method", ["timeline", "sum"])
 def test_predict_saves_the_surface_of_the_method(
-    method: str, model: str, simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: Method, model: str, simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "surface.npz"
     assert run(capsys, "predict", model, "--profile", "small-sim", "--method", method, "--save", str(saved))[0] == 0
     with np.load(saved) as arrays:
-        np.testing.assert_array_equal(arrays["energy_mj"], surface(NETWORK, COST, method).energy_mj)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(arrays["energy_mj"], surface(NETWORK, COST, method).energy_mj)
 
 
 def test_predict_answers_at_a_configuration_in_mhz_or_the_kernels_units(

@@ -58,9 +58,9 @@ def pixels_of(path: Path, colour: tuple[int, int, int]) -> int:
         ("latency_ms=3", {"fps": 30, "confidence": 0.95}),
     ],
 )
-def test_a_plan_is_drawn_with_its_choice_and_the_top_clocks(target: str, options: dict[str, float], tmp_path: Path) -> None:
+def test_a_plan_is_drawn_with_its_choice_and_the_top_clocks(target: str, options: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "plan.png"
-    draw_plan(SURFACE, plan(SURFACE, target, **options), path, title="handmade", simulated=True)  # type: ignore[arg-type]
+    draw_plan(SURFACE, plan(SURFACE, target, **options), path, title="handmade", simulated=True)
     assert imread(path).shape[1] >= 1500
     assert pixels_of(path, VERMILLION) > 300  # the stars
     assert pixels_of(path, BLUE) > 100  # the top clocks

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.kernels.cost.explain import explain
-from jetdvfs.kernels.cost.model import METHODS, surface
+from jetdvfs.kernels.cost.model import METHODS, Method, surface
 from jetdvfs.kernels.errors import GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import Call
@@ -25,11 +25,11 @@ calls = st.sampled_from([matmul(1000), matmul(100), relu(1 << 22), relu(64), con
     st.floats(0, 200_000),
 )
 def test_the_parts_make_up_the_whole(
-    chosen: list[Call], configuration: FrequencyConfiguration, method: str, us_mhz: float
+    chosen: list[Call], configuration: FrequencyConfiguration, method: Method, us_mhz: float
 ) -> None:
     launched, cost = network(*chosen), board(sigma=0.1, host_us=(1, us_mhz, 10), once_us=20)
-    explanation = explain(launched, cost, configuration, method)  # type: ignore[arg-type]
-    whole = surface(launched, cost, method).at(configuration)  # type: ignore[arg-type]
+    explanation = explain(launched, cost, configuration, method)
+    whole = surface(launched, cost, method).at(configuration)
     assert explanation.prediction == whole
     latency_ms = explanation.gpu_ms + explanation.waited_ms + explanation.after_ms
     assert latency_ms == pytest.approx(whole.latency_ms, rel=1e-5)

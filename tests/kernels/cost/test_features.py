@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from jetdvfs.tests.support.analytic import conv2d, matmul, relu
 IMAGE = (2, 64, 28, 28)
 
 
-def image_kernel(kind: str, output: tuple[int, ...] = IMAGE, *, inputs: int = 1, **params: object) -> KernelInvocation:
-    return KernelInvocation(kind, "block", (IMAGE,) * inputs, output, "float32", params, 100_352, 802_816)  # type: ignore[arg-type]
+def image_kernel(kind: str, output: tuple[int, ...] = IMAGE, *, inputs: int = 1, **params: Any) -> KernelInvocation:
+    return KernelInvocation(kind, "block", (IMAGE,) * inputs, output, "float32", params, 100_352, 802_816)
 
 
 EXAMPLES = {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -230,11 +231,12 @@ def measured_otherwise(launched: Network, cost: BoardCost, rng: np.random.Genera
 
 
 def test_what_cannot_be_costed_is_refused_in_one_line() -> None:
+    unheard_of: Any = "average"
     nothing = Analytic(lambda cpu, gpu, emc: np.full(gpu.shape, np.nan))
     with pytest.raises(CostModelError, match="launches no kernel"):
         surface(network(view()), board())
     with pytest.raises(CostModelError, match="'average'; valid: timeline, sum"):
-        surface(network(relu()), board(), "average")  # type: ignore[arg-type]
+        surface(network(relu()), board(), unheard_of)
     with pytest.raises(CostModelError, match="relu model predicts"):
         surface(network(relu()), replace(board(), kernels={"relu": KernelModel("relu", nothing, nothing, 0, 0)}))
     with pytest.raises(CostModelError, match="host_active_mw has shape"):
