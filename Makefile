@@ -5,7 +5,7 @@
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make lint   style and types only
 # make docs   the reference of the Python interfaces, into build/docs
-# make test-oldest  the same as make test, with the oldest dependencies admitted
+# make test-oldest  every test with the oldest dependencies admitted
 # make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
 # make test-aarch64  (root) build and test on aarch64 under QEMU, results compared to the last bit
 
@@ -25,9 +25,10 @@ demo: $(VENV)/.demo
 test: lint
 	$(BIN)/python -m pytest
 
-# With the oldest dependencies that setup.cfg admits, in a virtual environment of its own.
+# In a virtual environment of its own; types are checked as newer releases of the dependencies declare them.
 test-oldest:
-	PIP_CONSTRAINT=$(CURDIR)/tests/system/oldest.txt $(MAKE) VENV=build/oldest test
+	PIP_CONSTRAINT=$(CURDIR)/tests/system/oldest.txt $(MAKE) VENV=build/oldest build/oldest/.test
+	build/oldest/bin/python -m pytest
 
 test-roots:
 	tests/system/fresh_roots.sh

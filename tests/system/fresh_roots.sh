@@ -56,7 +56,7 @@ outcome() {
     told=$(sed -nE 's/^=* ?([0-9]+ (passed|failed).*) in [0-9.]+s.*/\1/p' "$log" | tail -n 1)
     case $code in
         0) echo "${told:-done}" ;;
-        124) echo "**no end within $longest_s s**" ;;
+        124 | 137) echo "**no end within $longest_s s**" ;;
         *) echo "**exit code $code**${told:+: $told}" ;;
     esac
 }
