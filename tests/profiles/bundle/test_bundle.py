@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,20 +173,22 @@ def test_an_installed_bundle_is_found_by_name_and_replaced_as_a_whole(tmp_path: 
     assert sorted(path.name for path in folder.iterdir()) == ["mine"]
 
 
-def test_a_folder_that_may_not_be_looked_into_has_no_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "closed/data"))
-    make_bundle(tmp_path / "closed/data/jetdvfs/bundles/mine")
-    (tmp_path / "closed").chmod(0)
+def test_a_folder_that_may_not_be_looked_into_has_no_bundles() -> None:
     uid = os.geteuid()
-    os.seteuid(uid or 65534)  # root may look everywhere
-    try:
-        assert "mine" not in find_bundles() and "agx-xavier-sim" in find_bundles()
-        assert resolve_bundle("agx-xavier-sim").name == "agx-xavier-sim"
-        with pytest.raises(BundleError, match="no such bundle"):
-            resolve_bundle(tmp_path / "closed/data/jetdvfs/bundles/mine")
-    finally:
-        os.seteuid(uid)
-        (tmp_path / "closed").chmod(0o700)
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        place = Path(name)
+        place.chmod(0o755)
+        make_bundle(place / "closed" / "mine")
+        make_bundle(place / "open" / "yours")
+        (place / "closed").chmod(0)
+        os.seteuid(uid or 65534)  # root may look everywhere
+        try:
+            assert find_bundles([place / "closed", place / "open"]) == {"yours": place / "open" / "yours"}
+            with pytest.raises(BundleError, match="no such bundle"):
+                resolve_bundle(place / "closed" / "mine")
+        finally:
+            os.seteuid(uid)
+            (place / "closed").chmod(0o700)
 
 
 def test_a_bundle_that_is_refused_is_not_installed(tmp_path: Path) -> None:
