@@ -120,18 +120,25 @@ def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path: Pa
     assert not (tmp_path / "called").exists()
 
 
-def test_a_reader_that_takes_too_long_is_ended() -> None:
+@pytest.fixture
+def readers() -> Callable[[], list[psutil.Process]]:
+    """Tells which children this process has that it did not have before the test."""
+    before = psutil.Process().children()
+    return lambda: [child for child in psutil.Process().children() if child not in before]
+
+
+def test_a_reader_that_takes_too_long_is_ended(readers: Callable[[], list[psutil.Process]]) -> None:
     with MODEL.open("rb") as file, pytest.raises(InputError, match=r"took more than 0\.02 s"):
         decompose(file.fileno(), WorkerSettings(model_timeout_s=0.02))
-    assert not psutil.Process().children()
+    assert not readers()
 
 
-def test_a_reader_that_is_killed_is_reported_and_the_next_one_works() -> None:
+def test_a_reader_that_is_killed_is_reported_and_the_next_one_works(readers: Callable[[], list[psutil.Process]]) -> None:
     async def job() -> bytes:
         workers = Workers(WorkerSettings(parallel=1))
         with MODEL.open("rb") as file:
             first = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
-            while not (children := psutil.Process().children()) and not first.done():
+            while not (children := readers()) and not first.done():
                 await asyncio.sleep(0.001)
             children[0].kill()
             with pytest.raises(InputError, match="ended by SIGKILL"):
@@ -141,19 +148,19 @@ def test_a_reader_that_is_killed_is_reported_and_the_next_one_works() -> None:
     assert json.loads(asyncio.run(job()))["launches"]
 
 
-def test_a_client_that_goes_away_takes_its_reader_with_it() -> None:
+def test_a_client_that_goes_away_takes_its_reader_with_it(readers: Callable[[], list[psutil.Process]]) -> None:
     async def job() -> None:
         workers = Workers()
         with MODEL.open("rb") as file:
             task = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
-            while not psutil.Process().children() and not task.done():
+            while not readers() and not task.done():
                 await asyncio.sleep(0.001)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
     asyncio.run(job())
-    assert not psutil.Process().children()
+    assert not readers()
 
 
 def confined(program: str) -> str:
