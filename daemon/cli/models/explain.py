@@ -19,7 +19,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from ....kernels.cost.explain import Explanation, KernelPart, ClockStep, explain
+from ....kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
 from ....kernels.network import Network
 from ....kernels.surface import Prediction
 from ....kernels.units import CLOCKS, mhz_text
