@@ -9,8 +9,11 @@ the file itself would wait for itself.
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -94,3 +97,12 @@ def _serve(board: str | BoardDescription, jetpack: str, root: Path, asker: Conne
         asker.send(None)
         with contextlib.suppress(EOFError):
             asker.recv()
+
+
+def start_twin(board: str, mount: Path, backend: str) -> tuple[subprocess.Popen[str], dict[str, object]]:
+    """The command that serves a board, and what it says when that is ready."""
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "twin", "serve", "--json"]
+    command += ["--board", board, "--mount", str(mount), "--backend", backend]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())

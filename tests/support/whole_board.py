@@ -10,6 +10,7 @@ the command's exit code, or with 77 and a reason where such mounts cannot be had
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -18,10 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.profiles.board import BoardDescription
-from jetdvfs.profiles.twin.serve import serve
-from jetdvfs.profiles.twin.simulated_board import simulated_board
+from jetdvfs.profiles.board import BoardDescription, load_board
 from jetdvfs.profiles.twin.tree import fuse
+from jetdvfs.tests.support.board_apart import start_twin
 
 NOT_HERE = 77
 NAMESPACE = ("unshare", "--mount", "--propagation", "private")
@@ -106,19 +106,21 @@ def link(folder: Path, *layers: Path) -> None:
 def main(name: str, folder: Path, command: list[str]) -> int:
     store = folder / "store"
     store.mkdir()
-    board = simulated_board(name)
-    try:
-        mount("-t", "tmpfs", "tmpfs", store)
-        running = serve(board, store / "twin", "fuse")
-        put_in_place(running.mount, store, board.description)
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"a simulated board cannot be put in place of this machine's files: {error}", file=sys.stderr)
-        return NOT_HERE
-    (store / "site").mkdir()
-    release = board.description.section("twin")["kernel_release"]
-    (store / "site" / "sitecustomize.py").write_text(_UNAME.format(release=release))
-    env = {**os.environ, "PYTHONPATH": str(store / "site")}
-    return subprocess.run(command, env=env, cwd="/", check=False).returncode
+    board = load_board(name)
+    with contextlib.ExitStack() as ending:
+        try:
+            mount("-t", "tmpfs", "tmpfs", store)
+            twin, _ = start_twin(name, store / "twin", "fuse")
+            ending.callback(twin.kill)
+            put_in_place(store / "twin", store, board)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"a simulated board cannot be put in place of this machine's files: {error}", file=sys.stderr)
+            return NOT_HERE
+        (store / "site").mkdir()
+        release = board.section("twin")["kernel_release"]
+        (store / "site" / "sitecustomize.py").write_text(_UNAME.format(release=release))
+        env = {**os.environ, "PYTHONPATH": str(store / "site")}
+        return subprocess.run(command, env=env, cwd="/", check=False).returncode
 
 
 def obstacle() -> str:

@@ -8,8 +8,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.tree import fuse
+from jetdvfs.tests.support.board_apart import start_twin
 from jetdvfs.tests.support.twin_fakes import CPU, DEVFREQ, EMC, INA, POLICY, fake_board, small_network
 
 OBSTACLE = fuse.missing()
@@ -217,33 +216,15 @@ def test_frames_of_an_application_that_has_gone_are_given_up(port: Path) -> None
         assert app.frame(network)["waited_ms"] == 0.0
 
 
-def start_twin(mount: Path, backend: str) -> tuple[subprocess.Popen[str], dict[str, object]]:
-    command = [
-        sys.executable,
-        "-m",
-        "jetdvfs.daemon.cli",
-        "twin",
-        "serve",
-        "--mount",
-        str(mount),
-        "--backend",
-        backend,
-        "--json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_command_serves_until_told_to_stop_and_starts_again_after_a_crash(tmp_path: Path, backend: str) -> None:
     mount = tmp_path / "root"
-    process, ready = start_twin(mount, backend)
+    process, ready = start_twin("agx-xavier", mount, backend)
     assert ready["simulated"] is True
     assert cat(mount, "/proc/device-tree/model").startswith("NVIDIA Jetson AGX Xavier")
     process.kill()
     process.wait()
-    process, ready = start_twin(mount, backend)
+    process, ready = start_twin("agx-xavier", mount, backend)
     with Application(str(ready["bench"])) as app:
         assert app.request("state")["requested"]["cpu_khz"] == 1190400
     process.send_signal(signal.SIGTERM)
