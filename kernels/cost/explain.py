@@ -59,7 +59,7 @@ class HostPart:
 
 
 @dataclass(frozen=True)
-class Step:
+class ClockStep:
     """One step of one clock: ``axis`` (``gpu_hz``), whether up or down, and the prediction there."""
 
     axis: str
@@ -95,7 +95,7 @@ class Explanation:
     idle_mj: float
     host_mj: float
     kernels_mj: float
-    steps: tuple[Step, ...]
+    steps: tuple[ClockStep, ...]
 
     @property
     def limits_ms(self) -> dict[Limit, float]:
@@ -201,9 +201,9 @@ def _host_parts(network: Network, cost: BoardCost, index: _Index) -> tuple[HostP
     return tuple(HostPart(name, calls[name], total_us[name] / 1e3) for name in sorted(calls, key=lambda name: -total_us[name]))
 
 
-def _steps(surface: Surface, grid: FrequencyGrid, index: _Index) -> Iterator[Step]:
+def _steps(surface: Surface, grid: FrequencyGrid, index: _Index) -> Iterator[ClockStep]:
     for axis, name in enumerate(AXES):
         for up in (False, True):
             level = index[axis] + (1 if up else -1)
             if 0 <= level < grid.shape[axis]:
-                yield Step(name, up, surface.at(grid.configuration((*index[:axis], level, *index[axis + 1 :]))))
+                yield ClockStep(name, up, surface.at(grid.configuration((*index[:axis], level, *index[axis + 1 :]))))

@@ -2,7 +2,7 @@
 """Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted.
 
 A command stands after ``--``. Its output is its own: what this verb has to say beside it goes to standard error. The exit code
-is the command's; 127 if there is none of that name and 126 if it cannot be executed, and nothing is held then.
+is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing is held then.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from ....kernels.cost.explain import Explanation, KernelPart, Step, explain
+from ....kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
 from ....kernels.network import Network
 from ....kernels.surface import Prediction
 from ....kernels.units import CLOCKS, mhz_text
@@ -116,7 +116,7 @@ def _steps(explanation: Explanation) -> str:
     return output.table(("", "latency ms", "", "power W", "energy mJ", ""), rows)
 
 
-def _step(step: Step, here: Prediction) -> tuple[str, ...]:
+def _step(step: ClockStep, here: Prediction) -> tuple[str, ...]:
     there = step.prediction
     level = getattr(there.configuration, step.axis)
     return (
