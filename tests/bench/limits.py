@@ -51,7 +51,7 @@ def count(table: NodeTable, rows: NDArray[np.float32], levels: tuple[NDArray[np.
     own[missing] = np.tile(np.array([np.inf, -np.inf], np.float32), own.shape[1] // 2)[np.nonzero(missing)[1]]
     low, high = (np.hstack([own, *(np.full((len(rows), 2), axis[end], np.float32) for axis in levels)]) for end in (0, -1))
     at = table.roots[:-1].astype(np.int64)
-    here = np.ones((len(at), len(rows)), bool)
+    here: NDArray[np.bool_] = np.ones((len(at), len(rows)), bool)
     alone = shared = leaves = changes = 0
     lines = np.zeros(table.nodes.nbytes // LINE_BYTES + 1, bool)
     while len(at):

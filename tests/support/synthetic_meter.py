@@ -87,7 +87,8 @@ class SyntheticMeter:
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Latency in ms and energy in mJ of one inference."""
-        host, gpu, dynamic_mj = np.zeros(len(configurations)), np.zeros(len(configurations)), np.zeros(len(configurations))
+        host: NDArray[np.float64] = np.zeros(len(configurations))
+        gpu, dynamic_mj = host, host
         _, gpu_hz, emc_hz = self._clocks(configurations)
         dynamic_mw = self.factor * (3000 * gpu_hz / 1.377e9 + 1000 * emc_hz / 2.133e9)
         for call in network.calls:
