@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -23,7 +23,8 @@ from .identity import Identity, described_boards, match_board, read_identity
 from .limits import moved_limits
 from .offered import Offered
 from .power_modes import RunningModes
-from .sensors.sensors import Sensors
+from .sensors.fan import Fan, read_fan
+from .sensors.sensors import Sensing, Sensors
 from .setter import Setter, Step
 from .transition import Transition
 
@@ -46,10 +47,11 @@ class Hardware:
         baseline: Path | None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
+        sensing: Callable[[BoardDescription], Sensing] | None = None,
     ) -> None:
         self.description = description
         self.identity = identity
-        self.sensors = Sensors(files, description)
+        self.sensors: Sensing = Sensors(files, description) if sensing is None else sensing(description)
         self._files = files
         self._clock = clock
         self._modes = RunningModes(files, description.cores)
@@ -70,6 +72,7 @@ class Hardware:
         baseline: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
+        sensing: Callable[[BoardDescription], Sensing] | None = None,
     ) -> Hardware:
         """Find out which board this is and what of it can be controlled.
 
@@ -81,6 +84,7 @@ class Hardware:
                 aside, a memory lock that it may have leaked is ended, and :attr:`notes` says so.
             leave: axes (``emc_hz``) that are not to be set, on the operator's wish.
             clusters: whether the CPU's clusters are set together, which they are by default.
+            sensing: makes what reads the sensors of a board of this description; by default each is read when it is asked for.
 
         Raises:
             InputError: no description fits this machine.
@@ -96,7 +100,7 @@ class Hardware:
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
             description = named[board]
-        hardware = cls(files, clock, description, identity, baseline, leave, clusters)
+        hardware = cls(files, clock, description, identity, baseline, leave, clusters, sensing)
         if baseline is not None:
             try:
                 hardware._baseline = Baseline.load(files, baseline)
@@ -119,7 +123,7 @@ class Hardware:
             daemon = "" if self._baseline_path else "a running jetdvfsd, "
             notes.append(f"memory clock is locked by somebody else: by {daemon}{others}")
         notes += self._files.hanging
-        notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.throttled())]
+        notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.sensors.throttled())]
         return tuple(notes)
 
     def moved_limits(self) -> tuple[str, ...]:
@@ -198,8 +202,12 @@ class Hardware:
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def throttled(self) -> tuple[str, ...]:
-        """Why the board runs slower than its clocks say (see :meth:`Sensors.throttled`)."""
-        return self.sensors.throttled()
+        """Why the board runs slower than its clocks say now (see :meth:`Sensing.throttled`)."""
+        return self.sensors.throttled(now=True)
+
+    def fan(self) -> Fan | None:
+        """How hard the fan is driven and how fast it turns; None where there is none."""
+        return read_fan(self._files)
 
     def mode(self) -> PowerMode | None:
         """The power mode in force, or None where the system does not say; its caps bound the grid."""
