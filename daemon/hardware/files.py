@@ -33,6 +33,7 @@ _MOST_LINKS = 40
 _READ_BYTES = 1 << 16
 # No figure of a board is as large; what is comes from a driver that has gone wrong, and fits into no answer.
 _MOST = 1 << 53
+_FASTEST = 10**12
 # What may go away by itself: a node that is not there yet, a powered-off part, a firmware or bus that did not answer.
 _TRANSIENT = frozenset(
     {
@@ -121,6 +122,11 @@ class Files:
             return self.read_int(path)
         except DaemonError:
             return None
+
+    def find_rate(self, path: str) -> int | None:
+        """The file's frequency, or None where it cannot be read now or is none: a word, below zero, or beyond all clocks."""
+        rate = self.find_int(path)
+        return rate if rate is not None and 0 <= rate <= _FASTEST else None
 
     def write_text(self, path: str, value: str, valid: Iterable[object] = ()) -> None:
         """Write a value and a newline in one system call, to a file that exists; again for a while where that may help.
@@ -215,11 +221,11 @@ class Files:
         known = self._located.get(path)
         if known is not None:
             try:
-                return os.listdir(known)
+                return _names(known)
             except OSError:
                 del self._located[path]
         place = self._locate(path)
-        names = os.listdir(place)
+        names = _names(place)
         self._located[path] = place
         return names
 
@@ -247,6 +253,18 @@ class Files:
                 del done[1:]
             todo.extend(target.split("/")[::-1])
         return "/".join(done)
+
+
+def rate_in(text: str | None) -> int | None:
+    """The frequency that a text is; None for a word, and for a number beyond all clocks."""
+    if text is None or not text.isdecimal() or len(text) > len(str(_FASTEST)):
+        return None
+    return int(text)
+
+
+def _names(place: str) -> list[str]:
+    with os.scandir(place) as entries:
+        return [entry.name for entry in entries]
 
 
 def _failure(error: OSError, path: str, doing: str, valid: Iterable[object] = ()) -> DaemonError:

@@ -182,12 +182,16 @@ class Hardware:
         self._axes.look_again()
         return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
-    def current(self) -> FrequencyConfiguration:
-        """The clocks as measured; where there is nothing to measure, as requested."""
+    def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
+        """The clocks as measured; where there is nothing to measure, as requested.
+
+        Args:
+            readings: what :meth:`read` said just now.
+        """
         levels = {name: self._offered.fixed_level(name) for name in self._axes.fixed}
-        for name, readings in self.read().items():
+        for name, found in (self.read() if readings is None else readings).items():
             if name in TITLES:
-                levels[name] = min(effective(reading) for reading in readings)
+                levels[name] = min(effective(reading) for reading in found)
         return FrequencyConfiguration(**levels)
 
     def memory_hz(self) -> int:

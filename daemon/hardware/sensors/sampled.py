@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board's sensors as a thread of their own read them last: whoever asks never waits for one.
 
-A zone or a monitor may take half a second to answer, or not answer at all. Each sensor has its own last value and time, so that a
-slow one makes the others older and no more; a value that is too old counts as none, and is said to be.
+A zone or a monitor may take half a second to answer, or not answer at all. Each sensor has its own last value and time, so that
+a slow one makes the others older and no more; a value that is too old counts as none, and is said to be.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class SampledSensors:
     @property
     def notes(self) -> tuple[str, ...]:
         """What cannot be measured, and why."""
-        old = [name for name, sample in (*self._rails.items(), *self._zones.items()) if not self._fresh(sample)]
+        old = [name for name, sample in self._rails.items() if not self._fresh(sample)]
+        old += [name for name, sample in self._zones.items() if not self._fresh(sample)]
         said = (f"{', '.join(old)}: not read for {TOO_OLD_S:g} s",) if old else ()
         return (*self._missing, *self._files.hanging, *said)
 
