@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _GRID_KEPT_S = 5.0
 """For how long the levels offered are taken to stand while other work's needs are followed; what is set asks anew."""
+_HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.0, 2.0
+_QUIET_AFTER_S = 10.0
 
 
 class Controller:
@@ -51,6 +53,7 @@ class Controller:
         self.unkept: dict[str, Unkept] = {}
         self._unmet: dict[str, str] = {}
         self._grid: tuple[float, FrequencyGrid] | None = None
+        self._changed_s = monotonic()
         self._said = Repeated(log, monotonic)
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
@@ -78,9 +81,12 @@ class Controller:
         return report
 
     @property
-    def idle(self) -> bool:
-        """Whether there is nothing to look after."""
-        return not len(self.leases) and not self._board.touched
+    def tend_in_s(self) -> float:
+        """When to :meth:`tend` next: seldom while nothing is held, and less often while all stays as it was set."""
+        if not len(self.leases) and not self._board.touched:
+            return _IDLE_S
+        quiet = self.applied is not None and not self.troubles and self._monotonic() - self._changed_s > _QUIET_AFTER_S
+        return _QUIET_S if quiet else _HELD_S
 
     def limits(self) -> Limits:
         """The clocks that may be planned for now: what the board offers, the operator allows, and other work needs.
@@ -174,7 +180,7 @@ class Controller:
             self._follow("the configuration changed")
 
     def tend(self) -> None:
-        """Look after what is set, and try again what could not be given back; to be called twice a second."""
+        """Look after what is set, and try again what could not be given back; to be called after ``tend_in_s``."""
         self._measure()
         if not len(self.leases):
             if self._board.touched:
@@ -270,7 +276,7 @@ class Controller:
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _set(self, reason: str) -> Applied:
-        setting, self._floors_when_set = self._setting(), self.floors.levels
+        setting, self._floors_when_set, self._changed_s = self._setting(), self.floors.levels, self._monotonic()
         applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied = applied
         self.troubles = () if applied.verified else applied.notes

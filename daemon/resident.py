@@ -170,6 +170,8 @@ class Resident:
 
     async def _say_how_it_is(self) -> None:
         """Tell the service manager that all is well, as long as the board's thread gets on, and what changes."""
+        if not notify.has_manager():
+            return
         watchdog_s = notify.watchdog_s()
         beat_s = watchdog_s / 3 if watchdog_s else _CHANGES_S
         due_s = time.monotonic()

@@ -30,7 +30,6 @@ FRESH_S = 1.0
 _OLD_S = 3.0
 _NEVER = float("-inf")
 _FIRST_LOOK_S = 1.0
-_HELD_S, _IDLE_S = 0.5, 2.0
 
 
 class Keeper:
@@ -61,7 +60,7 @@ class Keeper:
         self._looking: asyncio.Task[None] | None = None
         self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
         self.snapshot = Snapshot(self._look, self._limits)
-        self.thread = BoardThread(self._tend, self._every_s, self._publish, ended)
+        self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
 
     async def hold(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
         """As :meth:`Controller.hold`; a connection that ends meanwhile, or is told that the board hangs, holds nothing.
@@ -158,9 +157,6 @@ class Keeper:
     def _tend(self) -> None:
         self._controller.tend()
         self._events.look()
-
-    def _every_s(self) -> float:
-        return _IDLE_S if self._controller.idle else _HELD_S
 
     def _publish(self) -> None:
         controller = self._controller

@@ -68,7 +68,7 @@ class _Window:
 
 
 class DemandMonitor:
-    """Follows the demand of other work; :meth:`sample` is to be called about twice a second.
+    """Follows the demand of other work; :meth:`sample` is to be called every few seconds at most.
 
     Args:
         board: tells the memory clock and how busy the GPU is.
