@@ -272,7 +272,7 @@ class AdminApi:
         if method == "Reload":
             config = load_config(self._config_path)
             controller.reconfigure(config)
-            return {"warnings": list(config.warnings)}
+            return {"warnings": [*config.warnings, *controller.check_limits()]}
         held = len(controller.leases)
         report = controller.give_back()
         return {

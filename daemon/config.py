@@ -21,13 +21,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from ..kernels.units import CLOCKS, mhz_text
 from ..profiles.documents import DocumentError, Positive, Text, convert, dotted, line_of, load_yaml, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
@@ -50,6 +51,21 @@ class Bounds:
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
 
+    def inside(self, levels: Sequence[int]) -> tuple[int, ...]:
+        """The levels between both bounds; maybe none."""
+        low, high = self.min or 0, self.max if self.max is not None else levels[-1]
+        return tuple(level for level in levels if low <= level <= high)
+
+    def allowed(self, levels: Sequence[int]) -> tuple[int, ...]:
+        """The levels that may be set, at least one: those between both bounds; of none, the highest that is not above ``max``;
+        of none again, the lowest there is.
+
+        Args:
+            levels: all there are, rising.
+        """
+        below = [level for level in levels if self.max is None or level <= self.max]
+        return self.inside(levels) or tuple(below[-1:]) or tuple(levels[:1])
+
 
 @dataclass(frozen=True)
 class ClockLimits:
@@ -58,6 +74,22 @@ class ClockLimits:
     cpu_khz: Bounds = field(default_factory=Bounds)
     gpu_hz: Bounds = field(default_factory=Bounds)
     emc_hz: Bounds = field(default_factory=Bounds)
+
+    def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
+        """One line for each clock that has no level within its bounds.
+
+        Args:
+            levels: what the board offers of each clock, rising; those of a CPU cluster by its cpufreq policy.
+        """
+        for clock, offered in levels.items():
+            axis = clock if clock in CLOCKS else "cpu_khz"
+            bounds: Bounds = getattr(self, axis)
+            if not bounds.inside(offered):
+                ends = (f"{name} {mhz_text(axis, end)} MHz" for name, end in vars(bounds).items() if end is not None)
+                (taken,) = bounds.allowed(offered)
+                whose = CLOCKS[axis] if axis == clock else f"CPU ({clock})"
+                none = f"limits.{axis}: no {whose} frequency that this board offers fits {' and '.join(ends)}"
+                yield f"{none}; {mhz_text(axis, taken)} MHz is set instead"
 
 
 @dataclass(frozen=True)

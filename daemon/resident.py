@@ -85,6 +85,7 @@ class Resident:
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
+        self._controller.check_limits()
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
