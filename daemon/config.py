@@ -22,7 +22,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -36,6 +36,7 @@ from .watch.floors import FloorRules
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
+_RELOADED = ("limits", "floors")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 
@@ -183,3 +184,35 @@ def _warnings(path: Path, text: str, raw: Any, members: Members) -> Iterator[str
         yield f"{path}, line {line_of(text, at)}: {dotted(at)} is unknown and ignored; known: {', '.join(known)}"
     if members.cpu_leader is not None and members.cpu_clusters == "together":
         yield f"{path}: cpu_leader is ignored without cpu_clusters: apart"
+
+
+class ConfigFile:
+    """The operator's file: read at the start, and again when the operator says so.
+
+    Args:
+        path: as for :func:`load_config`, whose errors making one raises too.
+
+    Attributes:
+        started: the configuration that the daemon started with.
+        notes: why what the file says now is not in force; empty where it is.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.started = load_config(path)
+        self.notes: tuple[str, ...] = ()
+
+    def reload(self) -> Config:
+        """The configuration as the file has it now; its warnings name what only takes effect at the next start.
+
+        Raises:
+            UsageError: as :func:`load_config`; what was read before stays in force, and :attr:`notes` says so.
+        """
+        try:
+            config = load_config(self._path)
+        except UsageError as error:
+            self.notes = (f"the configuration was not read again, the one before stays in force: {error}",)
+            raise
+        changed = [one.name for one in fields(Members) if getattr(config, one.name) != getattr(self.started, one.name)]
+        self.notes = tuple(f"{name}: its change takes effect at the next start" for name in changed if name not in _RELOADED)
+        return replace(config, warnings=(*config.warnings, *self.notes))
