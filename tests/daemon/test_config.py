@@ -86,7 +86,7 @@ def test_members_left_empty_have_their_defaults(tmp_path: Path) -> None:
         ("worker: {timeout_s: 1.5}", ", line 1: worker.timeout_s: expected a whole number from 1 to 10000, got 1.5"),
         ("floors: maybe", ", line 1: floors: expected auto, off or a mapping, got 'maybe'"),
         ("floors: {pressure: 2}", ", line 1: floors.pressure: expected a number above 0, at most 1, got 2"),
-        ("a: [", ": not valid YAML: "),
+        ("a:\n- [", ", line 3: not valid YAML: "),
         ("\x00", ": not valid YAML: "),
     ],
 )
