@@ -58,13 +58,27 @@ def load_yaml(text: str) -> Any:
         DocumentError: it is not valid YAML.
     """
     try:
-        return yaml.load(text, Loader=_yaml_loader())
+        document = yaml.load(text, Loader=_yaml_loader())
+        if "*" in text:  # an alias, maybe
+            _refuse_circle(document, set(), set())
+        return document
     except yaml.MarkedYAMLError as error:
         said = " ".join(filter(None, (error.context, error.problem)))
         mark = error.problem_mark or error.context_mark
-        raise DocumentError(f"not valid YAML: {said}", line=mark.line + 1 if mark else None) from error
+        # What ends too early is said to be wrong on the line after the last.
+        line = min(mark.line + 1, len(text.splitlines())) if mark else None
+        raise DocumentError(f"not valid YAML: {said}", line=line) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise DocumentError(f"not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
+    if id(document) in around:
+        raise DocumentError("not valid YAML: an alias stands in what it is an alias of")
+    if isinstance(document, (dict, list)) and id(document) not in sound:
+        for part in document.values() if isinstance(document, dict) else document:
+            _refuse_circle(part, around | {id(document)}, sound)
+        sound.add(id(document))
 
 
 def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
@@ -73,7 +87,7 @@ def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
     been: set[int] = set()
     while ways:
         at, node = ways.pop()
-        if id(node) in been:  # an alias: it may even stand in what it is an alias of
+        if id(node) in been:  # by an alias
             continue
         been.add(id(node))
         if isinstance(node, yaml.MappingNode):
@@ -179,13 +193,13 @@ def _own_mistakes(raw: Any, kind: Any, at: Place, refusal: msgspec.ValidationErr
                 )
         for name, hint in _required(_plain(kind)):
             if name not in raw:
-                found.append(DocumentError(f"missing; expected {_expected(hint)}", (*at, name)))
+                found.append(DocumentError(f"missing; expected {expected(hint)}", (*at, name)))
     if found:
         yield from found
     elif refusal.__cause__ is not None:  # what the type itself checks of its members together
         yield DocumentError(str(refusal.__cause__), at)
     else:
-        yield DocumentError(f"expected {_expected(kind)}, got {raw!r:.60}", at)
+        yield DocumentError(f"expected {expected(kind)}, got {raw!r:.60}", at)
 
 
 def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
@@ -236,10 +250,10 @@ def _plain(kind: Any) -> Any:
     return kind
 
 
-def _expected(kind: Any) -> str:
+def expected(kind: Any) -> str:
     """What would be valid, in words."""
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(_expected(each) for each in get_args(kind) if each is not NoneType)
+        return " or ".join(expected(each) for each in get_args(kind) if each is not NoneType)
     for note in getattr(kind, "__metadata__", ()):
         if isinstance(note, msgspec.Meta) and note.description:
             return note.description

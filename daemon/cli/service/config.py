@@ -53,14 +53,15 @@ def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
     members = reading.members
     if members is None:
         return
-    if members.board is not None and members.board not in list_boards():
+    described = members.board in list_boards()
+    if members.board is not None and not described:
         yield _at(reading, "board", f"board {members.board!r} is not described; valid: {', '.join(list_boards())}")
     if members.profile is not None:
         try:
-            if members.board is None:
-                read_manifest(resolve_bundle(members.profile))
-            else:
+            if members.board is not None and described:
                 find_profile(members.profile, members.board)
+            else:
+                read_manifest(resolve_bundle(members.profile))
         except (DaemonError, ProfilesError) as error:
             yield _at(reading, "profile", str(error))
     if members.socket_group is not None and not _exists(grp.getgrnam, members.socket_group):
@@ -94,12 +95,15 @@ def _show(args: argparse.Namespace, reading: ConfigReading, problems: list[Remar
     shown = {dotted(at): (value, _source(reading, at)) for at, value in _values(reading.members, ())}
     if args.json:
         print_json(
-            {name: {"value": value, "from": None if source is None else str(source)} for name, (value, source) in shown.items()}
+            {
+                name: {"value": value, "file": source and str(source.path), "line": source and source.line}
+                for name, (value, source) in shown.items()
+            }
         )
         return 0
     width = max(map(len, shown))
     for name, (value, source) in shown.items():
-        origin = "default" if source is None else f"{source}"
+        origin = "default" if source is None else f"{source.path}, line {source.line}"
         print(printable(f"{name:{width}}  {_text(value):24}  {origin}"))
     return 0
 
