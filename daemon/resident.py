@@ -21,7 +21,7 @@ from .. import __version__
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
-from .config import AXES, ConfigFile
+from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
 from .errors import DaemonError, UsageError
 from .hardware.files import LONGEST_S, Files
@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
 _TEND_S = 0.5
-_INSTALLED_GROUP = "jetdvfs"
-"""The group that systemd/jetdvfs.sysusers.conf makes."""
 _UNCHANGED = -1
 
 
@@ -202,7 +200,7 @@ def _group_id(wanted: str | None) -> int:
         UsageError: there is no group of the name wanted.
     """
     try:
-        return grp.getgrnam(wanted or _INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else _UNCHANGED
+        return grp.getgrnam(wanted or INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else _UNCHANGED
     except KeyError:
         if wanted is None:
             return _UNCHANGED
