@@ -25,6 +25,9 @@ from .watch.floors import Demand, FloorRules, Floors, floors
 
 log = logging.getLogger(__name__)
 
+_LAST_TRY_S = 1.0
+"""For how long it is tried to give the board back where nobody may try again: when the daemon ends, or a person asks for it."""
+
 
 class Board(Protocol):
     """What the controller needs of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
@@ -51,7 +54,9 @@ class Board(Protocol):
 
     def keep_memory(self) -> bool: ...
 
-    def restore(self) -> RestoreReport: ...
+    def keep_baseline(self) -> str: ...
+
+    def restore(self, longest_s: float = 0.0) -> RestoreReport: ...
 
 
 class Demands(Protocol):
@@ -186,7 +191,7 @@ class Controller:
         """End every lease and restore the baseline."""
         for lease in tuple(self.leases):
             self.leases.remove(lease)
-        return self._give_back()
+        return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
         """Take over the operator's new limits; leases granted already are bound by them from now on."""
@@ -264,6 +269,8 @@ class Controller:
             in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
+            if unsaved := self._board.keep_baseline():
+                texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
                     log.warning("%s", text, extra=fields(TROUBLE))
@@ -286,15 +293,19 @@ class Controller:
             log.warning("%s", note, extra=fields(TROUBLE, reason=reason))
         return applied
 
-    def _give_back(self) -> RestoreReport:
+    def _give_back(self, longest_s: float = 0.0) -> RestoreReport:
         self.applied, self.floors = None, Floors()
+        known = self.troubles
         try:
-            report = self._board.restore()
+            report = self._board.restore(longest_s)
         except (DaemonError, OSError) as error:
             report = RestoreReport(failed=(str(error),))
         self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
-        for text in report.failed:
-            log.error("not given back: %s", text, extra=fields(TROUBLE))
+        for text in report.notes:
+            log.warning("%s", text, extra=fields(TROUBLE))
+        for text in self.troubles:
+            if text not in known:
+                log.error("%s", text, extra=fields(TROUBLE))
         for path in report.left:
             log.info("%s was left as somebody else set it", path, extra=fields(GIVEN_BACK))
         if report.restored and not report.failed:

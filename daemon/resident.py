@@ -30,7 +30,7 @@ from .profile import choose_profile
 from .surfaces import Surfaces
 from .system import notify
 from .system.signals import RELOADING, Signals
-from .system.state import BASELINE_NAME, default_state_dir, locked_state
+from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked
 from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
@@ -46,7 +46,7 @@ _UNCHANGED = -1
 
 
 class Resident:
-    """Everything from the lock on the state directory to the sockets; as a context manager it ends what it began."""
+    """Everything from the locks on its directories to the sockets; as a context manager it ends what it began."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -69,14 +69,17 @@ class Resident:
         for warning in config.warnings:
             log.warning("%s", warning)
         state_dir = args.state_dir or default_state_dir(args.root)
-        stack.enter_context(locked_state(state_dir))
+        runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
+        for folder in (runtime_dir, state_dir):
+            stack.enter_context(locked(folder))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)
         hardware = Hardware.probe(
             files,
             SystemClock(),
             board=args.board or config.board,
-            baseline=state_dir.resolve() / BASELINE_NAME,
+            baseline=runtime_dir.resolve() / BASELINE_FOLDER,
+            older=state_dir.resolve() / OLDER_BASELINE_NAME,
             leave=[AXES[axis] for axis in AXES if axis not in config.axes],
             clusters=config.clusters,
         )
