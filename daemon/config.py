@@ -19,7 +19,7 @@ names: what a later file says counts, member by member; one that it leaves empty
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     clients: {connections: 64, leases: 64, networks: 16}
-    worker: {user: nobody, parallel: 2, threads: 4, timeout_s: 20}
+    worker: {parallel: 2, threads: 4, timeout_s: 20}
 """
 
 from __future__ import annotations
@@ -110,9 +110,8 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class WorkerRules:
-    """The user that reads strangers' model files, how many of its processes run at once, and with what."""
+    """How many processes read strangers' model files at once, and with what."""
 
-    user: Text = "nobody"
     parallel: Number = 2
     threads: Number = 4
     timeout_s: Number = 20

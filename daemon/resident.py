@@ -9,7 +9,6 @@ import contextlib
 import grp
 import logging
 import os
-import pwd
 import signal
 import socket
 import time
@@ -27,7 +26,7 @@ from .errors import DaemonError, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .profile import choose_profile
-from .surfaces import Surfaces
+from .surfaces import Surfaces, table_folder
 from .system import notify
 from .system.signals import RELOADING, Signals
 from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked
@@ -92,9 +91,7 @@ class Resident:
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
-        self._workers = WorkerSettings(
-            config.worker.user, config.worker.parallel, config.worker.timeout_s, config.worker.threads
-        )
+        self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
         self._context = Context(
             version=__version__,
             hardware=hardware,
@@ -102,7 +99,7 @@ class Resident:
             surfaces=Surfaces(
                 Workers(self._workers),
                 profile,
-                _cache_dir(state_dir, config.worker.user),
+                table_folder(state_dir.resolve() / "cache"),
                 SurfaceCache(state_dir.resolve() / "surfaces"),
                 notes,
             ),
@@ -179,21 +176,6 @@ class Resident:
                 notify.notify("WATCHDOG=1", status)
                 told = status
             await asyncio.sleep(min(_TEND_S, watchdog_s / 3) if watchdog_s else _TEND_S)
-
-
-def _cache_dir(state_dir: Path, user: str) -> Path:
-    """The folder in which workers keep converted models; theirs, so that they need no rights elsewhere."""
-    cache = state_dir.resolve() / "cache"
-    try:
-        cache.mkdir(mode=0o755, exist_ok=True)
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(user)
-            os.chown(cache, account.pw_uid, account.pw_gid)
-    except KeyError:
-        raise UsageError(f"worker.user: there is no account {user!r}") from None
-    except OSError as error:
-        raise UsageError(f"cache directory {cache}: {error.strerror}") from error
-    return cache
 
 
 def _group_id(wanted: str | None) -> int:
