@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
 from ..profiles.board import BoardDescription
-from .board.keeper import Keeper
+from .board.desk import Desk
 from .board.status import status
-from .config import Config, load_config
+from .config import Config, ConfigFile
 from .errors import LimitReached, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .leases import Holder, Need, find
@@ -25,10 +25,13 @@ from .planner import Limits
 from .planning.plans import Plans
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces, register
+from .system.journal import TROUBLE, fields
 from .targets import Outlook, listing
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
 from .wire.server import Peer, Session
+
+log = logging.getLogger(__name__)
 
 _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
@@ -48,10 +51,11 @@ class Context:
 
     version: str
     description: BoardDescription
-    board: Keeper
+    board: Desk
     sensors: SampledSensors
     surfaces: Surfaces
     config: Config
+    config_file: ConfigFile
     started_s: float
 
 
@@ -96,9 +100,8 @@ class Api:
         context = self._context
         context.sensors.want()
         snapshot = await context.board.fresh(_STATUS_WAITS_S)
-        told = status(
-            snapshot, context.sensors, context.description, context.surfaces.profile, tuple(context.surfaces.troubles)
-        )
+        troubles = (*context.surfaces.troubles, *context.config_file.notes)
+        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
     async def _load_model(self, session: Session, parameters: _Parameters, descriptors: Sequence[int]) -> dict[str, Any]:
@@ -219,18 +222,15 @@ class Api:
 class AdminApi:
     """``io.jetdvfs.admin``: what only root may ask."""
 
-    def __init__(self, context: Context, config_path: Path | None) -> None:
+    def __init__(self, context: Context) -> None:
         self.interface = Interface.load(DEFINITIONS[ADMIN_INTERFACE])
         self._context = context
-        self._config_path = config_path
 
     async def call(
         self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
     ) -> dict[str, Any]:
         if method == "Reload":
-            config = load_config(self._config_path)
-            await self._context.board.reconfigure(config)
-            return {"warnings": list(config.warnings)}
+            return {"warnings": await self.reload()}
         held, report = await self._context.board.give_back()
         return {
             "leases": held,
@@ -238,6 +238,24 @@ class AdminApi:
             "left": list(report.left),
             "failed": list(report.failed),
         }
+
+    async def reload(self) -> list[str]:
+        """Take over the configuration as its file has it now, and return what there is to say about it.
+
+        Raises:
+            UsageError: the file is wrong; the configuration before stays in force.
+            HardwareBusy: the board does not answer in time; the configuration counts all the same.
+        """
+        try:
+            config = self._context.config_file.reload()
+        except UsageError as error:
+            log.error("the configuration was not read again: %s", error, extra=fields(TROUBLE))
+            raise
+        missed = await self._context.board.reconfigure(config)
+        log.info("the configuration was read again")
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        return [*config.warnings, *missed]
 
     def closed(self, session: Session) -> None:
         """Nothing here belongs to a connection."""

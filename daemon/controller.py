@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Hashable, Mapping
 
@@ -29,6 +30,8 @@ _GRID_KEPT_S = 5.0
 """For how long the levels offered are taken to stand while other work's needs are followed; what is set asks anew."""
 _HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.0, 2.0
 _QUIET_AFTER_S = 10.0
+_LAST_TRY_S = 1.0
+"""For how long it is tried to give the board back where nobody may try again: when the daemon ends, or a person asks for it."""
 
 
 class Controller:
@@ -55,6 +58,7 @@ class Controller:
         self._grid: tuple[float, FrequencyGrid] | None = None
         self._changed_s = monotonic()
         self._said = Repeated(log, monotonic)
+        self._missed_limits: tuple[str, ...] = ()
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
@@ -64,9 +68,17 @@ class Controller:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands although nothing went wrong: targets that are not kept, demand that cannot be seen."""
+        """What stands although nothing went wrong: limits that no level fits, targets that are not kept, demand that cannot be
+        seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        return (*blind, *(self._told(lease, self.unkept[lease.id]) for lease in self.leases if lease.id in self.unkept))
+        unkept = (self._told(lease, self.unkept[lease.id]) for lease in self.leases if lease.id in self.unkept)
+        return (*self._missed_limits, *blind, *unkept)
+
+    def check_limits(self) -> tuple[str, ...]:
+        """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
+        with contextlib.suppress(DaemonError):  # a table that cannot be read is said by whoever needs it
+            self._allowed()
+        return self._missed_limits
 
     def recover(self) -> RestoreReport:
         """Give back what an earlier process of this boot still held when it ended without doing so."""
@@ -168,14 +180,16 @@ class Controller:
         for lease in tuple(self.leases):
             self.leases.remove(lease)
         self._judge()
-        return self._give_back()
+        return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
         """Take over the operator's new limits; leases granted already are bound by them from now on."""
         self._config = config
         if self._demands is not None and config.floors is not None:
             self._demands.rules = config.floors
+        self.check_limits()
         self._keep_up()
+        self._plan_again()
         if len(self.leases):
             self._follow("the configuration changed")
 
@@ -264,6 +278,8 @@ class Controller:
             in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
+            if unsaved := self._board.keep_baseline():
+                texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
                     self._said.say(logging.WARNING, text, fields(TROUBLE))
@@ -286,15 +302,17 @@ class Controller:
             self._said.say(logging.WARNING, note, fields(TROUBLE, reason=reason))
         return applied
 
-    def _give_back(self) -> RestoreReport:
+    def _give_back(self, longest_s: float = 0.0) -> RestoreReport:
         self.applied, self.floors = None, Floors()
         try:
-            report = self._board.restore()
+            report = self._board.restore(longest_s)
         except (DaemonError, OSError) as error:
             report = RestoreReport(failed=(str(error),))
         self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
-        for text in report.failed:
-            self._said.say(logging.ERROR, f"not given back: {text}", fields(TROUBLE))
+        for text in report.notes:
+            self._said.say(logging.WARNING, text, fields(TROUBLE))
+        for text in self.troubles:
+            self._said.say(logging.ERROR, text, fields(TROUBLE))
         for path in report.left:
             self._said.say(logging.INFO, f"{path} was left as somebody else set it", fields(GIVEN_BACK))
         if report.restored and not report.failed:
@@ -324,7 +342,7 @@ class Controller:
         nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
         clusters = {}
         for policy, levels in self._board.clusters().items():
-            allowed = self._inside("cpu_khz", levels) or levels[-1:]
+            allowed = self._inside("cpu_khz", levels)
             least = self.floors.least(policy)
             clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
         return BoardSetting(FrequencyConfiguration(*nearest), clusters)
@@ -337,20 +355,22 @@ class Controller:
         return self._grid[1]
 
     def _allowed(self, grid_kept_s: float = 0.0) -> FrequencyGrid:
-        """The levels that the board offers now and the operator allows; of a clock with none, the highest offered."""
+        """The levels that the board offers now and the operator allows."""
         grid = self._offered(grid_kept_s)
         levels = {axis: grid.levels(axis) for axis in AXES}
-        return FrequencyGrid(**{axis: self._inside(axis, one) or one[-1:] for axis, one in levels.items()})
+        missed = tuple(self._config.limits.missed({**levels, **self._board.clusters()}))
+        for text in set(missed).difference(self._missed_limits):
+            log.warning("%s", text, extra=fields(TROUBLE))
+        self._missed_limits = missed
+        return FrequencyGrid(**{axis: self._inside(axis, one) for axis, one in levels.items()})
 
-    def _inside(self, axis: str, levels: tuple[int, ...]) -> tuple[int, ...]:
-        low, high = self._range(axis, levels)
-        return tuple(level for level in levels if low <= level <= high)
+    def _inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:
+        bounds: Bounds = getattr(self._config.limits, clock)
+        return bounds.allowed(levels)
 
     def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
-        bounds: Bounds = getattr(self._config.limits, axis)
-        low = levels[0] if bounds.min is None else max(levels[0], bounds.min)
-        high = levels[-1] if bounds.max is None else min(levels[-1], bounds.max)
-        return low, high
+        allowed = self._inside(axis, levels)
+        return allowed[0], allowed[-1]
 
 
 def _about(lease: Lease) -> dict[str, object]:

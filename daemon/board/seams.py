@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..hardware.applied import Applied
-from ..hardware.baseline import RestoreReport
+from ..hardware.baseline.baseline import RestoreReport
 from ..hardware.clocks.driver import Reading
 from ..watch.demand import Leased
 from ..watch.floors import Demand, FloorRules
@@ -39,7 +39,9 @@ class Board(Protocol):
 
     def keep_memory(self) -> bool: ...
 
-    def restore(self) -> RestoreReport: ...
+    def keep_baseline(self) -> str: ...
+
+    def restore(self, longest_s: float = 0.0) -> RestoreReport: ...
 
 
 class Demands(Protocol):

@@ -15,7 +15,7 @@ from ..config import Config
 from ..controller import Controller
 from ..errors import DaemonError
 from ..hardware.applied import Applied
-from ..hardware.baseline import RestoreReport
+from ..hardware.baseline.baseline import RestoreReport
 from ..hardware.hardware import Hardware
 from ..leases import Holder, Lease, Need
 from ..planner import Limits
@@ -32,7 +32,7 @@ _NEVER = float("-inf")
 _FIRST_LOOK_S = 1.0
 
 
-class Keeper:
+class Desk:
     """Runs a controller and all else that touches the board on a thread of its own.
 
     Args:
@@ -100,18 +100,18 @@ class Keeper:
 
         return await self.thread.run(self._changing(give_back), ends=True, longest_s=longest_s)
 
-    async def reconfigure(self, config: Config) -> None:
-        """As :meth:`Controller.reconfigure`.
+    async def reconfigure(self, config: Config) -> tuple[str, ...]:
+        """As :meth:`Controller.reconfigure`; which of its limits no level of the board meets now.
 
         Raises:
             HardwareBusy: the board does not answer in time; the configuration counts all the same.
         """
 
-        def reconfigure() -> None:
+        def reconfigure() -> tuple[str, ...]:
             self._controller.reconfigure(config)
-            self.look()
+            return self._controller.check_limits()
 
-        await self.thread.run(reconfigure, ends=True)
+        return await self.thread.run(self._changing(reconfigure), ends=True)
 
     async def fresh(self, longest_s: float) -> Snapshot:
         """How things stand; what is not so new is read again, and waited for where it is old or clocks were set since."""
