@@ -22,6 +22,7 @@ from ..kernels.surface import Surface
 from ..kernels.trees.node_table import Stamp
 from ..profiles.bundle.bundle import read_manifest, table_stamps
 from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
+from .descriptors.attached import Attached
 from .errors import DaemonError, InputError, UsageError
 from .profile import Profile
 from .wire.protocol import TEXT_CHARACTERS
@@ -124,14 +125,14 @@ class Surfaces:
         self._known = table_stamps(profile.manifest, self._cache_dir)
 
     async def decompose(
-        self, descriptor: int, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
+        self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
     ) -> LoadedNetwork:
-        """Have the model that a descriptor is open on read by a worker.
+        """Have the model that a client sent a descriptor of read by a worker.
 
         Raises:
             InputError, ModelError: the model was refused, or its list of launches ends early and not at one of ``accepted``.
         """
-        answer = await self._workers.decompose(descriptor, inputs, name)
+        answer = await self._workers.decompose(attached, inputs, name)
         try:
             data = json.loads(answer)
         except (ValueError, RecursionError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the daemon and its children speak: two lengths, a JSON object, bytes; a descriptor comes with the lengths."""
+"""How the daemon and its children speak: two lengths, a JSON object, bytes; and how a child gets a client's descriptor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import InputError
+
 PREFIX = struct.Struct(">II")
+_MOST_DESCRIPTORS = 8
 
 
 def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
@@ -18,10 +21,22 @@ def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
     return PREFIX.pack(len(text), len(payload)) + text + payload
 
 
-def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes, int | None]:
-    """The child's side: wait for the request; returns header, payload and the descriptor that came along, if any."""
-    prefix, descriptors, _, _ = socket.recv_fds(sock, PREFIX.size, 1)
-    header_bytes, payload_bytes = PREFIX.unpack(prefix)
+def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:
+    """The child's side: wait for the request; returns header and payload."""
     with sock.makefile("rb") as stream:
-        header = json.loads(stream.read(header_bytes))
-        return header, stream.read(payload_bytes), descriptors[0] if descriptors else None
+        header_bytes, payload_bytes = PREFIX.unpack(stream.read(PREFIX.size))
+        return json.loads(stream.read(header_bytes)), stream.read(payload_bytes)
+
+
+def take(number: int, size: int) -> int:
+    """The child's side: receive the descriptor that came with a client's message of this size, and give the connection up.
+
+    Raises:
+        InputError: it was not exactly one.
+    """
+    with socket.socket(fileno=number) as connection:
+        data, descriptors, flags, _ = socket.recv_fds(connection, size, _MOST_DESCRIPTORS, socket.MSG_DONTWAIT)
+    if len(data) != size or len(descriptors) != 1 or flags & socket.MSG_CTRUNC:
+        found = f"more than {len(descriptors)}" if flags & socket.MSG_CTRUNC else len(descriptors)
+        raise InputError(f"model: exactly one descriptor must come with the call, {found} did")
+    return descriptors[0]

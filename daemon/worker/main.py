@@ -43,9 +43,9 @@ def main(arguments: list[str]) -> int:
     """Do one job.
 
     ``arguments`` are its name, the socket's descriptor, the account to become, how many threads it may have besides this one,
-    and folders it works on.
+    the connection of the client whose descriptor it takes (-1 for none), and folders it works on.
     """
-    name, descriptor, user, threads, *folders = arguments
+    name, descriptor, user, threads, connection, *folders = arguments
     os.nice(_NICE)
     with socket.socket(fileno=int(descriptor)) as sock:
         # Opened with the rights that are given up next: they may lie where only root gets to.
@@ -57,10 +57,13 @@ def main(arguments: list[str]) -> int:
             for module in _NEEDED_LATER:
                 importlib.import_module(module)
             sandbox.confine(
-                user, _ALLOWANCES[name], keep={sock.fileno(), *handles}, start_threads=partial(_start, crew, int(threads))
+                user,
+                _ALLOWANCES[name],
+                keep={sock.fileno(), int(connection), *handles},
+                start_threads=partial(_start, crew, int(threads)),
             )
-            request, payload, received = framing.receive(sock)
-            answer = job(request, payload, received, paths)
+            request, payload = framing.receive(sock)
+            answer = job(request, payload, framing.take(int(connection), request["size"]) if "size" in request else None, paths)
         except Exception as error:
             kind = "input" if hasattr(error, "exit_code") else "crash"
             text = " ".join(str(error).split()) or type(error).__name__

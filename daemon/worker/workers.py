@@ -21,11 +21,14 @@ from typing import Any
 
 from ...kernels.network import TensorSpec
 from ...profiles.board import BOARDS_DIR
-from ..errors import InputError, TransientError
+from ..descriptors.attached import Attached
+from ..descriptors.stragglers import Stragglers, ended
+from ..errors import InputError, LimitReached, TransientError
 from .framing import PREFIX, encoded
 
 _HEADER_BYTES = 64 << 10
 _PAYLOAD_BYTES = 8 << 20
+_LAST_WORDS_S = 1.0
 
 
 class WorkerFailed(TransientError):
@@ -61,17 +64,22 @@ class WorkerSettings:
 class Workers:
     """Runs jobs in children, a few at a time, first come, first served."""
 
-    def __init__(self, settings: WorkerSettings | None = None) -> None:
+    def __init__(self, settings: WorkerSettings | None = None, stragglers: Stragglers | None = None) -> None:
         self._settings = settings or WorkerSettings()
+        self._stragglers = stragglers or Stragglers()
         self._slots = asyncio.Semaphore(self._settings.parallel)
 
-    async def decompose(self, descriptor: int, inputs: Sequence[TensorSpec], name: str) -> bytes:
-        """The decomposed network as JSON, of the model that ``descriptor`` is open on.
+    async def decompose(self, attached: Attached, inputs: Sequence[TensorSpec], name: str) -> bytes:
+        """The decomposed network as JSON, of the model that a client sent a descriptor of.
+
+        When this returns or raises, no child is any more at receiving what is ``attached``, whether one has or not.
 
         Raises:
             InputError: the model was refused, or its reader crashed or ran out of time or memory over it.
+            LimitReached: readers of this user's models hang in the kernel.
         """
-        return await self._run("decompose", {"inputs": [asdict(spec) for spec in inputs], "name": name}, descriptor=descriptor)
+        request = {"inputs": [asdict(spec) for spec in inputs], "name": name, "size": attached.size}
+        return await self._run("decompose", request, attached=attached)
 
     async def sweep(
         self, network: bytes, bundle: Path, cache_dir: Path, method: str, known: Mapping[str, Sequence[int]] | None = None
@@ -93,27 +101,30 @@ class Workers:
         await self._run("prepare", {}, bundle, cache_dir, BOARDS_DIR)
 
     async def _run(
-        self, job: str, request: Mapping[str, Any], *folders: Path, payload: bytes = b"", descriptor: int | None = None
+        self, job: str, request: Mapping[str, Any], *folders: Path, payload: bytes = b"", attached: Attached | None = None
     ) -> bytes:
+        uid = os.geteuid() if attached is None else attached.uid
         async with self._slots:
+            if attached is not None and self._stragglers.too_many(uid):
+                raise LimitReached(
+                    f"model: {self._stragglers.of(uid)} readers of models of uid {uid} hang, as many as may; "
+                    "the file systems of their files do not answer"
+                )
             ours, theirs = socket.socketpair()
             with ours:
                 ours.setblocking(False)
                 with theirs:
-                    child = self._spawn(job, theirs, folders)
+                    child = self._spawn(job, theirs, folders, attached)
                 try:
-                    answer = await asyncio.wait_for(
-                        _converse(ours, encoded(request, payload), descriptor), self._settings.limit_s(job)
-                    )
+                    answer = await asyncio.wait_for(_converse(ours, encoded(request, payload)), self._settings.limit_s(job))
                 except asyncio.TimeoutError:
                     raise _failure(job, f"took more than {self._settings.limit_s(job):g} s") from None
                 except (OSError, asyncio.IncompleteReadError):
-                    await _ended(child)
+                    await ended(child, _LAST_WORDS_S)
                     raise _failure(job, _how_it_ended(child.returncode)) from None
                 finally:
                     # Also when our client went away meanwhile; a child that has answered has nothing left to do.
-                    child.kill()
-                    await asyncio.shield(_ended(child))
+                    await asyncio.shield(self._stragglers.end(child, uid))
         header, data = answer
         if header.get("error") == "input":
             raise InputError(str(header.get("message")))
@@ -121,13 +132,16 @@ class Workers:
             raise _failure(job, f"failed: {header.get('type')}: {header.get('message')}")
         return data
 
-    def _spawn(self, job: str, sock: socket.socket, folders: Sequence[Path]) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, job: str, sock: socket.socket, folders: Sequence[Path], attached: Attached | None
+    ) -> subprocess.Popen[bytes]:
         own_threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
-        arguments = [job, str(sock.fileno()), self._settings.user, str(own_threads), *map(str, folders)]
+        connection = -1 if attached is None else attached.sock.fileno()
+        arguments = [job, sock.fileno(), self._settings.user, own_threads, connection, *folders]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         return subprocess.Popen(
-            [sys.executable, "-I", "-B", "-m", f"{__package__}.main", *arguments],
-            pass_fds=[sock.fileno()],
+            [sys.executable, "-I", "-B", "-m", f"{__package__}.main", *map(str, arguments)],
+            pass_fds=[sock.fileno()] if attached is None else [sock.fileno(), connection],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -136,14 +150,8 @@ class Workers:
         )
 
 
-async def _converse(sock: socket.socket, request: bytes, descriptor: int | None) -> tuple[dict[str, Any], bytes]:
-    loop = asyncio.get_running_loop()
-    if descriptor is None:
-        await loop.sock_sendall(sock, request)
-    else:
-        # The prefix goes alone, so that the descriptor comes with the read that asks for the prefix.
-        socket.send_fds(sock, [request[: PREFIX.size]], [descriptor])
-        await loop.sock_sendall(sock, request[PREFIX.size :])
+async def _converse(sock: socket.socket, request: bytes) -> tuple[dict[str, Any], bytes]:
+    await asyncio.get_running_loop().sock_sendall(sock, request)
     header_bytes, payload_bytes = PREFIX.unpack(await _read(sock, PREFIX.size))
     if header_bytes > _HEADER_BYTES or payload_bytes > _PAYLOAD_BYTES:
         raise asyncio.IncompleteReadError(b"", header_bytes + payload_bytes)
@@ -167,24 +175,10 @@ async def _read(sock: socket.socket, size: int) -> bytearray:
     return data
 
 
-async def _ended(child: subprocess.Popen[bytes]) -> None:
-    """Wait until the child is gone, without holding up the loop."""
-    if child.poll() is not None:
-        return
-    loop = asyncio.get_running_loop()
-    handle = os.pidfd_open(child.pid)
-    gone = asyncio.Event()
-    loop.add_reader(handle, gone.set)
-    try:
-        await gone.wait()
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
-    child.wait()
-
-
 def _how_it_ended(returncode: int | None) -> str:
-    if returncode is not None and returncode < 0:
+    if returncode is None:
+        return "does not end; the file system of its file does not answer"
+    if returncode < 0:
         if -returncode == signal.SIGXCPU:
             return "took more processor time than it may"
         return f"was ended by {signal.Signals(-returncode).name}"
