@@ -18,23 +18,24 @@ from ..profiles.board import BoardDescription
 from .board.desk import Desk
 from .board.status import status
 from .config import Config, ConfigFile
+from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
 from .planning.wishes import Wish
-from .surfaces import LoadedNetwork, Surfaces, register
+from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
 from .targets import Outlook, listing
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
-from .wire.server import Peer, Session
+from .wire.session import Peer, Session
 
 log = logging.getLogger(__name__)
 
 _Parameters = Mapping[str, Any]
-_Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
+_Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str, Any]]]
 
 _INPUTS = 64
 _ACCEPTED = 64
@@ -82,13 +83,15 @@ class Api:
         }
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
+        if attached is not None and method != "LoadModel":
+            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         for name in ("name", "network", "target", "reason", "app", "lease"):
             text = parameters.get(name)
             if isinstance(text, str) and len(text) > TEXT_CHARACTERS:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
-        return await self._handlers[method](session, parameters, descriptors)
+        return await self._handlers[method](session, parameters, attached)
 
     def closed(self, session: Session) -> None:
         self._networks.pop(session, None)
@@ -96,7 +99,7 @@ class Api:
             self._holding.discard(session)
             self._context.board.drop(Holder(session, session.peer.pid, session.peer.uid, ""))
 
-    async def _status(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _status(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         context = self._context
         context.sensors.want()
         snapshot = await context.board.fresh(_STATUS_WAITS_S)
@@ -104,28 +107,30 @@ class Api:
         told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
-    async def _load_model(self, session: Session, parameters: _Parameters, descriptors: Sequence[int]) -> dict[str, Any]:
-        if len(descriptors) != 1:
-            raise UsageError(f"LoadModel: exactly one descriptor must come with the call, {len(descriptors)} did")
+    async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
+        if attached is None:
+            raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
-            descriptors[0], inputs, parameters.get("name") or "model", _accepted(parameters)
+            attached, inputs, parameters.get("name") or "model", _accepted(parameters)
         )
         return self._keep(session, loaded)
 
-    async def _load_network(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _load_network(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._room(session)
-        return self._keep(session, register(parameters["network"], _accepted(parameters)))
+        network: str | bytes = parameters["network"]
+        payload = network.encode() if isinstance(network, str) else network
+        return self._keep(session, await self._context.surfaces.check(payload, session.peer.uid, _accepted(parameters)))
 
-    async def _unload(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _unload(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._network(session, parameters)
         del self._networks[session][parameters["network"]]
         return {}
 
-    async def _predict(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _predict(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         surface = await self._surface(session, parameters)
         fps = parameters.get("fps")
         figures = self._plans.outlook(surface, fps, None)
@@ -142,11 +147,11 @@ class Api:
         boundary = surface.boundary and surface.boundary.to_json()
         return {"predictions": predictions, "simulated": self._simulated(), "boundary": boundary}
 
-    async def _plan(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         wish = self._wish(await self._surface(session, parameters), parameters, "")
         return {"plan": wish.plan(await self._limits())}
 
-    async def _hold(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
@@ -164,13 +169,13 @@ class Api:
         lease, applied = await self._context.board.hold(holder, need, _printable(parameters.get("reason") or ""))
         return {"lease": lease.id, "plan": lease.need.plan, "applied": applied.to_json()}
 
-    async def _release(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
         lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
         await board.release(lease, session.peer.uid)
         return {}
 
-    async def _report(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
         if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= _LONGEST_FRAME_MS for latency in latencies):
             raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {_LONGEST_FRAME_MS:g} ms")
@@ -199,7 +204,7 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
-        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline")
+        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline", uid=session.peer.uid)
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
         """What a call asks for."""
@@ -227,8 +232,10 @@ class AdminApi:
         self._context = context
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
+        if attached is not None:
+            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         if method == "Reload":
             return {"warnings": await self.reload()}
         held, report = await self._context.board.give_back()

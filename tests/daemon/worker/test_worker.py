@@ -28,6 +28,7 @@ from jetdvfs.profiles import reference
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.tests.support import handmade_onnx
+from jetdvfs.tests.support.attached import attached
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
@@ -37,7 +38,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 def decompose(descriptor: int, settings: WorkerSettings | None = None) -> bytes:
     async def job() -> bytes:
-        return await Workers(settings).decompose(descriptor, IMAGE, "squeezenet")
+        with attached(descriptor) as sent:
+            return await Workers(settings).decompose(sent, IMAGE, "squeezenet")
 
     return asyncio.run(job())
 
@@ -136,14 +138,14 @@ def test_a_reader_that_takes_too_long_is_ended(readers: Callable[[], list[psutil
 def test_a_reader_that_is_killed_is_reported_and_the_next_one_works(readers: Callable[[], list[psutil.Process]]) -> None:
     async def job() -> bytes:
         workers = Workers(WorkerSettings(parallel=1))
-        with MODEL.open("rb") as file:
-            first = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
+        with MODEL.open("rb") as file, attached(file.fileno()) as once, attached(file.fileno()) as again:
+            first = asyncio.create_task(workers.decompose(once, IMAGE, "x"))
             while not (children := readers()) and not first.done():
                 await asyncio.sleep(0.001)
             children[0].kill()
             with pytest.raises(InputError, match="ended by SIGKILL"):
                 await first
-            return await workers.decompose(file.fileno(), IMAGE, "x")
+            return await workers.decompose(again, IMAGE, "x")
 
     assert json.loads(asyncio.run(job()))["launches"]
 
@@ -151,8 +153,8 @@ def test_a_reader_that_is_killed_is_reported_and_the_next_one_works(readers: Cal
 def test_a_client_that_goes_away_takes_its_reader_with_it(readers: Callable[[], list[psutil.Process]]) -> None:
     async def job() -> None:
         workers = Workers()
-        with MODEL.open("rb") as file:
-            task = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
+        with MODEL.open("rb") as file, attached(file.fileno()) as sent:
+            task = asyncio.create_task(workers.decompose(sent, IMAGE, "x"))
             while not readers() and not task.done():
                 await asyncio.sleep(0.001)
             task.cancel()
