@@ -415,7 +415,7 @@ def test_restore_asks_a_running_daemon(board: Board, found: dict[str, str], daem
         command = [sys.executable, "-m", "jetdvfs.daemon.cli", "restore", "--root", str(board.root)]
         command += ["--state-dir", str(daemon.state), "--socket", str(daemon.socket)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert "1 leases ended" in done.stdout
+        assert "1 lease ended\n" in done.stdout
         assert board.settings() == found
         assert client.status()["leases"] == []
 
