@@ -64,7 +64,14 @@ def test_what_cannot_be_kept_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"nonsense", zlib.compress(b"{"), zlib.compress(b"[1]"), zlib.compress(b" " * (16 << 20)), zlib.compress(b"[" * 100_000)],
+    [
+        b"",
+        b"nonsense",
+        zlib.compress(b"{"),
+        zlib.compress(b"[1]"),
+        zlib.compress(b" " * (16 << 20)),
+        zlib.compress(b"[" * 100_000),
+    ],
 )
 def test_what_is_no_packed_network_is_refused(payload: bytes) -> None:
     with pytest.raises((InputError, ModelError)):
@@ -153,8 +160,10 @@ def test_figures_of_another_size_are_refused(size: int) -> None:
         st.binary(max_size=64),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-            lambda inner: st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["error", "message", "type", "walls", "about", "x"]), inner, max_size=4),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["error", "message", "type", "walls", "about", "x"]), inner, max_size=4)
+            ),
         ).map(lambda value: json.dumps(value).encode()),
     )
 )

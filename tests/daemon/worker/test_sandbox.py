@@ -80,7 +80,8 @@ FORBIDDEN_TO_NOBODY = [
 @needs_root
 @pytest.mark.parametrize("attempt", FORBIDDEN_TO_NOBODY)
 def test_a_worker_may_not(attempt: str) -> None:
-    assert outcomes([attempt])[attempt] in ("PermissionError", "BlockingIOError", "OSError", "MemoryError", "RuntimeError", "ValueError")
+    refusals = ("PermissionError", "BlockingIOError", "OSError", "MemoryError", "RuntimeError", "ValueError")
+    assert outcomes([attempt])[attempt] in refusals
 
 
 FORBIDDEN_BY_LANDLOCK = [
@@ -271,7 +272,7 @@ def test_a_worker_is_somebody_that_nobody_else_is_and_keeps_no_descriptor_it_was
         said = process.stdout.readline()
         status = Path(f"/proc/{process.pid}/status").read_text()
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        kept = sorted(int(name) for name in os.listdir(f"/proc/{process.pid}/fd"))
+        kept = sorted(int(path.name) for path in Path(f"/proc/{process.pid}/fd").iterdir())
         process.stdin.close()
     uid = int(said.split()[0])
     assert uid in accounts.RANGE and said.startswith(f"{uid} {uid} ('no network', 'a user of its own'")
