@@ -17,22 +17,23 @@ from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
 from .config import Config, ConfigFile
 from .controller import Controller
+from .descriptors.attached import Attached
 from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
 from .hardware.hardware import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
-from .surfaces import LoadedNetwork, Surfaces, register
+from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
 from .targets import listing
 from .watch.events import Events
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
-from .wire.server import Peer, Session
+from .wire.session import Peer, Session
 
 log = logging.getLogger(__name__)
 
 _Parameters = Mapping[str, Any]
-_Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
+_Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str, Any]]]
 
 _INPUTS = 64
 _ACCEPTED = 64
@@ -76,19 +77,21 @@ class Api:
         }
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
+        if attached is not None and method != "LoadModel":
+            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         for name in ("name", "network", "target", "reason", "app", "lease"):
             text = parameters.get(name)
             if isinstance(text, str) and len(text) > TEXT_CHARACTERS:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
-        return await self._handlers[method](session, parameters, descriptors)
+        return await self._handlers[method](session, parameters, attached)
 
     def closed(self, session: Session) -> None:
         self._networks.pop(session, None)
         self._context.controller.drop(session)
 
-    async def _status(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _status(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         context, hardware, controller = self._context, self._context.hardware, self._context.controller
         mode = hardware.mode()
         degraded = [*hardware.notes, *context.events.notes, *controller.troubles, *controller.notes]
@@ -145,28 +148,29 @@ class Api:
             "boundary": need.boundary and need.boundary.to_json(),
         }
 
-    async def _load_model(self, session: Session, parameters: _Parameters, descriptors: Sequence[int]) -> dict[str, Any]:
-        if len(descriptors) != 1:
-            raise UsageError(f"LoadModel: exactly one descriptor must come with the call, {len(descriptors)} did")
+    async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
+        if attached is None:
+            raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
-            descriptors[0], inputs, parameters.get("name") or "model", _accepted(parameters)
+            attached, inputs, parameters.get("name") or "model", _accepted(parameters)
         )
         return self._keep(session, loaded)
 
-    async def _load_network(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _load_network(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._room(session)
-        return self._keep(session, register(parameters["network"], _accepted(parameters)))
+        loaded = await self._context.surfaces.check(parameters["network"], session.peer.uid, _accepted(parameters))
+        return self._keep(session, loaded)
 
-    async def _unload(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _unload(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._network(session, parameters)
         del self._networks[session][parameters["network"]]
         return {}
 
-    async def _predict(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _predict(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         surface = await self._surface(session, parameters)
         fps = parameters.get("fps")
         if parameters.get("configuration") is not None:
@@ -183,11 +187,11 @@ class Api:
         boundary = surface.boundary and surface.boundary.to_json()
         return {"predictions": predictions, "simulated": self._simulated(), "boundary": boundary}
 
-    async def _plan(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         surface = await self._surface(session, parameters)
         return {"plan": self._plan_json(self._choose(surface, parameters, self._context.controller.limits()))}
 
-    async def _hold(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
         planned: dict[str, Any] | None = None
         if configuration is not None:
@@ -207,12 +211,12 @@ class Api:
         lease, applied = self._context.controller.hold(holder, need, _printable(parameters.get("reason") or ""))
         return {"lease": lease.id, "plan": planned, "applied": applied.to_json()}
 
-    async def _release(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         controller = self._context.controller
         controller.release(controller.leases.find(parameters["lease"], uid=session.peer.uid))
         return {}
 
-    async def _report(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
         if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= _LONGEST_FRAME_MS for latency in latencies):
             raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {_LONGEST_FRAME_MS:g} ms")
@@ -241,7 +245,7 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
-        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline")
+        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline", uid=session.peer.uid)
 
     def _choose(self, surface: Surface, parameters: _Parameters, limits: Limits) -> Plan:
         """The plan for what a call asked for, within these limits."""
@@ -269,8 +273,10 @@ class AdminApi:
         self._context = context
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
+        if attached is not None:
+            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         controller = self._context.controller
         if method == "Reload":
             return {"warnings": await self.reload()}

@@ -78,10 +78,19 @@ class Lease:
 
 @dataclass(frozen=True)
 class LeaseLimits:
-    """How many leases there may be."""
+    """How many leases there may be.
+
+    Attributes:
+        total: of everybody.
+        per_user: of one user; root has no bound of its own.
+        per_connection: of one connection.
+        for_root: how many of all are kept free for root; at most an eighth.
+    """
 
     total: int = 64
+    per_user: int = 16
     per_connection: int = 8
+    for_root: int = 8
 
 
 class Leases:
@@ -102,13 +111,19 @@ class Leases:
         """Make a lease without putting it into force.
 
         Raises:
-            LimitReached: there are as many as there may be, in total or of this connection.
+            LimitReached: there are as many as there may be, in total, of this user or of this connection.
         """
-        mine = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
-        if len(self._leases) >= self._limits.total or mine >= self._limits.per_connection:
+        limits = self._limits
+        here = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
+        own = sum(lease.holder.uid == holder.uid for lease in self._leases.values())
+        total, most_of_one = limits.total, limits.total
+        if holder.uid != 0:
+            total -= min(limits.for_root, limits.total // 8)
+            most_of_one = limits.per_user
+        if len(self._leases) >= total or own >= most_of_one or here >= limits.per_connection:
             raise LimitReached(
-                f"{len(self._leases)} leases are held, {mine} of them by this connection; "
-                f"at most {self._limits.total} and {self._limits.per_connection}"
+                f"{len(self._leases)} leases are held, {own} of them by uid {holder.uid}, {here} by this connection; "
+                f"at most {total}, {most_of_one} and {limits.per_connection}"
             )
         self._count += 1
         return Lease(str(self._count), holder, need, reason, now_s)

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
 from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
+from .descriptors.stragglers import Stragglers
 from .errors import DaemonError, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
@@ -42,6 +44,7 @@ log = logging.getLogger(__name__)
 _WRITES_KEPT = 64
 _TEND_S = 0.5
 _UNCHANGED = -1
+_ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
 
 
 class Resident:
@@ -92,12 +95,13 @@ class Resident:
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
         self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
+        self._stragglers = Stragglers()
         self._context = Context(
             version=__version__,
             hardware=hardware,
             controller=self._controller,
             surfaces=Surfaces(
-                Workers(self._workers),
+                Workers(self._workers, self._stragglers),
                 profile,
                 table_folder(state_dir.resolve() / "cache"),
                 SurfaceCache(state_dir.resolve() / "surfaces"),
@@ -110,7 +114,7 @@ class Resident:
             started_s=started_s,
         )
         path = args.socket or default_socket()
-        given = notify.listen_sockets()
+        self._given = given = notify.listen_sockets()
         self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, _group_id(config.socket_group)))
         self._admin = given.get("jetdvfs-admin") or stack.enter_context(
             _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, _UNCHANGED)
@@ -131,10 +135,12 @@ class Resident:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         config = self._context.config
-        server = Server(__version__, ServerLimits(connections=config.clients.connections))
-        server.listen(self._public, Api(self._context))
+        server = Server(__version__, self._stragglers)
+        limits = ServerLimits(connections=config.clients.connections)
+        server.listen(self._public, Api(self._context), limits, inherited="jetdvfs" in self._given)
         admin = AdminApi(self._context)
-        server.listen(self._admin, admin, only_uids=frozenset({0, os.geteuid()}))
+        of_root = frozenset({0, os.geteuid()})
+        server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=of_root, inherited="jetdvfs-admin" in self._given)
         background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._tend())}
 
         def heed(number: int) -> None:
@@ -203,6 +209,8 @@ def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
     with sock:
         try:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not _is_socket(path):
+                raise UsageError(f"socket {path}: something else than a socket is there; remove it, or name another path")
             if _answers(path):
                 raise UsageError(f"socket {path}: another daemon answers on it")
             path.unlink(missing_ok=True)
@@ -213,13 +221,22 @@ def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
                 os.umask(before)
             if group_id != _UNCHANGED:
                 os.chown(path, _UNCHANGED, group_id)
-            sock.listen(64)
+            sock.listen(socket.SOMAXCONN)
         except OSError as error:
             raise UsageError(f"socket {path}: {error.strerror or error}") from error
         try:
             yield sock
         finally:
-            path.unlink(missing_ok=True)
+            if _is_socket(path):
+                path.unlink(missing_ok=True)
+
+
+def _is_socket(path: Path) -> bool:
+    """Whether there is a socket at this path itself, or nothing."""
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return True
 
 
 def _answers(path: Path) -> bool:

@@ -161,7 +161,7 @@ class Workers:
     ) -> tuple[Answer, bytes]:
         """Have a job done for a user; when this ends, so has the child, or it is counted as one that hangs."""
         async with self._slots.place(uid):
-            if self._stragglers.too_many(uid):
+            if connection is not None and self._stragglers.too_many(uid):
                 raise LimitReached(
                     f"model: {self._stragglers.of(uid)} readers of models of uid {uid} hang, as many as may; "
                     "the file systems of their files do not answer"
@@ -264,7 +264,9 @@ def _network(answer: Answer, packed: bytes) -> tuple[NetworkInfo, bytes]:
 
 
 def _how_it_ended(returncode: int | None) -> str:
-    if returncode is not None and returncode < 0:
+    if returncode is None:
+        return "does not end; the file system of its file does not answer"
+    if returncode < 0:
         if -returncode == signal.SIGXCPU:
             return "took more processor time than it may"
         names = {each.value: each.name for each in signal.Signals}
