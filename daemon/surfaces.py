@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory and on disk.
 
-A network is kept as a child packed it, and never read here. Its surfaces are kept, and shared, by the digest of its bytes, and
+A network is kept as a child packed it, and never read here. Its surfaces are kept, and shared by the digest of its bytes, and
 every child that sweeps it reads it again.
 """
 
