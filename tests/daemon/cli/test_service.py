@@ -83,7 +83,7 @@ def test_what_the_configuration_comes_to_is_shown_with_where_it_was_said(configu
     assert shown["worker.parallel"] == {"value": 2, "file": None, "line": None}
     text = jetdvfs("config", "show", configuration).stdout
     assert re.search(rf"^limits\.cpu_khz\.min +729600 +{drop_in}, line 2$", text, re.MULTILINE)
-    assert re.search(r"^worker\.user +nobody +default$", text, re.MULTILINE)
+    assert re.search(r"^worker\.parallel +2 +default$", text, re.MULTILINE)
 
 
 @pytest.fixture
