@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,22 @@ import numpy as np
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
-from .config import Config, load_config
+from .config import Config, ConfigFile
 from .controller import Controller
 from .descriptors.attached import Attached
 from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
 from .hardware.hardware import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
-from .surfaces import LoadedNetwork, Surfaces, register
+from .surfaces import LoadedNetwork, Surfaces
+from .system.journal import TROUBLE, fields
 from .targets import listing
 from .watch.events import Events
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
 from .wire.session import Peer, Session
+
+log = logging.getLogger(__name__)
 
 _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str, Any]]]
@@ -48,6 +50,7 @@ class Context:
     controller: Controller
     surfaces: Surfaces
     config: Config
+    config_file: ConfigFile
     events: Events
     writes: deque[tuple[str, str]]
     started_s: float
@@ -92,7 +95,7 @@ class Api:
         context, hardware, controller = self._context, self._context.hardware, self._context.controller
         mode = hardware.mode()
         degraded = [*hardware.notes, *context.events.notes, *controller.troubles, *controller.notes]
-        degraded += context.surfaces.troubles
+        degraded += [*context.surfaces.troubles, *context.config_file.notes]
         current: dict[str, int] | None = None
         policies: list[dict[str, Any]] = []
         try:
@@ -159,7 +162,8 @@ class Api:
 
     async def _load_network(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._room(session)
-        return self._keep(session, register(json.loads(parameters["network"]), _accepted(parameters)))
+        loaded = await self._context.surfaces.check(parameters["network"], session.peer.uid, _accepted(parameters))
+        return self._keep(session, loaded)
 
     async def _unload(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._network(session, parameters)
@@ -241,7 +245,7 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
-        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline")
+        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline", uid=session.peer.uid)
 
     def _choose(self, surface: Surface, parameters: _Parameters, limits: Limits) -> Plan:
         """The plan for what a call asked for, within these limits."""
@@ -264,10 +268,9 @@ class Api:
 class AdminApi:
     """``io.jetdvfs.admin``: what only root may ask."""
 
-    def __init__(self, context: Context, config_path: Path | None) -> None:
+    def __init__(self, context: Context) -> None:
         self.interface = Interface.load(DEFINITIONS[ADMIN_INTERFACE])
         self._context = context
-        self._config_path = config_path
 
     async def call(
         self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
@@ -276,9 +279,7 @@ class AdminApi:
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         controller = self._context.controller
         if method == "Reload":
-            config = load_config(self._config_path)
-            controller.reconfigure(config)
-            return {"warnings": list(config.warnings)}
+            return {"warnings": await self.reload()}
         held = len(controller.leases)
         report = controller.give_back()
         return {
@@ -287,6 +288,23 @@ class AdminApi:
             "left": list(report.left),
             "failed": list(report.failed),
         }
+
+    async def reload(self) -> list[str]:
+        """Take over the configuration as its file has it now, and return what there is to say about it.
+
+        Raises:
+            UsageError: the file is wrong; the configuration before stays in force.
+        """
+        try:
+            config = self._context.config_file.reload()
+        except UsageError as error:
+            log.error("the configuration was not read again: %s", error, extra=fields(TROUBLE))
+            raise
+        self._context.controller.reconfigure(config)
+        log.info("the configuration was read again")
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        return [*config.warnings, *self._context.controller.check_limits()]
 
     def closed(self, session: Session) -> None:
         """Nothing here belongs to a connection."""

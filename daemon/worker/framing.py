@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import InputError
 
 PREFIX = struct.Struct(">II")
+HEADER_BYTES = 64 << 10
+MESSAGE_CHARACTERS = 2000
 _MOST_DESCRIPTORS = 8
 
 
@@ -19,6 +22,26 @@ def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
     """One message, in either direction."""
     text = json.dumps(header).encode()
     return PREFIX.pack(len(text), len(payload)) + text + payload
+
+
+def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
+    """The child's answer: what is told of the result (a dataclass), its bytes, and what confines the child.
+
+    Raises:
+        InputError: what is told is longer than an answer may be.
+    """
+    header = {"walls": walls, "about": asdict(about)}
+    if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
+        raise InputError(
+            f"network: what is told of it takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names"
+        )
+    return encoded(header, payload)
+
+
+def refusal(error: Exception, text: str, walls: Sequence[str]) -> bytes:
+    """The child's answer where there is none: an error of what it was given, which has an exit code, or any other."""
+    kind = "input" if hasattr(error, "exit_code") else "crash"
+    return encoded({"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "walls": walls})
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:
