@@ -221,7 +221,7 @@ def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
                 os.umask(before)
             if group_id != _UNCHANGED:
                 os.chown(path, _UNCHANGED, group_id)
-            sock.listen(socket.SOMAXCONN)
+            sock.listen()
         except OSError as error:
             raise UsageError(f"socket {path}: {error.strerror or error}") from error
         try:
