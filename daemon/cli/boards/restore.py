@@ -69,7 +69,7 @@ def _lock(stack: contextlib.ExitStack, runtime_dir: Path, state_dir: Path) -> No
     """
     if runtime_dir.is_dir():
         stack.enter_context(locked(runtime_dir))
-    if state_dir.is_dir():
+    if state_dir.is_dir() and state_dir.resolve() != runtime_dir.resolve():
         with contextlib.suppress(UsageError):
             stack.enter_context(locked(state_dir))
 
