@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, Protocol
@@ -97,6 +98,7 @@ class Controller:
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
         self._unmet: dict[str, str] = {}
+        self._missed_limits: tuple[str, ...] = ()
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
@@ -106,9 +108,17 @@ class Controller:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands although nothing went wrong: targets that other work keeps out of reach, demand that cannot be seen."""
+        """What stands although nothing went wrong: limits that no level fits, targets that limits or other work keep out of
+        reach, demand that cannot be seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        return (*blind, *(self._unmet[lease.id] for lease in self.leases if lease.id in self._unmet))
+        unmet = (self._unmet[lease.id] for lease in self.leases if lease.id in self._unmet)
+        return (*self._missed_limits, *blind, *unmet)
+
+    def check_limits(self) -> tuple[str, ...]:
+        """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
+        with contextlib.suppress(DaemonError):  # a table that cannot be read is said by whoever needs it
+            self._allowed()
+        return self._missed_limits
 
     def recover(self) -> RestoreReport:
         """Give back what an earlier process of this boot still held when it ended without doing so."""
@@ -188,7 +198,9 @@ class Controller:
         self._config = config
         if self._demands is not None and config.floors is not None:
             self._demands.rules = config.floors
+        self.check_limits()
         self._keep_up()
+        self._plan_again()
         if len(self.leases):
             self._follow("the configuration changed")
 
@@ -323,26 +335,28 @@ class Controller:
         nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
         clusters = {}
         for policy, levels in self._board.clusters().items():
-            allowed = self._inside("cpu_khz", levels) or levels[-1:]
+            allowed = self._inside("cpu_khz", levels)
             least = self.floors.least(policy)
             clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
         return BoardSetting(FrequencyConfiguration(*nearest), clusters)
 
     def _allowed(self) -> FrequencyGrid:
-        """The levels that the board offers now and the operator allows; of a clock with none, the highest offered."""
+        """The levels that the board offers now and the operator allows."""
         grid = self._board.grid()
         levels = {axis: grid.levels(axis) for axis in AXES}
-        return FrequencyGrid(**{axis: self._inside(axis, one) or one[-1:] for axis, one in levels.items()})
+        missed = tuple(self._config.limits.missed({**levels, **self._board.clusters()}))
+        for text in set(missed).difference(self._missed_limits):
+            log.warning("%s", text, extra=fields(TROUBLE))
+        self._missed_limits = missed
+        return FrequencyGrid(**{axis: self._inside(axis, one) for axis, one in levels.items()})
 
-    def _inside(self, axis: str, levels: tuple[int, ...]) -> tuple[int, ...]:
-        low, high = self._range(axis, levels)
-        return tuple(level for level in levels if low <= level <= high)
+    def _inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:
+        bounds: Bounds = getattr(self._config.limits, clock)
+        return bounds.allowed(levels)
 
     def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
-        bounds: Bounds = getattr(self._config.limits, axis)
-        low = levels[0] if bounds.min is None else max(levels[0], bounds.min)
-        high = levels[-1] if bounds.max is None else min(levels[-1], bounds.max)
-        return low, high
+        allowed = self._inside(axis, levels)
+        return allowed[0], allowed[-1]
 
 
 def _about(lease: Lease) -> dict[str, object]:

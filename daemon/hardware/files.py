@@ -144,6 +144,13 @@ class Files:
         except OSError:
             return False
 
+    def may_write(self, path: str) -> bool:
+        """Whether this process has the right to write a file that exists; the kernel may refuse a value all the same."""
+        try:
+            return os.access(self._locate(path), os.W_OK)
+        except OSError:
+            return False
+
     def list_names(self, path: str) -> tuple[str, ...]:
         """The names in a directory, ``policy10`` after ``policy9``; empty where it cannot be listed."""
         try:

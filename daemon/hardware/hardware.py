@@ -137,6 +137,14 @@ class Hardware:
             moved_limits(self._files, ((title(name), driver) for name, driver in self._axes.drivers.items()), self.mode())
         )
 
+    def closed_files(self) -> dict[str, tuple[str, ...]]:
+        """The files of each axis under control that are there now and that this process may not write."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, driver in self._axes.drivers.items():
+            there = (path for domain in driver.domains for path in domain.paths if self._files.exists(path))
+            found[name] = tuple(path for path in there if not self._files.may_write(path))
+        return found
+
     @property
     def touched(self) -> bool:
         """Whether anything may stand otherwise than it was found."""
