@@ -485,7 +485,11 @@ def test_what_keeps_it_from_starting_is_said_in_one_line(
 ) -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.service", "--root", str(board.root), "--socket", str(tmp_path / "s")]
     done = subprocess.run(
-        [*command, "--state-dir", str(tmp_path), "--runtime-dir", str(tmp_path), *options], capture_output=True, text=True, check=False, timeout=20
+        [*command, "--state-dir", str(tmp_path), "--runtime-dir", str(tmp_path), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
     )
     assert done.returncode == code
     assert text in done.stderr.splitlines()[-1]
