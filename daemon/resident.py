@@ -72,7 +72,7 @@ class Resident:
             log.warning("%s", warning)
         state_dir = args.state_dir or default_state_dir(args.root)
         runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
-        for folder in (runtime_dir, state_dir):
+        for folder in dict.fromkeys((runtime_dir.resolve(), state_dir.resolve())):
             stack.enter_context(locked(folder))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)
