@@ -26,7 +26,7 @@ from .system.journal import TROUBLE, fields
 from .targets import listing
 from .watch.events import Events
 from .wire.interface import Interface
-from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
+from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.server import Peer, Session
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,6 @@ _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, A
 _INPUTS = 64
 _ACCEPTED = 64
 _FRAMES_PER_REPORT = 1024
-_LONGEST_FRAME_MS = 1e7
 
 
 @dataclass(frozen=True)
@@ -214,8 +213,8 @@ class Api:
 
     async def _report(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
-        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= _LONGEST_FRAME_MS for latency in latencies):
-            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {_LONGEST_FRAME_MS:g} ms")
+        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= LONGEST_FRAME_MS for latency in latencies):
+            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {LONGEST_FRAME_MS:g} ms")
         lease = self._context.controller.leases.find(parameters["lease"], uid=session.peer.uid)
         lease.latencies_ms.extend(map(float, latencies))
         return {}

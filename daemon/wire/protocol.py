@@ -39,6 +39,8 @@ MESSAGE_BYTES = 1 << 20
 """The longest message either end accepts, its NUL included."""
 TEXT_CHARACTERS = 256
 """The longest reason, application name or network name."""
+LONGEST_FRAME_MS = 1e7
+"""The longest latency that is taken for one of a frame."""
 
 _ERRORS: Mapping[str, type[DaemonError]] = {
     "InvalidRequest": UsageError,
