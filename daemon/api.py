@@ -15,6 +15,7 @@ import numpy as np
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
+from ..kernels.text import printable
 from .config import Config, ConfigFile
 from .controller import Controller
 from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
@@ -134,7 +135,7 @@ class Api:
             "uid": lease.holder.uid,
             "reason": lease.reason,
             "target": need.target or None,
-            "network": need.network or None,
+            "network": printable(need.network) or None,
             "fps": need.fps,
             "configuration": need.configuration._asdict(),
             "raised_by": raised_by(lease, self._context.controller.leases),
@@ -152,7 +153,7 @@ class Api:
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
-            descriptors[0], inputs, parameters.get("name") or "model", _accepted(parameters)
+            descriptors[0], inputs, printable(parameters.get("name") or "model"), _accepted(parameters)
         )
         return self._keep(session, loaded)
 
@@ -202,8 +203,8 @@ class Api:
             name = self._network(session, parameters).name
             need = _need(chosen, name, lambda limits: self._choose(surface, parameters, limits))
         app = parameters.get("app") or _process_name(session.peer)
-        holder = Holder(session, session.peer.pid, session.peer.uid, _printable(app))
-        lease, applied = self._context.controller.hold(holder, need, _printable(parameters.get("reason") or ""))
+        holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
+        lease, applied = self._context.controller.hold(holder, need, printable(parameters.get("reason") or ""))
         return {"lease": lease.id, "plan": planned, "applied": applied.to_json()}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
@@ -361,8 +362,3 @@ def _process_name(peer: Peer) -> str:
         return str(psutil.Process(peer.pid).name())
     except psutil.Error:
         return f"pid {peer.pid}"
-
-
-def _printable(text: str) -> str:
-    """The text without control characters: it will be shown on terminals and in logs."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
