@@ -38,7 +38,7 @@ DEBIAN_NAMES = {"pyyaml": "python3-yaml"}
 TOGETHER = ("numpy", "scipy")
 COMMANDS = {"jetdvfs": "jetdvfs.daemon.cli", "jetdvfsd": "jetdvfs.daemon.service"}
 #: What pip notes of its own work.
-NOT_HERE = ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")
+LEFT_OUT = ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")
 MANIFEST = "lib/jetdvfs/installed"
 DOCUMENTS = ("README.md", "SECURITY.md", "CHANGELOG.md")
 
@@ -81,7 +81,9 @@ class Tree:
     def add_library(self, name: str, into: str) -> None:
         """An installed distribution's files, but for its commands, its tests, and what Python compiled."""
         for file in distribution(name).files or ():
-            if ".." in file.parts or file.suffix == ".pyc" or file.name in NOT_HERE or (name != PRODUCT and "tests" in file.parts):
+            if ".." in file.parts or file.suffix == ".pyc" or file.name in LEFT_OUT:
+                continue
+            if name != PRODUCT and "tests" in file.parts:
                 continue
             place = self.at(f"{into}/{file}")
             shutil.copyfile(file.locate(), place)
