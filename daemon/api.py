@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,21 @@ import numpy as np
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
-from .config import Config, load_config
+from .config import Config, ConfigFile
 from .controller import Controller
 from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
 from .hardware.hardware import Hardware
 from .leases import Holder, Lease, Need, observed, raised_by
 from .planner import Limits, Plan, plan
 from .surfaces import LoadedNetwork, Surfaces, register
+from .system.journal import TROUBLE, fields
 from .targets import listing
 from .watch.events import Events
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
 from .wire.server import Peer, Session
+
+log = logging.getLogger(__name__)
 
 _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
@@ -46,6 +49,7 @@ class Context:
     controller: Controller
     surfaces: Surfaces
     config: Config
+    config_file: ConfigFile
     events: Events
     writes: deque[tuple[str, str]]
     started_s: float
@@ -88,7 +92,7 @@ class Api:
         context, hardware, controller = self._context, self._context.hardware, self._context.controller
         mode = hardware.mode()
         degraded = [*hardware.notes, *context.events.notes, *controller.troubles, *controller.notes]
-        degraded += context.surfaces.troubles
+        degraded += [*context.surfaces.troubles, *context.config_file.notes]
         current: dict[str, int] | None = None
         policies: list[dict[str, Any]] = []
         try:
@@ -260,19 +264,16 @@ class Api:
 class AdminApi:
     """``io.jetdvfs.admin``: what only root may ask."""
 
-    def __init__(self, context: Context, config_path: Path | None) -> None:
+    def __init__(self, context: Context) -> None:
         self.interface = Interface.load(DEFINITIONS[ADMIN_INTERFACE])
         self._context = context
-        self._config_path = config_path
 
     async def call(
         self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
     ) -> dict[str, Any]:
         controller = self._context.controller
         if method == "Reload":
-            config = load_config(self._config_path)
-            controller.reconfigure(config)
-            return {"warnings": list(config.warnings)}
+            return {"warnings": await self.reload()}
         held = len(controller.leases)
         report = controller.give_back()
         return {
@@ -281,6 +282,23 @@ class AdminApi:
             "left": list(report.left),
             "failed": list(report.failed),
         }
+
+    async def reload(self) -> list[str]:
+        """Take over the configuration as its file has it now, and return what there is to say about it.
+
+        Raises:
+            UsageError: the file is wrong; the configuration before stays in force.
+        """
+        try:
+            config = self._context.config_file.reload()
+        except UsageError as error:
+            log.error("the configuration was not read again: %s", error, extra=fields(TROUBLE))
+            raise
+        self._context.controller.reconfigure(config)
+        log.info("the configuration was read again")
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        return [*config.warnings, *self._context.controller.check_limits()]
 
     def closed(self, session: Session) -> None:
         """Nothing here belongs to a connection."""

@@ -19,17 +19,19 @@ names: what a later file says counts, member by member; one that it leaves empty
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     clients: {connections: 64, leases: 64, networks: 16}
-    worker: {user: nobody, parallel: 2, threads: 4, timeout_s: 20}
+    worker: {parallel: 2, threads: 4, timeout_s: 20}
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from ..kernels.units import CLOCKS, mhz_text
 from ..profiles.documents import Positive, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
@@ -40,6 +42,7 @@ DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
 """The group that systemd/jetdvfs.sysusers.conf makes."""
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
+_RELOADED = ("limits", "floors")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 
@@ -55,6 +58,21 @@ class Bounds:
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"expected min not above max, got {self.min} > {self.max}")
 
+    def inside(self, levels: Sequence[int]) -> tuple[int, ...]:
+        """The levels between both bounds; maybe none."""
+        low, high = self.min or 0, self.max if self.max is not None else levels[-1]
+        return tuple(level for level in levels if low <= level <= high)
+
+    def allowed(self, levels: Sequence[int]) -> tuple[int, ...]:
+        """The levels that may be set, at least one: those between both bounds; of none, the highest that is not above ``max``;
+        of none again, the lowest there is.
+
+        Args:
+            levels: all there are, rising.
+        """
+        below = [level for level in levels if self.max is None or level <= self.max]
+        return self.inside(levels) or tuple(below[-1:]) or tuple(levels[:1])
+
 
 @dataclass(frozen=True)
 class ClockLimits:
@@ -63,6 +81,22 @@ class ClockLimits:
     cpu_khz: Bounds = field(default_factory=Bounds)
     gpu_hz: Bounds = field(default_factory=Bounds)
     emc_hz: Bounds = field(default_factory=Bounds)
+
+    def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
+        """One line for each clock that has no level within its bounds.
+
+        Args:
+            levels: what the board offers of each clock, rising; those of a CPU cluster by its cpufreq policy.
+        """
+        for clock, offered in levels.items():
+            axis = clock if clock in CLOCKS else "cpu_khz"
+            bounds: Bounds = getattr(self, axis)
+            if not bounds.inside(offered):
+                ends = (f"{name} {mhz_text(axis, end)} MHz" for name, end in vars(bounds).items() if end is not None)
+                (taken,) = bounds.allowed(offered)
+                whose = CLOCKS[axis] if axis == clock else f"CPU ({clock})"
+                none = f"limits.{axis}: no {whose} frequency that this board offers fits {' and '.join(ends)}"
+                yield f"{none}; {mhz_text(axis, taken)} MHz is set instead"
 
 
 @dataclass(frozen=True)
@@ -76,9 +110,8 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class WorkerRules:
-    """The user that reads strangers' model files, how many of its processes run at once, and with what."""
+    """How many processes read strangers' model files at once, and with what."""
 
-    user: Text = "nobody"
     parallel: Number = 2
     threads: Number = 4
     timeout_s: Number = 20
@@ -176,3 +209,35 @@ def _filled(raw: Any) -> Any:
     elif filled.get("floors") in ("off", False):
         filled["floors"] = None
     return filled
+
+
+class ConfigFile:
+    """The operator's file: read at the start, and again when the operator says so.
+
+    Args:
+        path: as for :func:`load_config`, whose errors making one raises too.
+
+    Attributes:
+        started: the configuration that the daemon started with.
+        notes: why what the file says now is not in force; empty where it is.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.started = load_config(path)
+        self.notes: tuple[str, ...] = ()
+
+    def reload(self) -> Config:
+        """The configuration as the file has it now; its warnings name what only takes effect at the next start.
+
+        Raises:
+            UsageError: as :func:`load_config`; what was read before stays in force, and :attr:`notes` says so.
+        """
+        try:
+            config = load_config(self._path)
+        except UsageError as error:
+            self.notes = (f"the configuration was not read again, the one before stays in force: {error}",)
+            raise
+        changed = [one.name for one in fields(Members) if getattr(config, one.name) != getattr(self.started, one.name)]
+        self.notes = tuple(f"{name}: its change takes effect at the next start" for name in changed if name not in _RELOADED)
+        return replace(config, warnings=(*config.warnings, *self.notes))

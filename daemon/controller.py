@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, Protocol
@@ -23,6 +24,9 @@ from .watch.drift import LEFT, Watch
 from .watch.floors import Demand, FloorRules, Floors, floors
 
 log = logging.getLogger(__name__)
+
+_LAST_TRY_S = 1.0
+"""For how long it is tried to give the board back where nobody may try again: when the daemon ends, or a person asks for it."""
 
 
 class Board(Protocol):
@@ -50,7 +54,9 @@ class Board(Protocol):
 
     def keep_memory(self) -> bool: ...
 
-    def restore(self) -> RestoreReport: ...
+    def keep_baseline(self) -> str: ...
+
+    def restore(self, longest_s: float = 0.0) -> RestoreReport: ...
 
 
 class Demands(Protocol):
@@ -92,6 +98,7 @@ class Controller:
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
         self._unmet: dict[str, str] = {}
+        self._missed_limits: tuple[str, ...] = ()
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
@@ -101,9 +108,17 @@ class Controller:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands although nothing went wrong: targets that other work keeps out of reach, demand that cannot be seen."""
+        """What stands although nothing went wrong: limits that no level fits, targets that limits or other work keep out of
+        reach, demand that cannot be seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        return (*blind, *(self._unmet[lease.id] for lease in self.leases if lease.id in self._unmet))
+        unmet = (self._unmet[lease.id] for lease in self.leases if lease.id in self._unmet)
+        return (*self._missed_limits, *blind, *unmet)
+
+    def check_limits(self) -> tuple[str, ...]:
+        """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
+        with contextlib.suppress(DaemonError):  # a table that cannot be read is said by whoever needs it
+            self._allowed()
+        return self._missed_limits
 
     def recover(self) -> RestoreReport:
         """Give back what an earlier process of this boot still held when it ended without doing so."""
@@ -176,14 +191,16 @@ class Controller:
         """End every lease and restore the baseline."""
         for lease in tuple(self.leases):
             self.leases.remove(lease)
-        return self._give_back()
+        return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
         """Take over the operator's new limits; leases granted already are bound by them from now on."""
         self._config = config
         if self._demands is not None and config.floors is not None:
             self._demands.rules = config.floors
+        self.check_limits()
         self._keep_up()
+        self._plan_again()
         if len(self.leases):
             self._follow("the configuration changed")
 
@@ -252,6 +269,8 @@ class Controller:
             in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
+            if unsaved := self._board.keep_baseline():
+                texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
                     log.warning("%s", text, extra=fields(TROUBLE))
@@ -274,15 +293,19 @@ class Controller:
             log.warning("%s", note, extra=fields(TROUBLE, reason=reason))
         return applied
 
-    def _give_back(self) -> RestoreReport:
+    def _give_back(self, longest_s: float = 0.0) -> RestoreReport:
         self.applied, self.floors = None, Floors()
+        known = self.troubles
         try:
-            report = self._board.restore()
+            report = self._board.restore(longest_s)
         except (DaemonError, OSError) as error:
             report = RestoreReport(failed=(str(error),))
         self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
-        for text in report.failed:
-            log.error("not given back: %s", text, extra=fields(TROUBLE))
+        for text in report.notes:
+            log.warning("%s", text, extra=fields(TROUBLE))
+        for text in self.troubles:
+            if text not in known:
+                log.error("%s", text, extra=fields(TROUBLE))
         for path in report.left:
             log.info("%s was left as somebody else set it", path, extra=fields(GIVEN_BACK))
         if report.restored and not report.failed:
@@ -312,26 +335,28 @@ class Controller:
         nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
         clusters = {}
         for policy, levels in self._board.clusters().items():
-            allowed = self._inside("cpu_khz", levels) or levels[-1:]
+            allowed = self._inside("cpu_khz", levels)
             least = self.floors.least(policy)
             clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
         return BoardSetting(FrequencyConfiguration(*nearest), clusters)
 
     def _allowed(self) -> FrequencyGrid:
-        """The levels that the board offers now and the operator allows; of a clock with none, the highest offered."""
+        """The levels that the board offers now and the operator allows."""
         grid = self._board.grid()
         levels = {axis: grid.levels(axis) for axis in AXES}
-        return FrequencyGrid(**{axis: self._inside(axis, one) or one[-1:] for axis, one in levels.items()})
+        missed = tuple(self._config.limits.missed({**levels, **self._board.clusters()}))
+        for text in set(missed).difference(self._missed_limits):
+            log.warning("%s", text, extra=fields(TROUBLE))
+        self._missed_limits = missed
+        return FrequencyGrid(**{axis: self._inside(axis, one) for axis, one in levels.items()})
 
-    def _inside(self, axis: str, levels: tuple[int, ...]) -> tuple[int, ...]:
-        low, high = self._range(axis, levels)
-        return tuple(level for level in levels if low <= level <= high)
+    def _inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:
+        bounds: Bounds = getattr(self._config.limits, clock)
+        return bounds.allowed(levels)
 
     def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
-        bounds: Bounds = getattr(self._config.limits, axis)
-        low = levels[0] if bounds.min is None else max(levels[0], bounds.min)
-        high = levels[-1] if bounds.max is None else min(levels[-1], bounds.max)
-        return low, high
+        allowed = self._inside(axis, levels)
+        return allowed[0], allowed[-1]
 
 
 def _about(lease: Lease) -> dict[str, object]:

@@ -9,27 +9,27 @@ import contextlib
 import grp
 import logging
 import os
-import pwd
 import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from .. import __version__
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
-from .config import AXES, INSTALLED_GROUP, load_config
+from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
-from .errors import UsageError
+from .errors import DaemonError, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .profile import choose_profile
-from .surfaces import Surfaces
+from .surfaces import Surfaces, table_folder
 from .system import notify
-from .system.state import BASELINE_NAME, default_state_dir, locked_state
+from .system.signals import RELOADING, Signals
+from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked
 from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
@@ -45,7 +45,7 @@ _UNCHANGED = -1
 
 
 class Resident:
-    """Everything from the lock on the state directory to the sockets; as a context manager it ends what it began."""
+    """Everything from the locks on its directories to the sockets; as a context manager it ends what it began."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -63,18 +63,22 @@ class Resident:
     def _set_up(self, stack: contextlib.ExitStack) -> None:
         args = self._args
         started_s = time.monotonic()
-        config = load_config(args.config)
+        config_file = ConfigFile(args.config)
+        config = config_file.started
         for warning in config.warnings:
             log.warning("%s", warning)
         state_dir = args.state_dir or default_state_dir(args.root)
-        stack.enter_context(locked_state(state_dir))
+        runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
+        for folder in (runtime_dir, state_dir):
+            stack.enter_context(locked(folder))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)
         hardware = Hardware.probe(
             files,
             SystemClock(),
             board=args.board or config.board,
-            baseline=state_dir.resolve() / BASELINE_NAME,
+            baseline=runtime_dir.resolve() / BASELINE_FOLDER,
+            older=state_dir.resolve() / OLDER_BASELINE_NAME,
             leave=[AXES[axis] for axis in AXES if axis not in config.axes],
             clusters=config.clusters,
         )
@@ -83,12 +87,11 @@ class Resident:
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
         self._controller = Controller(hardware, config, time.monotonic, demands)
         self._controller.recover()
+        self._controller.check_limits()
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
-        self._workers = WorkerSettings(
-            config.worker.user, config.worker.parallel, config.worker.timeout_s, config.worker.threads
-        )
+        self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
         self._context = Context(
             version=__version__,
             hardware=hardware,
@@ -96,11 +99,12 @@ class Resident:
             surfaces=Surfaces(
                 Workers(self._workers),
                 profile,
-                _cache_dir(state_dir, config.worker.user),
+                table_folder(state_dir.resolve() / "cache"),
                 SurfaceCache(state_dir.resolve() / "surfaces"),
                 notes,
             ),
             config=config,
+            config_file=config_file,
             events=Events(hardware.sensors.over_current, time.monotonic),
             writes=writes,
             started_s=started_s,
@@ -122,28 +126,43 @@ class Resident:
             path,
         )
 
-    async def serve(self, ending: Sequence[signal.Signals], asked_to_end: Sequence[int]) -> None:
-        """Answer until one of the ``ending`` signals comes, then give the board back; at once where one has come already."""
+    async def serve(self, signals: Signals) -> None:
+        """Answer until a signal that ends comes, then give the board back; at once where one has come already."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        for number in ending:
-            loop.add_signal_handler(number, stop.set)
-        if asked_to_end:
-            stop.set()
         config = self._context.config
         server = Server(__version__, ServerLimits(connections=config.clients.connections))
         server.listen(self._public, Api(self._context))
-        admin = AdminApi(self._context, self._args.config)
+        admin = AdminApi(self._context)
         server.listen(self._admin, admin, only_uids=frozenset({0, os.geteuid()}))
-        background = [loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._tend())]
-        notify.notify("READY=1", "STATUS=Serving")
-        await stop.wait()
+        background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._tend())}
+
+        def heed(number: int) -> None:
+            if number == RELOADING:
+                background.add(loop.create_task(self._reload(admin)))
+            elif not stop.is_set():
+                log.info("ending, by %s", signal.Signals(number).name)
+                stop.set()
+
+        signals.tell(lambda number: loop.call_soon_threadsafe(heed, number))
+        try:
+            notify.notify("READY=1", "STATUS=Serving")
+            await stop.wait()
+        finally:
+            signals.ignore()
         notify.notify("STOPPING=1", "STATUS=Giving the board back")
         self._controller.give_back()
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await server.close()
+
+    async def _reload(self, admin: AdminApi) -> None:
+        """Read the configuration again, and tell the service manager when that is done."""
+        notify.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        with contextlib.suppress(DaemonError):  # logged, and in the status
+            await admin.reload()
+        notify.notify("READY=1")
 
     async def _tend(self) -> None:
         """Sign of life to the service manager, and the controller's own upkeep."""
@@ -157,21 +176,6 @@ class Resident:
                 notify.notify("WATCHDOG=1", status)
                 told = status
             await asyncio.sleep(min(_TEND_S, watchdog_s / 3) if watchdog_s else _TEND_S)
-
-
-def _cache_dir(state_dir: Path, user: str) -> Path:
-    """The folder in which workers keep converted models; theirs, so that they need no rights elsewhere."""
-    cache = state_dir.resolve() / "cache"
-    try:
-        cache.mkdir(mode=0o755, exist_ok=True)
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(user)
-            os.chown(cache, account.pw_uid, account.pw_gid)
-    except KeyError:
-        raise UsageError(f"worker.user: there is no account {user!r}") from None
-    except OSError as error:
-        raise UsageError(f"cache directory {cache}: {error.strerror}") from error
-    return cache
 
 
 def _group_id(wanted: str | None) -> int:

@@ -3,30 +3,25 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import logging
-import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .. import __version__
-from . import arguments
-from .system.journal import TROUBLE, fields, log_handler
+from .system.signals import Signals
 
-log = logging.getLogger(__name__)
-
-ENDING = (signal.SIGTERM, signal.SIGINT)
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns its exit code. What keeps it from starting ends as one line on stderr."""
-    # Whoever wants us to end before we serve has to wait until we can do so in order. Blocking the signals would not do: the
-    # threads that numpy starts do not block them.
-    asked_to_end: list[int] = []
-    for number in ENDING:
-        signal.signal(number, lambda number, _: asked_to_end.append(number))
+    signals = Signals()
+
+    import asyncio
+    import logging
+
+    from .system.journal import TROUBLE, fields, log_handler
+
     args = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, handlers=[log_handler(sys.stderr)])
 
@@ -38,20 +33,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with Resident(args) as daemon:
-            asyncio.run(daemon.serve(ENDING, asked_to_end))
+            asyncio.run(daemon.serve(signals))
     except (DaemonError, KernelsError, ProfilesError) as error:
+        log = logging.getLogger(__name__)
         log.critical("jetdvfsd: %s", one_line(error), extra=fields(TROUBLE, error=type(error).__name__))
         return error.exit_code
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+    from pathlib import Path
+
+    from .. import __version__
+    from . import arguments
+
     parser = argparse.ArgumentParser(prog="jetdvfsd", description="Sets a Jetson's clocks to what applications need.")
     parser.add_argument("--version", action="version", version=f"jetdvfsd {__version__}")
     arguments.add_root(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one")
     arguments.add_socket(parser)
     arguments.add_state_dir(parser)
+    arguments.add_runtime_dir(parser)
     parser.add_argument("--board", metavar="NAME", help="the board's description; default: detected")
     profile_help = (
         "the bundle to predict with; default: the first of this board; on the running system, none that was simulated"

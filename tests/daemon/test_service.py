@@ -454,7 +454,7 @@ def test_the_operator_s_limits_bind_plans_and_leases(board: Board, found: dict[s
                     client.hold(network, "min-edp")
                 config.write_text("limits: {gpu_hz: {max: 318750000}}\naxes: [cpu, gpu]\n")
                 with Client(daemon.admin, interface=protocol.ADMIN_INTERFACE) as admin:
-                    assert admin.call("Reload", {}) == {"warnings": []}
+                    assert admin.call("Reload", {}) == {"warnings": ["clients: its change takes effect at the next start"]}
                 assert board.clocks.gpu_hz <= 318750000
         assert daemon.stop() == 0
         assert board.settings() == found

@@ -22,7 +22,7 @@ FLOORS = (
     ("daemon.hardware",),
     ("daemon.hardware.clocks", "daemon.hardware.sensors"),
     ("daemon.hardware.files",),
-    ("daemon.hardware.patience", "daemon.hardware.retry"),
+    ("daemon.hardware.patience", "daemon.hardware.retry", "daemon.descriptors"),
     ("daemon.errors",),
     ("profiles.studies.comparison",),
     ("profiles.training", "profiles.studies"),

@@ -20,7 +20,8 @@ def governed_domain(
     """
     limited = limited_domain(files, name, low, high)
     if "userspace" in (files.find_text(governors) or "").split():
-        return ClockDomain(name, Write(governor, "userspace"), setpoint, low, high, floors=(low,), ceilings=(high,))
+        ours = Write(governor, "userspace")
+        return ClockDomain(name, ours, setpoint, low, high, floors=(low,), ceilings=(high,), choices=governors)
     return limited
 
 
