@@ -19,8 +19,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
+from datetime import datetime, timezone
+from email.utils import format_datetime
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +77,7 @@ class Tree:
         )
         python = self.at("lib/jetdvfs/bin/python3")
         python.unlink(missing_ok=True)
-        python.symlink_to(base / PYTHON)
+        python.symlink_to(os.path.relpath(base / PYTHON, f"{self.prefix}/lib/jetdvfs/bin"))
         for name in libraries:
             self.add_library(name, f"lib/jetdvfs/lib/{PYTHON}/site-packages")
 
@@ -183,6 +186,16 @@ def release() -> str:
     return f"{said['ID']}{said.get('VERSION_ID', '')}"
 
 
+def maintainer() -> str:
+    found = re.search(r"^Maintainer: (.*)$", (HERE / "debian" / "control").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def made_at() -> str:
+    return format_datetime(datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), timezone.utc))
+
+
 def install(prefix: str, destdir: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         tree = Tree(Path(scratch), prefix)
@@ -234,11 +247,14 @@ def make_deb(folder: Path) -> Path:
         log = (ROOT / "CHANGELOG.md").read_bytes()
         tree.at(f"share/doc/{PRODUCT}/changelog.gz").write_bytes(gzip.compress(log, mtime=0))
         tree.at(f"share/doc/{PRODUCT}/CHANGELOG.md").unlink()
+        entry = f"jetdvfs ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- {maintainer()}  {made_at()}\n"
+        tree.at(f"share/doc/{PRODUCT}/changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
         tree.write(f"share/doc/{PRODUCT}/copyright", (HERE / "debian" / "copyright").read_text())
+        tree.write(f"share/lintian/overrides/{PRODUCT}", (HERE / "debian" / "lintian-overrides").read_text())
         files = list(tree.files())
         size = sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir()) // 1024
         major, minor = sys.version_info[:2]
-        depends = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)", "systemd", "init-system-helpers"]
+        depends = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)", "systemd"]
         depends += ["libc6", "libstdc++6", *theirs.values()]
         fields = {"version": version, "architecture": architecture, "size": str(size), "depends": ", ".join(depends)}
         control = (HERE / "debian" / "control").read_text()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import grp
-import pwd
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -66,8 +65,6 @@ def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
             yield _at(reading, "profile", str(error))
     if members.socket_group is not None and not _exists(grp.getgrnam, members.socket_group):
         yield _at(reading, "socket_group", f"there is no group {members.socket_group!r}")
-    if not _exists(pwd.getpwnam, members.worker.user):
-        yield _at(reading, "worker.user", f"there is no account {members.worker.user!r}")
 
 
 def _check(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark]) -> int:
