@@ -37,7 +37,7 @@ def version() -> int:
 
 
 def restrict(readable: Collection[int]) -> int:
-    """Keep this thread, and those it starts, from every file but those ``readable``: open folders, with what is in them, and files.
+    """Keep this thread, and those it starts, from every file but those ``readable``: open files, and open folders' content.
 
     It must have given up new privileges before.
 
