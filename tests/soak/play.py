@@ -164,6 +164,9 @@ def _act(stage: Stage, scenario: Scenario) -> None:
             checks.check_held(stage)
         else:
             event.play(stage)
+        if stage.refusals:
+            checks.check_given_back(stage, "by a daemon that could not start for another reason")
+            stage.refusals = 0
 
 
 def _close(stage: Stage, scenario: Scenario) -> None:
@@ -175,7 +178,7 @@ def _close(stage: Stage, scenario: Scenario) -> None:
         for name in ("state", "run"):
             disk.well(stage, stage.places.folder / name)
     stage.places.config.write_text(service.BASIS)
-    stage.excused = False
+    stage.unusable.clear()
     stage.signal(signal.SIGCONT)
     if not stage.up():
         return

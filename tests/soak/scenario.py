@@ -201,6 +201,8 @@ def _states(draw: random.Random, on: World) -> Iterator[Event]:
 def _reloads(draw: random.Random, on: World) -> Iterator[Event]:
     for _ in range(draw.randint(1, 3)):
         what = draw.choice(sorted(service.GOOD)) if draw.random() < 0.6 else draw.choice(sorted(service.BAD))
+        if draw.random() < 0.2:
+            yield service.Kill()
         yield service.Reload(what, draw.random() < 0.5)
     yield service.Reload("plain", False)
 

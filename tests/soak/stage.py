@@ -85,8 +85,9 @@ class Stage:
         calm: whether nothing is wrong on purpose, so that the board must soon be as the leases ask.
         strangers: what somebody else wrote to files, by path, oldest first.
         left_out: intervals in which nobody can be answered: the daemon is stopped, dead or starting.
+        refusals: how often the daemon did not start although it could have given the board back.
         lost: whether all that the daemon knows of the board as it was has been destroyed.
-        excused: whether the daemon may refuse to start now: its folders or the board's files are unusable.
+        unusable: what of ``board``, ``state``, ``run`` and ``config`` may keep the daemon from starting now.
         small_disks: whether the daemon's folders are file systems of their own, small enough to be filled.
         read_only: those that are read-only now.
         starting: added to the environment of the next daemon to be started.
@@ -111,15 +112,17 @@ class Stage:
         self.strangers: dict[str, list[str]] = {}
         self.left_out: list[tuple[float, float]] = []
         self.lost = False
-        self.excused = False
+        self.unusable: set[str] = set()
         self.found = board.settings()
         self.actors: dict[int, Actor] = {}
         self.answered_ms: list[float] = []
         self.pending: list[Callable[[], None]] = []
         self.fresh: Resources | None = None
         self._command = [sys.executable, "-m", daemon, "--root", str(places.root), "--config", str(places.config)]
-        self._command += ["--socket", str(places.socket), "--state-dir", str(places.state), *options]
+        self._command += ["--socket", str(places.socket), "--state-dir", str(places.state)]
+        self._command += ["--runtime-dir", str(places.run), *options]
         self._began = time.monotonic()
+        self.refusals = 0
         self._killed = False
         self._process: subprocess.Popen[bytes] | None = None
         self._down_since: float | None = time.monotonic()
@@ -199,8 +202,11 @@ class Stage:
         self._killed = True
         last = (self.log_text().splitlines() or [""])[-1]
         self.tell(f"the daemon refuses to start: {code}, {last[:300]}")
-        if code not in (2, 3, 5) or not self.excused:
+        if code not in (2, 3, 5) or not self.unusable:
             self.blame(f"the daemon does not start: exit code {code}: {_neutral(last)}")
+        elif not self.unusable & {"board", "run"} and not self.lost:
+            # It has all it needs to give the board back, which it does before it complains of anything else.
+            self.refusals += 1
         return True
 
     def _bury(self) -> None:

@@ -45,7 +45,8 @@ class Refuse:
         return f"{self.path} answers {self.errno} to every {self.access}" + (f", {self.times} times" if self.times else "")
 
     def play(self, stage: Stage) -> None:
-        stage.calm, stage.excused = False, True
+        stage.calm = False
+        stage.unusable.add("board")
         stage.board.fault(kind="refuse", path=self.path, errno=self.errno, access=self.access, times=self.times)
 
 
@@ -60,7 +61,8 @@ class Pretend:
         return f"{self.path} says {self.content}"
 
     def play(self, stage: Stage) -> None:
-        stage.calm, stage.excused = False, True
+        stage.calm = False
+        stage.unusable.add("board")
         stage.board.pretend(self.path, CONTENTS[self.content])
 
 
@@ -74,7 +76,8 @@ class Hang:
         return f"{self.path} hangs"
 
     def play(self, stage: Stage) -> None:
-        stage.calm, stage.excused = False, True
+        stage.calm = False
+        stage.unusable.add("board")
         stage.board.hang(self.path)
 
 
@@ -88,7 +91,8 @@ class Fault:
         return "fault: " + ", ".join(f"{name} {value}" for name, value in self.script)
 
     def play(self, stage: Stage) -> None:
-        stage.calm, stage.excused = False, True
+        stage.calm = False
+        stage.unusable.add("board")
         stage.board.fault(**dict(self.script))
 
 
@@ -101,6 +105,7 @@ class Mend:
 
     def play(self, stage: Stage) -> None:
         stage.board.mend()
+        stage.unusable.discard("board")
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ class Disk:
         if not stage.small_disks:
             return
         if self.state != "well":
-            stage.calm, stage.excused = False, True
+            stage.calm = False
+            stage.unusable.update(self.folders)
         for name in self.folders:
             folder = stage.places.folder / name
             if self.state == "full":
@@ -72,6 +73,7 @@ class Disk:
                 stage.read_only.add(folder)
             elif self.state == "well":
                 well(stage, folder)
+                stage.unusable.discard(name)
 
 
 def well(stage: Stage, folder: Path) -> None:

@@ -140,7 +140,10 @@ class Reload:
         if self.what not in ("plain", "floors off"):
             stage.calm = False
         if not stage.pid:
-            stage.excused = stage.excused or not good
+            if not good:
+                stage.unusable.add("config")
+                self._start_with_it(stage)
+                stage.places.config.write_text(before)
             return
         if self.by_signal:
             stage.signal(signal.SIGHUP)
@@ -153,6 +156,10 @@ class Reload:
         if not good:
             # An operator who is told so puts it right.
             stage.places.config.write_text(before)
+
+    def _start_with_it(self, stage: Stage) -> None:
+        stage.up()
+        stage.unusable.discard("config")
 
     def _ask(self, stage: Stage) -> None:
         try:
