@@ -14,6 +14,7 @@ import numpy as np
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
+from ..kernels.text import printable
 from ..profiles.board import BoardDescription
 from .board.desk import Desk
 from .board.status import status
@@ -29,7 +30,7 @@ from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
 from .targets import Outlook, listing
 from .wire.interface import Interface
-from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
+from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.session import Peer, Session
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,6 @@ _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str,
 _INPUTS = 64
 _ACCEPTED = 64
 _FRAMES_PER_REPORT = 1024
-_LONGEST_FRAME_MS = 1e7
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
 _STATUS_WAITS_S = 0.05
 _PLAN_WAITS_S = 1.0
@@ -115,15 +115,14 @@ class Api:
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
-            attached, inputs, parameters.get("name") or "model", _accepted(parameters)
+            attached, inputs, printable(parameters.get("name") or "model"), _accepted(parameters)
         )
         return self._keep(session, loaded)
 
     async def _load_network(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._room(session)
-        network: str | bytes = parameters["network"]
-        payload = network.encode() if isinstance(network, str) else network
-        return self._keep(session, await self._context.surfaces.check(payload, session.peer.uid, _accepted(parameters)))
+        loaded = await self._context.surfaces.check(parameters["network"], session.peer.uid, _accepted(parameters))
+        return self._keep(session, loaded)
 
     async def _unload(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._network(session, parameters)
@@ -164,9 +163,9 @@ class Api:
             wish = self._wish(surface, parameters, self._network(session, parameters).name)
             need = wish.need(await self._limits())
         app = parameters.get("app") or _process_name(session.peer)
-        holder = Holder(session, session.peer.pid, session.peer.uid, _printable(app))
+        holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
-        lease, applied = await self._context.board.hold(holder, need, _printable(parameters.get("reason") or ""))
+        lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
         return {"lease": lease.id, "plan": lease.need.plan, "applied": applied.to_json()}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
@@ -177,8 +176,8 @@ class Api:
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
-        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= _LONGEST_FRAME_MS for latency in latencies):
-            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {_LONGEST_FRAME_MS:g} ms")
+        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= LONGEST_FRAME_MS for latency in latencies):
+            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {LONGEST_FRAME_MS:g} ms")
         lease = find(self._context.board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
         lease.frames.report(map(float, latencies))
         return {}
@@ -302,8 +301,3 @@ def _process_name(peer: Peer) -> str:
         return str(psutil.Process(peer.pid).name())
     except psutil.Error:
         return f"pid {peer.pid}"
-
-
-def _printable(text: str) -> str:
-    """The text without control characters: it will be shown on terminals and in logs."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

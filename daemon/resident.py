@@ -78,7 +78,7 @@ class Resident:
             log.warning("%s", warning)
         state_dir = args.state_dir or default_state_dir(args.root)
         runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
-        for folder in (runtime_dir, state_dir):
+        for folder in dict.fromkeys((runtime_dir.resolve(), state_dir.resolve())):
             stack.enter_context(locked(folder))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)
@@ -253,7 +253,7 @@ def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
                 os.umask(before)
             if group_id != _UNCHANGED:
                 os.chown(path, _UNCHANGED, group_id)
-            sock.listen(socket.SOMAXCONN)
+            sock.listen()
         except OSError as error:
             raise UsageError(f"socket {path}: {error.strerror or error}") from error
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory and on disk.
 
-A network is kept as a child packed it, and never read here. What is kept of its surfaces, and shared, goes by the digest of those
-very bytes, which every child that sweeps them reads again.
+A network is kept as a child packed it, and never read here. Its surfaces are kept, and shared by the digest of its bytes, and
+every child that sweeps it reads it again.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ...kernels.text import printable
 from ...profiles.board import BoardDescription
 from ..hardware.sensors.sensors import Sensing
 from ..leases import Lease, raised_by
@@ -63,7 +64,7 @@ def _lease(lease: Lease, snapshot: Snapshot) -> dict[str, Any]:
         "uid": lease.holder.uid,
         "reason": lease.reason,
         "target": need.target or None,
-        "network": need.network or None,
+        "network": printable(need.network) or None,
         "fps": need.fps,
         "configuration": need.configuration._asdict(),
         "raised_by": raised_by(lease, snapshot.leases.values()),

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import select
 import socket
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,8 +26,7 @@ from .turns import Turns
 PIECE_BYTES = 32 << 10
 """How long a call with a descriptor may be; the kernel keeps so much in one piece."""
 
-_QUEUED_CALLS = 16
-_QUEUED_BYTES = 1 << 16
+_READ_AHEAD_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 16
 
 
@@ -73,20 +71,17 @@ class Connection:
         self._answer = answer
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
-        self._queue: deque[Message] = deque()
-        self._queued_bytes = 0
+        self._end = -1
+        self._attached: Attached | None = None
         self._wakeup = asyncio.Event()
         self._busy = False
         self._reading = False
         self._half_closed = False
         self._closed = False
         self._child_may_receive = False
-        self._others: asyncio.Task[None] | None = None
+        self._earlier: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        # Tells that the peer is gone while nothing is read.
-        self._hangup = select.epoll(1)
-        self._hangup.register(sock, 0)
-        self._loop.add_reader(self._hangup, self.close)
+        self._hangup: select.epoll | None = None
         self._resume_reading()
         self._task = self._loop.create_task(self._serve())
 
@@ -96,39 +91,45 @@ class Connection:
             return
         self._closed = True
         self._pause_reading()
-        self._loop.remove_reader(self._hangup)
-        self._hangup.close()
-        for task in (self._task, self._others):
+        if self._hangup is not None:
+            self._loop.remove_reader(self._hangup)
+            self._hangup.close()
+        for task in (self._task, self._earlier):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
-        self._queue.clear()
         self._host.disposal.close(self._sock, self.session.peer.uid, shared=self._child_may_receive)
         self._host.ended(self)
 
     def _resume_reading(self) -> None:
-        """Read on, unless so much waits already that it is for the peer to wait."""
-        if self._reading or self._child_may_receive or self._half_closed or self._closed or self._full():
-            return
-        self._loop.add_reader(self._sock, self._readable)
-        self._reading = True
-        self._watch_partial()
+        """Read on, unless it is for the peer to wait: a call is there, and much of what follows it, or a child is at it."""
+        ahead = self._end >= 0 and len(self._buffer) >= _READ_AHEAD_BYTES
+        if not (ahead or self._reading or self._child_may_receive or self._attached or self._half_closed or self._closed):
+            self._loop.add_reader(self._sock, self._readable)
+            self._reading = True
+            self._watch_partial()
 
     def _pause_reading(self) -> None:
         if self._reading:
             self._loop.remove_reader(self._sock)
             self._reading = False
             self._watch_partial()
-
-    def _full(self) -> bool:
-        return len(self._queue) >= _QUEUED_CALLS or self._queued_bytes >= _QUEUED_BYTES
+        if self._hangup is None and not self._closed:
+            # Tells that the peer is gone also while nothing is read.
+            self._hangup = select.epoll(1)
+            self._hangup.register(self._sock, 0)
+            self._loop.add_reader(self._hangup, self.close)
 
     def _readable(self) -> None:
+        uid = self.session.peer.uid
+        if not self._host.turns.may_read(uid):
+            return  # it is told again
         try:
             data, descriptors = self._look(_CHUNK_BYTES)
+            self._host.turns.has_read(uid, len(data))
             if not data:
                 self._input_ended()
             elif descriptors:
-                self._take_attached(data)
+                self._look_at_attached(data)
             else:
                 self._take(self._sock.recv(len(data)))
         except (BlockingIOError, InterruptedError):
@@ -144,46 +145,44 @@ class Connection:
         return data, bool(flags & socket.MSG_CTRUNC)
 
     def _take(self, data: bytes) -> None:
-        """Move complete messages from what arrived to the queue."""
-        first, *others = data.split(b"\0")
-        self._buffer += first
-        for other in others:
-            self._complete(bytes(self._buffer))
-            self._buffer = bytearray(other)
-        if len(self._buffer) >= protocol.MESSAGE_BYTES:
-            raise _too_long()
+        """Keep what arrived; have it answered where that completes a call."""
+        if self._end < 0 and (found := data.find(0)) >= 0:
+            self._end = len(self._buffer) + found
+        self._buffer += data
+        if (self._end if self._end >= 0 else len(self._buffer)) >= protocol.MESSAGE_BYTES:
+            raise UsageError(f"message: longer than {protocol.MESSAGE_BYTES} bytes")
         self._watch_partial()
+        if self._end >= 0:
+            self._wakeup.set()
+            if len(self._buffer) >= _READ_AHEAD_BYTES:
+                self._pause_reading()
 
-    def _complete(self, data: bytes) -> None:
-        if len(data) >= protocol.MESSAGE_BYTES:
-            raise _too_long()
-        self._queue.append(Message(data))
-        self._queued_bytes += len(data)
-        self._wakeup.set()
-        if self._full():
-            self._pause_reading()
-
-    def _take_attached(self, data: bytes) -> None:
+    def _look_at_attached(self, data: bytes) -> None:
         """A call with a descriptor: understood from what was looked at, and left where it is until a child receives it.
 
         The kernel does not tell where the piece with the descriptor begins, only that what was looked at does not go beyond it.
         """
+        whole = data.endswith(b"\0")
+        if not whole and len(data) < _CHUNK_BYTES:
+            raise _not_alone()
         self._pause_reading()
-        earlier = data.rfind(0, 0, -1) + 1 if data.endswith(b"\0") else len(data)
-        attached = Attached(self._sock, earlier or len(data), self.session.peer.uid)
+        earlier = data.rfind(0, 0, -1) + 1 if whole else len(data)
         if earlier:
-            self._others = self._loop.create_task(self._take_earlier(data[:earlier], attached))
+            others = Attached(self._sock, earlier, self.session.peer.uid)
+            self._child_may_receive = True
+            self._earlier = self._loop.create_task(self._take_earlier(data[:earlier], others))
+        elif self._end >= 0 or self._busy:
+            return  # it is looked at again when all is answered
         elif self._buffer or len(data) > PIECE_BYTES:
             raise _not_alone()
-        elif not (self._busy or self._queue):  # otherwise it is looked at again when all is answered
-            self._queue.append(Message(data[:-1], attached))
+        else:
+            self._attached = Attached(self._sock, len(data), self.session.peer.uid)
             self._wakeup.set()
 
-    async def _take_earlier(self, data: bytes, attached: Attached) -> None:
+    async def _take_earlier(self, data: bytes, others: Attached) -> None:
         """Bytes that should be without a descriptor, but that only a child may receive, before the call that has one."""
-        self._child_may_receive = True
         try:
-            if await self._host.disposal.receive(attached):
+            if await self._host.disposal.receive(others):
                 raise _not_alone()
             self._child_may_receive = False
             self._take(data)
@@ -193,7 +192,7 @@ class Connection:
 
     def _watch_partial(self) -> None:
         """Give a message that has begun a time to end by, so that half a message cannot hold its buffer for ever."""
-        partial = self._reading and bool(self._buffer)
+        partial = self._reading and self._end < 0 and bool(self._buffer)
         if not partial and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -203,10 +202,8 @@ class Connection:
 
     def _input_ended(self) -> None:
         """The peer sends no more; it may still read the answers to what it sent."""
-        if self._buffer:
-            raise UsageError("message: not complete when the input ended; each ends with a NUL byte")
-        self._pause_reading()
         self._half_closed = True
+        self._pause_reading()
         self._wakeup.set()
 
     def _refuse(self, error: UsageError) -> None:
@@ -218,39 +215,43 @@ class Connection:
     async def _serve(self) -> None:
         try:
             while True:
-                while self._queue:
+                while self._end >= 0 or self._attached:
                     self._busy = True
                     await self._host.turns.take(self.session.peer.uid)
-                    message = self._queue.popleft()
-                    if message.attached is None:
-                        self._queued_bytes -= len(message.data)
-                        self._resume_reading()
-                        reply = await self._answer(message)
-                    else:
-                        reply = await self._answer_attached(message, message.attached)
+                    reply = await (self._answer_attached(self._attached) if self._attached else self._answer(self._next()))
                     if reply is not None:
                         await self._send(reply)
                     self._busy = False
                 if self._half_closed:
-                    self.close()
-                    return
+                    break
                 self._resume_reading()
                 self._wakeup.clear()
                 await self._wakeup.wait()
+            if self._buffer:
+                raise UsageError("message: not complete when the input ended; each ends with a NUL byte")
+            self.close()
         except (OSError, asyncio.TimeoutError):
             self.close()
         except UsageError as error:
             self._refuse(error)
 
-    async def _answer_attached(self, message: Message, attached: Attached) -> bytes | None:
+    def _next(self) -> Message:
+        """The first call of those that have arrived."""
+        data = bytes(memoryview(self._buffer)[: self._end])
+        del self._buffer[: self._end + 1]
+        self._end = self._buffer.find(0)
+        self._resume_reading()
+        return Message(data)
+
+    async def _answer_attached(self, attached: Attached) -> bytes | None:
+        data, _ = self._look(attached.size)
         self._child_may_receive = True
-        reply = await self._answer(message)
-        self._child_may_receive = False
+        reply = await self._answer(Message(data[:-1], attached))
         with contextlib.suppress(BlockingIOError):
-            if self._look(attached.size) == (message.data + b"\0", True):  # refused before a child had it
-                self._child_may_receive = True
+            if self._look(attached.size) == (data, True):  # refused before a child had it
                 await self._host.disposal.receive(attached)
-                self._child_may_receive = False
+        self._child_may_receive = False
+        self._attached = None
         return reply
 
     async def _send(self, reply: bytes) -> None:
@@ -264,7 +265,3 @@ class Connection:
 
 def _not_alone() -> UsageError:
     return UsageError(f"message: a call with a descriptor is sent by itself, in one piece of at most {PIECE_BYTES} bytes")
-
-
-def _too_long() -> UsageError:
-    return UsageError(f"message: longer than {protocol.MESSAGE_BYTES} bytes")

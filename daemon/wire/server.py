@@ -27,6 +27,7 @@ from .turns import Turns
 log = logging.getLogger(__name__)
 
 _ACCEPTED_AT_ONCE = 16
+_BACKLOG = 256  # so few that whoever is last in the queue is let in before long
 _PAUSE_S = 0.1
 
 
@@ -115,6 +116,7 @@ class Door:
         self._by_uid: Counter[int] = Counter()
         self._loop = asyncio.get_running_loop()
         listener.setblocking(False)
+        listener.listen(_BACKLOG)
         self._open()
 
     def close(self) -> None:

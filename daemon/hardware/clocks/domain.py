@@ -14,6 +14,9 @@ from typing import NamedTuple
 from ...errors import DaemonError, HardwareHangs
 from ..files import Files, rate_in
 
+_MOST_DIGITS = 20
+"""Of a number that the kernel shows."""
+
 
 class Write(NamedTuple):
     """One value for one file."""
@@ -130,9 +133,11 @@ class ClockDomain:
         return None, low if self.high and low == rate_in(_told(files, self.high)) else None
 
     def could_hold(self, files: Files, path: str, text: str) -> bool:
-        """Whether one of its files can hold such a text: a number, or one of the mode's values. Anything else is a bad read."""
+        """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""
+        if path in (self.low, self.high, self.setpoint):
+            return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
         if self.mode is None or path != self.mode.path or self.mode.value.isdigit():
-            return text.isascii() and text.isdigit()
+            return text in ("0", "1")
         if self.choices is None:
             return text.isidentifier()
         return text in (files.find_text(self.choices) or "").split()
