@@ -690,3 +690,32 @@ def test_it_tells_a_service_manager_how_it_is(board: Board, tmp_path: Path) -> N
             while "STOPPING=1" not in heard:
                 heard += manager.recv(4096).decode().split("\n")
     assert daemon.log.read_text().startswith("<")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "pipe", "link", "link to a socket"])
+def test_what_is_no_socket_is_not_replaced_by_one(board: Board, tmp_path: Path, kind: str) -> None:
+    there = tmp_path / "there"
+    with socket.socket(socket.AF_UNIX) as other:
+        if kind == "file":
+            there.write_text("dear")
+        elif kind == "folder":
+            there.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(there)
+        else:
+            (tmp_path / "other").touch() if kind == "link" else other.bind(str(tmp_path / "other"))
+            there.symlink_to(tmp_path / "other")
+        before = there.lstat()
+        command = [sys.executable, "-m", "jetdvfs.daemon.service", "--root", str(board.root), "--state-dir", str(tmp_path)]
+        done = subprocess.run([*command, "--socket", str(there)], capture_output=True, text=True, check=False, timeout=20)
+        assert done.returncode == 2
+        assert "something else than a socket is there" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+        assert (there.lstat().st_ino, there.lstat().st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_the_socket_of_a_daemon_that_was_killed_is_replaced(daemon: Daemon) -> None:
+    daemon.client().close()
+    daemon.kill()
+    assert daemon.socket.is_socket()
+    daemon.start()
+    daemon.client().close()

@@ -169,7 +169,20 @@ def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Ser
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b'"x"', b"[" * 500_000, b'{"a":' * 100_000, b'{"method": NaN}', b"\xff\xfe", b"1e999999"],
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[]",
+        b"null",
+        b'"x"',
+        b'{"method": 1}',
+        b"[" * 500_000,
+        b'{"a":' * 100_000,
+        b'{"method": NaN}',
+        b"\xff\xfe",
+        b"1e999999",
+    ],
 )
 def test_what_is_no_json_object_is_answered_with_an_error(served: Served[Echo], data: bytes) -> None:
     with served.connect() as sock:
@@ -229,6 +242,41 @@ def test_errors_carry_one_line_and_an_exit_code(served: Served[Echo]) -> None:
         assert ask(sock, "Fail", how="unforeseen")["error"] == "test.echo.Internal"
         assert ask(sock, "Fail", how="unspeakable") == {"parameters": {"sum": None}}
         assert ask(sock, "Echo", text="alive")["parameters"]["text"] == "alive"
+
+
+def test_a_half_closed_connection_gets_its_answers(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="slow", wait_s=0.1) + message("Echo", text="quick"))
+        sock.shutdown(socket.SHUT_WR)
+        assert [answer(sock)["parameters"]["text"] for _ in range(2)] == ["slow", "quick"]
+        assert hangs_up(sock)
+
+
+def test_a_half_closed_connection_with_half_a_message_is_told_so(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="whole") + message("Echo", text="half")[:-1])
+        sock.shutdown(socket.SHUT_WR)
+        assert answer(sock)["parameters"]["text"] == "whole"
+        assert "each ends with a NUL byte" in answer(sock)["parameters"]["message"]
+        assert hangs_up(sock)
+
+
+def test_a_connection_that_half_closed_ends_when_its_peer_goes(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="never answered", wait_s=60))
+        sock.shutdown(socket.SHUT_WR)
+        assert eventually(lambda: not unread(sock))
+    assert eventually(lambda: served.service.ended == 1)
+
+
+def test_a_connection_ends_with_its_peer_also_while_nothing_more_of_it_is_read(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="never answered", wait_s=60))
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                sock.sendall(message("Echo", text="x" * 10_000))
+    assert eventually(lambda: served.service.ended == 1)
 
 
 def test_a_oneway_call_is_not_answered(served: Served[Echo]) -> None:
