@@ -18,15 +18,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import __version__
+from ..profiles.board import BoardDescription
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
+from .board.desk import Desk
+from .board.thread import STUCK_S
 from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
 from .descriptors.stragglers import Stragglers
-from .errors import DaemonError, UsageError
+from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
+from .hardware.sensors.sampled import SampledSensors
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
@@ -42,7 +46,9 @@ from .worker.workers import Workers, WorkerSettings
 log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
-_TEND_S = 0.5
+_CHANGES_S = 1.0
+_LAST_WORD_S = 8.0
+"""How long giving back may take when the service ends; the unit's TimeoutStopSec= is a little longer."""
 _UNCHANGED = -1
 _ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
 
@@ -72,10 +78,17 @@ class Resident:
             log.warning("%s", warning)
         state_dir = args.state_dir or default_state_dir(args.root)
         runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
-        for folder in (runtime_dir, state_dir):
+        for folder in dict.fromkeys((runtime_dir.resolve(), state_dir.resolve())):
             stack.enter_context(locked(folder))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)
+        sensors: list[SampledSensors] = []
+
+        def sensing(description: BoardDescription) -> SampledSensors:
+            sensors.append(SampledSensors(Files(args.root, longest_s=LONGEST_S), description))
+            sensors[0].start()
+            return sensors[0]
+
         hardware = Hardware.probe(
             files,
             SystemClock(),
@@ -84,13 +97,17 @@ class Resident:
             older=state_dir.resolve() / OLDER_BASELINE_NAME,
             leave=[AXES[axis] for axis in AXES if axis not in config.axes],
             clusters=config.clusters,
+            sensing=sensing,
         )
+        stack.callback(sensors[0].stop)
         for note in hardware.notes:
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
-        self._controller = Controller(hardware, config, time.monotonic, demands)
-        self._controller.recover()
-        self._controller.check_limits()
+        controller = Controller(hardware, config, time.monotonic, demands)
+        controller.recover()
+        controller.check_limits()
+        events = Events(hardware.sensors.over_current, time.monotonic)
+        self._board = Desk(hardware, controller, events, writes, lambda: files.ended)
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
@@ -98,8 +115,9 @@ class Resident:
         self._stragglers = Stragglers()
         self._context = Context(
             version=__version__,
-            hardware=hardware,
-            controller=self._controller,
+            description=hardware.description,
+            board=self._board,
+            sensors=sensors[0],
             surfaces=Surfaces(
                 Workers(self._workers, self._stragglers),
                 profile,
@@ -109,8 +127,6 @@ class Resident:
             ),
             config=config,
             config_file=config_file,
-            events=Events(hardware.sensors.over_current, time.monotonic),
-            writes=writes,
             started_s=started_s,
         )
         path = args.socket or default_socket()
@@ -141,7 +157,8 @@ class Resident:
         admin = AdminApi(self._context)
         of_root = frozenset({0, os.geteuid()})
         server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=of_root, inherited="jetdvfs-admin" in self._given)
-        background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._tend())}
+        self._board.thread.start()
+        background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._say_how_it_is())}
 
         def heed(number: int) -> None:
             if number == RELOADING:
@@ -157,11 +174,15 @@ class Resident:
         finally:
             signals.ignore()
         notify.notify("STOPPING=1", "STATUS=Giving the board back")
-        self._controller.give_back()
+        try:
+            await self._board.give_back(_LAST_WORD_S)
+        except HardwareBusy as error:
+            log.critical("the board is not given back: %s", error)
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await server.close()
+        self._board.thread.stop()
 
     async def _reload(self, admin: AdminApi) -> None:
         """Read the configuration again, and tell the service manager when that is done."""
@@ -170,18 +191,29 @@ class Resident:
             await admin.reload()
         notify.notify("READY=1")
 
-    async def _tend(self) -> None:
-        """Sign of life to the service manager, and the controller's own upkeep."""
+    async def _say_how_it_is(self) -> None:
+        """Tell the service manager that all is well, as long as the board's thread gets on, and what changes."""
+        if not notify.has_manager():
+            return
         watchdog_s = notify.watchdog_s()
-        told = None
+        beat_s = watchdog_s / 3 if watchdog_s else _CHANGES_S
+        due_s = time.monotonic()
+        told = ""
         while True:
-            self._controller.tend()
-            self._context.events.look()
-            status = f"STATUS={len(self._controller.leases)} leases"
-            if watchdog_s is not None or status != told:
-                notify.notify("WATCHDOG=1", status)
+            now_s = time.monotonic()
+            leases = len(self._board.snapshot.leases)
+            status = f"STATUS={leases} lease{'' if leases == 1 else 's'}"
+            said = [status] if status != told else []
+            if watchdog_s and now_s >= due_s:
+                due_s = now_s + beat_s
+                if self._board.thread.moves():
+                    said.insert(0, "WATCHDOG=1")
+                else:
+                    log.critical("the board's thread has not got on for %g s: no sign of life is given", STUCK_S)
+            if said:
+                notify.notify(*said)
                 told = status
-            await asyncio.sleep(min(_TEND_S, watchdog_s / 3) if watchdog_s else _TEND_S)
+            await asyncio.sleep(min(_CHANGES_S, max(due_s - now_s, 0.01)) if watchdog_s else _CHANGES_S)
 
 
 def _group_id(wanted: str | None) -> int:

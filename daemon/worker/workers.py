@@ -264,9 +264,7 @@ def _network(answer: Answer, packed: bytes) -> tuple[NetworkInfo, bytes]:
 
 
 def _how_it_ended(returncode: int | None) -> str:
-    if returncode is None:
-        return "does not end; the file system of its file does not answer"
-    if returncode < 0:
+    if returncode is not None and returncode < 0:
         if -returncode == signal.SIGXCPU:
             return "took more processor time than it may"
         names = {each.value: each.name for each in signal.Signals}

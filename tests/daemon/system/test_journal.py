@@ -83,8 +83,14 @@ def test_where_stderr_leads_elsewhere_it_is_written_to(entries: Entries, stderr:
 def test_without_systemd_python_every_line_has_its_priority(stderr: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "systemd", None)
     handler = log_handler(stderr, {"JOURNAL_STREAM": named(stderr)})
-    assert handler.format(record("one\ntwo", logging.ERROR)) == "<3>one\n<3>two"
     assert handler.format(record("said")) == "<6>said"
+    assert handler.format(record("one\ntwo", logging.ERROR)) == "<3>one?two"
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        failed = logging.LogRecord("test", logging.ERROR, "", 0, "failed", (), sys.exc_info())
+    first, *_, last = handler.format(failed).splitlines()
+    assert (first, last) == ("<3>failed", "<3>ValueError: ?[2J")
 
 
 def test_without_a_service_manager_lines_are_plain(stderr: TextIO) -> None:
