@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -38,6 +37,7 @@ from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
+from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.small_bundle import make_bundle
 
@@ -618,18 +618,6 @@ def test_a_lease_is_released_from_the_command_line(board: Board, found: dict[str
         assert board.settings() == found
 
 
-@contextmanager
-def somebody_else(group_id: int) -> Iterator[None]:
-    """Be another user: the kernel notes who connects, by effective user."""
-    os.setegid(group_id)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-
-
 def as_nobody(path: Path, group_id: int = 65534) -> Client:
     with somebody_else(group_id):
         return Client(path)
@@ -639,12 +627,9 @@ def as_nobody(path: Path, group_id: int = 65534) -> Client:
 def test_another_user_may_ask_but_neither_end_foreign_leases_nor_reach_the_admin_socket(daemon: Daemon, tmp_path: Path) -> None:
     with daemon.client() as client:
         lease = client.hold(configuration=LOW)
-        for folder in daemon.socket.parents:
-            if folder != Path(tempfile.gettempdir()) and folder.is_relative_to(tempfile.gettempdir()):
-                folder.chmod(0o755)
         # What the sockets' permissions would keep out is kept out by who is asking, too.
-        daemon.socket.chmod(0o666)
-        daemon.admin.chmod(0o666)
+        open_to_everybody(daemon.socket)
+        open_to_everybody(daemon.admin)
         with as_nobody(daemon.socket) as other, pytest.raises(NotPermitted):
             other.release(lease.id)
         with as_nobody(daemon.admin) as other, pytest.raises(NotPermitted):
