@@ -14,7 +14,7 @@ VENV   ?= .venv
 OUT    ?= demo-out
 BIN    := $(VENV)/bin
 BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
-BENCHES := decompose limits memory surfaces sweep
+BENCHES := decompose limits memory service surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs clean

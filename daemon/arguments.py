@@ -102,7 +102,17 @@ def add_state_dir(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         type=Path,
         metavar="DIR",
-        help="where the baseline is kept; default: /var/lib/jetdvfs, below it with --root",
+        help="where surfaces and tables are kept; default: /var/lib/jetdvfs, below it with --root",
+    )
+
+
+def add_runtime_dir(parser: argparse.ArgumentParser) -> None:
+    """--runtime-dir."""
+    parser.add_argument(
+        "--runtime-dir",
+        type=Path,
+        metavar="DIR",
+        help="where it is kept until the next boot how the board was found; default: /run/jetdvfs, below it with --root",
     )
 
 

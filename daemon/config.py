@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's configuration: one YAML file, every member optional.
+"""The operator's configuration: a YAML file and its drop-ins, every member optional.
+
+Files of ``jetdvfsd.yaml.d`` beside ``jetdvfsd.yaml`` whose names end in ``.yaml`` are read after it, in the order of their
+names: what a later file says counts, member by member; one that it leaves empty (``profile:``) has its default again.
 
 ::
 
@@ -16,7 +19,7 @@
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
     clients: {connections: 64, leases: 64, networks: 16}
-    worker: {user: nobody, parallel: 2, threads: 4, timeout_s: 20}
+    worker: {parallel: 2, threads: 4, timeout_s: 20}
 """
 
 from __future__ import annotations
@@ -29,12 +32,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta
 
 from ..kernels.units import CLOCKS, mhz_text
-from ..profiles.documents import DocumentError, Positive, Text, convert, dotted, line_of, load_yaml, unknown_members
+from ..profiles.documents import Positive, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
+from .system.layers import Remark, Stack, read_stack
 from .watch.floors import FloorRules
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
+INSTALLED_GROUP = "jetdvfs"
+"""The group that systemd/jetdvfs.sysusers.conf makes."""
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
 _RELOADED = ("limits", "floors")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
@@ -104,9 +110,8 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class WorkerRules:
-    """The user that reads strangers' model files, how many of its processes run at once, and with what."""
+    """How many processes read strangers' model files at once, and with what."""
 
-    user: Text = "nobody"
     parallel: Number = 2
     threads: Number = 4
     timeout_s: Number = 20
@@ -127,6 +132,10 @@ class Members:
     clients: ClientLimits = field(default_factory=ClientLimits)
     worker: WorkerRules = field(default_factory=WorkerRules)
 
+    @property
+    def clusters(self) -> Clusters:
+        return Clusters(self.cpu_clusters == "apart", self.cpu_leader)
+
 
 @dataclass(frozen=True)
 class Config(Members):
@@ -138,32 +147,55 @@ class Config(Members):
 
     warnings: tuple[str, ...] = ()
 
-    @property
-    def clusters(self) -> Clusters:
-        return Clusters(self.cpu_clusters == "apart", self.cpu_leader)
-
 
 def load_config(path: Path | None) -> Config:
-    """Read the file; without one, the default file if there is one, else the defaults.
+    """Read the file and its drop-ins; without one, the default file's if there are any, else the defaults.
 
     Raises:
-        UsageError: it cannot be read, or a member is not what it must be.
+        UsageError: one cannot be read, or a member is not what it must be.
     """
-    wanted = DEFAULT_PATH if path is None else path
-    if path is None and not wanted.exists():
-        return Config()
-    try:
-        text = wanted.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"configuration {wanted}: {error.strerror}") from error
-    except UnicodeError as error:
-        raise UsageError(f"configuration {wanted}: not valid YAML: {error}") from error
-    try:
-        raw = _filled(load_yaml(text))
-        members = convert(raw, Members)
-    except DocumentError as error:
-        raise UsageError(error.in_file(f"configuration {wanted}", text)) from error
-    return Config(**vars(members), warnings=tuple(_warnings(wanted, text, raw, members)))
+    reading = read_config(path)
+    if reading.members is None:
+        first, *others = reading.problems
+        more = f" (and {len(others)} more; jetdvfs config check lists them)" if others else ""
+        raise UsageError(f"configuration {first}{more}")
+    return Config(**vars(reading.members), warnings=tuple(map(str, reading.warnings)))
+
+
+@dataclass(frozen=True)
+class ConfigReading:
+    """What the configuration's files say, and everything that is wrong with them.
+
+    Attributes:
+        members: None where there are problems.
+        warnings: what is said to no effect.
+        stack: the files themselves.
+    """
+
+    members: Members | None
+    problems: tuple[Remark, ...]
+    warnings: tuple[Remark, ...]
+    stack: Stack
+
+
+def read_config(path: Path | None) -> ConfigReading:
+    """Read the file (by default the installation's) and its drop-ins, whatever they hold. Raises nothing."""
+    stack = read_stack(path or DEFAULT_PATH, required=path is not None)
+    problems, warnings = list(stack.problems), list(stack.warnings)
+    for layer in stack.layers:
+        raw = _filled(layer.raw)
+        problems += (layer.remark(mistake) for mistake in mistakes(raw, Members))
+        for at, known in unknown_members(raw, Members):
+            warnings.append(layer.remark_at(at, f"{dotted(at)} is unknown and ignored; known: {', '.join(known)}"))
+    members = None
+    if not problems:
+        together = _filled(stack.merged)
+        # Each file may be right by itself, and what they come to together wrong.
+        problems = [stack.remark_at(mistake.at, str(mistake)) for mistake in mistakes(together, Members)]
+        members = None if problems else convert(together, Members)
+    if members is not None and members.cpu_leader is not None and members.cpu_clusters == "together":
+        warnings.append(stack.remark_at(("cpu_leader",), "cpu_leader is ignored without cpu_clusters: apart"))
+    return ConfigReading(members, tuple(problems), tuple(warnings), stack)
 
 
 def _filled(raw: Any) -> Any:
@@ -177,13 +209,6 @@ def _filled(raw: Any) -> Any:
     elif filled.get("floors") in ("off", False):
         filled["floors"] = None
     return filled
-
-
-def _warnings(path: Path, text: str, raw: Any, members: Members) -> Iterator[str]:
-    for at, known in unknown_members(raw, Members):
-        yield f"{path}, line {line_of(text, at)}: {dotted(at)} is unknown and ignored; known: {', '.join(known)}"
-    if members.cpu_leader is not None and members.cpu_clusters == "together":
-        yield f"{path}: cpu_leader is ignored without cpu_clusters: apart"
 
 
 class ConfigFile:

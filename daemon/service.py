@@ -19,11 +19,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import asyncio
     import logging
+    import warnings
 
     from .system.journal import TROUBLE, fields, log_handler
 
     args = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, handlers=[log_handler(sys.stderr)])
+    # One line of the log each.
+    warnings.formatwarning = lambda message, *_, **__: " ".join(str(message).split())
+    logging.captureWarnings(True)
 
     from ..kernels.errors import KernelsError
     from ..profiles.errors import ProfilesError
@@ -54,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one")
     arguments.add_socket(parser)
     arguments.add_state_dir(parser)
+    arguments.add_runtime_dir(parser)
     parser.add_argument("--board", metavar="NAME", help="the board's description; default: detected")
     profile_help = (
         "the bundle to predict with; default: the first of this board; on the running system, none that was simulated"

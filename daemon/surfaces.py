@@ -1,84 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory and on disk."""
+"""Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory and on disk.
+
+A network is kept as a child packed it, and never read here. Its surfaces are kept, and shared by the digest of its bytes, and
+every child that sweeps it reads it again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
-import json
 import logging
-import zipfile
-import zlib
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..kernels.cost.model import METHODS
-from ..kernels.grid import FrequencyGrid
-from ..kernels.network import Network, TensorSpec
+from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.trees.node_table import Stamp
-from ..profiles.bundle.bundle import read_manifest, table_stamps
+from ..profiles.bundle.bundle import model_digests, read_manifest
 from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
+from ..profiles.bundle.table_folder import TableFolder
+from ..profiles.errors import BundleError
+from .descriptors.attached import Attached
 from .errors import DaemonError, InputError, UsageError
 from .profile import Profile
-from .wire.protocol import TEXT_CHARACTERS
+from .worker.answers import NetworkInfo
 from .worker.workers import WorkerFailed, Workers
 
 log = logging.getLogger(__name__)
 
 _SURFACES_KEPT = 32
-_SURFACE_BYTES = 64 << 20
+_PREPARED_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True)
 class LoadedNetwork:
-    """A network somebody loaded, small enough to keep many: its JSON is compressed.
+    """A network somebody loaded, small enough to keep many.
 
     Attributes:
-        name, digest: as in :class:`jetdvfs.kernels.network.Network`.
-        payload: its JSON, host calls included, compressed with zlib.
+        name: what its owner calls it.
+        key: the digest of its payload: equal for equal networks.
+        payload: itself, as :func:`.worker.answers.packed_network` packed it.
         info: what is told of it.
     """
 
     name: str
-    digest: str
+    key: str
     payload: bytes
     info: Mapping[str, Any]
-
-
-def register(data: Mapping[str, Any], accepted: Sequence[str] = ()) -> LoadedNetwork:
-    """Check a network given as JSON and make it ready to keep.
-
-    Args:
-        data: the network.
-        accepted: the operators at which its list of launches may end before it does.
-
-    Raises:
-        ModelError: it is not of the documented form.
-        EndsEarly: its list of launches ends at another operator.
-        InputError: it launches nothing, or its name is too long.
-    """
-    network = Network.from_json(data)
-    network.check_whole(accepted)
-    launches = network.launches
-    if not launches:
-        raise InputError(f"network {network.name!r:.60} launches no kernel; there is nothing to predict")
-    if len(network.name) > TEXT_CHARACTERS:
-        raise InputError(f"network: its name has {len(network.name)} characters; at most {TEXT_CHARACTERS}")
-    payload = zlib.compress(json.dumps(network.to_json(host_calls=True)).encode(), 1)
-    info = {
-        "name": network.name,
-        "digest": network.digest,
-        "launches": len(launches),
-        "host_calls": len(network.calls) - len(launches),
-        "kinds": network.kinds,
-        "flops": sum(launch.flops for launch in launches),
-        "boundary": network.boundary and network.boundary.to_json(),
-    }
-    return LoadedNetwork(network.name, network.digest, payload, info)
 
 
 class Surfaces:
@@ -87,110 +61,176 @@ class Surfaces:
     Args:
         workers: what reads models and sweeps.
         profile: the bundle in use; without one networks can be loaded, but nothing predicted.
-        cache_dir: where the workers find and keep converted node tables.
+        tables: where converted node tables are kept; workers read them.
         stored: where surfaces outlast this process; no worker gets there.
         troubles: what keeps surfaces from being made from the start, such as why there is no profile.
     """
 
     def __init__(
-        self, workers: Workers, profile: Profile | None, cache_dir: Path, stored: SurfaceCache, troubles: tuple[str, ...] = ()
+        self,
+        workers: Workers,
+        profile: Profile | None,
+        tables: TableFolder,
+        stored: SurfaceCache,
+        troubles: tuple[str, ...] = (),
     ) -> None:
         self.profile = profile
         self.troubles = troubles
         self._workers = workers
-        self._cache_dir = cache_dir
+        self._tables = tables
         self._stored = stored
         self._kept: OrderedDict[tuple[str, str], Surface] = OrderedDict()
-        self._prepared: asyncio.Task[None] | None = None
-        self._known: Mapping[str, Stamp] = {}
-        self._making: dict[tuple[str, str], asyncio.Task[Surface]] = {}
+        self._preparing: asyncio.Task[None] | None = None
+        self._not_before_s = 0.0
+        self._known: Mapping[str, Stamp] | None = None
+        self._making: dict[tuple[str, str, int], asyncio.Task[Surface]] = {}
 
     async def prepare(self) -> None:
-        """Convert the profile's models, once, so that sweeps find them; what goes wrong is kept in ``troubles``."""
+        """Have the profile's models converted, so that sweeps find them; what goes wrong is kept in ``troubles``.
+
+        Done again where a node table was touched or removed since; where it failed, after a while.
+        """
         if self.profile is None:
             return
-        if self._prepared is None:
-            self._prepared = asyncio.create_task(self._prepare(self.profile))
-        try:
-            await asyncio.shield(self._prepared)
-        except DaemonError as error:
-            if not self.troubles:
-                log.error("%s", error)
-            self.troubles = (str(error),)
+        if self._preparing is None and not self._is_prepared(self.profile) and time.monotonic() >= self._not_before_s:
+            self._preparing = asyncio.create_task(self._prepare(self.profile))
+            self._preparing.add_done_callback(self._was_prepared)
+        if self._preparing is not None:
+            await asyncio.wait([self._preparing])
+
+    def _is_prepared(self, profile: Profile) -> bool:
+        return self._known is not None and self._tables.stamps(model_digests(profile.manifest)) == self._known
+
+    def _was_prepared(self, task: asyncio.Task[None]) -> None:
+        self._preparing = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self.troubles = ()
+            return
+        if not isinstance(error, DaemonError):
+            log.error("profile: its models cannot be converted", exc_info=error)
+            error = WorkerFailed(f"profile: its models cannot be converted ({type(error).__name__})")
+        if self.troubles != (str(error),):
+            log.error("%s", error)
+        self.troubles = (str(error),)
+        self._not_before_s = time.monotonic() + _PREPARED_AGAIN_S
 
     async def _prepare(self, profile: Profile) -> None:
-        await self._workers.prepare(profile.path, self._cache_dir)
-        # Tables are checked once: a worker checks again only one that was touched since.
-        self._known = table_stamps(profile.manifest, self._cache_dir)
+        digests = model_digests(profile.manifest)
+        try:
+            for _ in range(2):
+                with self._tables.fresh(self._tables.missing(digests)) as outputs:
+                    unusable = await self._workers.prepare(profile.path, self._tables.path, outputs)
+                    # The child that wrote them has ended.
+                    for digest in outputs:
+                        await asyncio.to_thread(self._tables.take_in, digest)
+                if not (damaged := set(unusable) & set(digests)):
+                    break
+                for digest in damaged:
+                    self._tables.discard(digest)
+            # Tables are checked once: a worker checks again only one that was touched since.
+            self._known = self._tables.stamps(digests)
+        except OSError as error:
+            raise WorkerFailed(
+                f"profile: its models' node tables cannot be kept in {self._tables.path}: {error.strerror}"
+            ) from error
+        except BundleError as error:
+            raise WorkerFailed(f"profile: {error}") from error
 
     async def decompose(
-        self, descriptor: int, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
+        self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
     ) -> LoadedNetwork:
-        """Have the model that a descriptor is open on read by a worker.
+        """Have the model that a client sent a descriptor of read by a worker.
 
         Raises:
-            InputError, ModelError: the model was refused, or its list of launches ends early and not at one of ``accepted``.
+            InputError: the model was refused, or its list of launches ends early and not at one of ``accepted``.
+            LimitReached: the user has too many requests waiting.
         """
-        answer = await self._workers.decompose(descriptor, inputs, name)
-        try:
-            data = json.loads(answer)
-        except (ValueError, RecursionError) as error:
-            raise InputError("model: its reader answered something else than a network") from error
-        return register(data, accepted)
+        return _loaded(*await self._workers.decompose(attached, inputs, name, accepted))
 
-    async def surface(self, network: LoadedNetwork, method: str = METHODS[0]) -> Surface:
-        """The network's surface; clients who ask for the same one at the same time wait for one worker.
+    async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> LoadedNetwork:
+        """Have a network that a client gave as JSON checked by a worker.
+
+        Raises:
+            InputError: it is not of the documented form, launches nothing, or its list of launches ends early and not at one of
+                ``accepted``.
+            LimitReached: the user has too many requests waiting.
+        """
+        return _loaded(*await self._workers.check(network, uid, accepted))
+
+    async def surface(self, network: LoadedNetwork, method: str = METHODS[0], *, uid: int = 0) -> Surface:
+        """The network's surface; clients of a user who ask for the same one at the same time wait for one worker.
 
         Raises:
             InputError, WorkerFailed: there is no profile, it does not fit, or the worker failed.
+            LimitReached: the user has too many requests waiting.
         """
         if self.profile is None:
             none = "no profile of this board: nothing can be predicted; hold a configuration instead"
             raise InputError("; ".join(self.troubles) or none)
         if method not in METHODS:
             raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
-        key = (network.digest, method)
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        kept = (network.key, method)
+        if kept in self._kept:
+            self._kept.move_to_end(kept)
+            return self._kept[kept]
+        key = (*kept, uid)  # one user's turn does not come later for another's who asked first
         task = self._making.get(key)
         if task is None:
-            task = self._making[key] = asyncio.create_task(self._make(network, method, self.profile))
+            task = self._making[key] = asyncio.create_task(self._make(network, method, self.profile, uid))
             task.add_done_callback(lambda done: self._made(key, done))
         # Whoever asked first may go away; the others still wait for it.
         return await asyncio.shield(task)
 
-    async def _make(self, network: LoadedNetwork, method: str, profile: Profile) -> Surface:
-        key = surface_key(profile.manifest, network.digest, method)
-        surface = self._stored.get(key, profile.manifest.grid)
+    async def _make(self, network: LoadedNetwork, method: str, profile: Profile, uid: int) -> Surface:
+        key = surface_key(profile.manifest, network.key, method)
+        surface = await asyncio.to_thread(self._stored.get, key, profile.manifest.grid)
         if surface is None:
             await self.prepare()
-            payload = zlib.decompress(network.payload)
-            answer = await self._workers.sweep(payload, profile.path, self._cache_dir, method, self._known)
-            surface = _checked(answer, profile.manifest.grid)
-            if read_manifest(profile.path) == profile.manifest:  # not if another bundle has taken its place meanwhile
-                self._stored.put(key, answer)
+            surface = await self._workers.sweep(
+                network.payload,
+                profile.path,
+                self._tables.path,
+                profile.manifest.grid,
+                method,
+                uid=uid,
+                known=self._known,
+            )
+            await asyncio.to_thread(self._store, key, surface, profile)
         return surface
 
-    def _made(self, key: tuple[str, str], task: asyncio.Task[Surface]) -> None:
+    def _store(self, key: str, surface: Surface, profile: Profile) -> None:
+        try:
+            same = read_manifest(profile.path) == profile.manifest
+        except BundleError:
+            same = False
+        if same:  # not if another bundle has taken its place meanwhile
+            buffer = io.BytesIO()
+            surface.save(buffer)
+            self._stored.put(key, buffer.getvalue())
+
+    def _made(self, key: tuple[str, str, int], task: asyncio.Task[Surface]) -> None:
         self._making.pop(key, None)
         if task.cancelled() or task.exception() is not None:
             return
-        self._kept[key] = task.result()
+        self._kept[key[:2]] = task.result()
         while len(self._kept) > _SURFACES_KEPT:
             self._kept.popitem(last=False)
 
 
-def _checked(answer: bytes, grid: FrequencyGrid) -> Surface:
-    """What a worker answered, as a surface over this grid; its sizes are looked at before anything is unpacked."""
+def _loaded(info: NetworkInfo, payload: bytes) -> LoadedNetwork:
+    return LoadedNetwork(info.name, hashlib.sha256(payload).hexdigest(), payload, asdict(info))
+
+
+def table_folder(folder: Path) -> TableFolder:
+    """The folder in which converted models are kept; ours, and read by workers.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
     try:
-        with zipfile.ZipFile(io.BytesIO(answer)) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        if size > _SURFACE_BYTES:
-            raise WorkerFailed(f"profile: a surface of {size} bytes; at most {_SURFACE_BYTES}")
-        surface = Surface.load(io.BytesIO(answer))
-    except zipfile.BadZipFile as error:
-        raise WorkerFailed("profile: the worker answered something else than a surface") from error
-    if surface.grid != grid:
-        raise WorkerFailed("profile: the worker answered a surface over another grid")
-    return surface
+        return TableFolder(folder)
+    except OSError as error:
+        raise UsageError(f"cache directory {folder}: {error.strerror}") from error

@@ -19,7 +19,7 @@ from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .units import AXES
 
-_ARRAYS = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma")
+FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Surface:
     boundary: Boundary | None = None
 
     def __post_init__(self) -> None:
-        for name in _ARRAYS:
+        for name in FIGURES:
             array = np.array(getattr(self, name), np.float64)
             positive = name in ("latency_ms", "power_mw", "energy_mj")
             if array.shape != self.grid.shape:
@@ -101,7 +101,7 @@ class Surface:
             GridError: it is not one of the grid's.
         """
         index = self.grid.index(configuration)
-        figures = {name: float(getattr(self, name)[index]) for name in _ARRAYS}
+        figures = {name: float(getattr(self, name)[index]) for name in FIGURES}
         return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
 
     def quantile(self, probability: float) -> Surface:
@@ -151,7 +151,7 @@ class Surface:
             CostModelError: the file cannot be written.
         """
         arrays: dict[str, Any] = {axis: np.array(self.grid.levels(axis), np.int64) for axis in AXES}
-        arrays |= {name: getattr(self, name) for name in _ARRAYS}
+        arrays |= {name: getattr(self, name) for name in FIGURES}
         about = json.dumps(
             {
                 "method": self.method,
@@ -185,7 +185,7 @@ class Surface:
                         for item in about["unmodelled"]
                     ),
                     boundary=Boundary.from_json(about.get("boundary")),
-                    **{name: data[name] for name in _ARRAYS},
+                    **{name: data[name] for name in FIGURES},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise CostModelError(f"{_name(path)}: not a saved surface ({error})") from error

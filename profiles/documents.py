@@ -33,15 +33,22 @@ class DocumentError(ValueError):
 
     Attributes:
         at: where in the document; empty where it is the document as a whole.
+        line: that of a document that is not even YAML, from 1, where there is one to tell.
     """
 
-    def __init__(self, complaint: str, at: Place = ()) -> None:
+    def __init__(self, complaint: str, at: Place = (), line: int | None = None) -> None:
         super().__init__(f"{dotted(at)}: {complaint}" if at else complaint)
         self.at = at
+        self.line = line
+
+    def line_in(self, text: str) -> int | None:
+        """The line of the document's text in which the mistake is, from 1; None where it is the document as a whole."""
+        return line_of(text, self.at) if self.at else self.line
 
     def in_file(self, name: object, text: str) -> str:
         """The mistake with the file that it was made in, and the line where there is one to tell."""
-        return f"{name}, line {line_of(text, self.at)}: {self}" if self.at else f"{name}: {self}"
+        line = self.line_in(text)
+        return f"{name}: {self}" if line is None else f"{name}, line {line}: {self}"
 
 
 def load_yaml(text: str) -> Any:
@@ -51,9 +58,47 @@ def load_yaml(text: str) -> Any:
         DocumentError: it is not valid YAML.
     """
     try:
-        return yaml.load(text, Loader=_yaml_loader())
+        document = yaml.load(text, Loader=_yaml_loader())
+        if "*" in text:  # an alias, maybe
+            _refuse_circle(document, set(), set())
+        return document
+    except yaml.MarkedYAMLError as error:
+        said = " ".join(filter(None, (error.context, error.problem)))
+        mark = error.problem_mark or error.context_mark
+        # What ends too early is said to be wrong on the line after the last.
+        line = min(mark.line + 1, len(text.splitlines())) if mark else None
+        raise DocumentError(f"not valid YAML: {said}", line=line) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise DocumentError(f"not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
+    if id(document) in around:
+        raise DocumentError("not valid YAML: an alias stands in what it is an alias of")
+    if isinstance(document, (dict, list)) and id(document) not in sound:
+        for part in document.values() if isinstance(document, dict) else document:
+            _refuse_circle(part, around | {id(document)}, sound)
+        sound.add(id(document))
+
+
+def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
+    """Where a YAML document has a member more than once, and the line of each further one. The last is the one that counts."""
+    ways: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_yaml_loader()))]
+    been: set[int] = set()
+    while ways:
+        at, node = ways.pop()
+        if id(node) in been:  # by an alias
+            continue
+        been.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for name, value in node.value:
+                if name.value in seen:
+                    yield (*at, name.value), int(name.start_mark.line) + 1
+                seen.add(str(name.value))
+                ways.append(((*at, name.value), value))
+        elif isinstance(node, yaml.SequenceNode):
+            ways += (((*at, position), item) for position, item in enumerate(node.value))
 
 
 def load_json(data: bytes) -> Any:
@@ -80,7 +125,7 @@ def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
     try:
         value = msgspec.convert(raw, kind)
     except msgspec.ValidationError:
-        raise _mistake(raw, kind) from None
+        raise next(mistakes(raw, kind)) from None
     for at, known in unknown_members(raw, kind) if exact else ():
         raise DocumentError(f"unknown; valid: {', '.join(known)}", at)
     return value
@@ -123,22 +168,38 @@ def _yaml_loader() -> Any:
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _mistake(raw: Any, kind: Any, at: Place = ()) -> DocumentError:
-    """What is wrong with the innermost member that is refused."""
-    for key, value, inner in _parts(raw, kind):
-        if _refusal(value, inner) is not None:
-            return _mistake(value, inner, (*at, key))
+def mistakes(raw: Any, kind: Any, at: Place = ()) -> Iterator[DocumentError]:
+    """Everything that is wrong with a document, each told of the innermost member that is refused."""
+    inside = [
+        mistake
+        for key, value, inner in _parts(raw, kind)
+        if _refusal(value, inner) is not None
+        for mistake in mistakes(value, inner, (*at, key))
+    ]
+    if inside:
+        yield from inside
+    elif (refusal := _refusal(raw, kind)) is not None:
+        yield from _own_mistakes(raw, kind, at, refusal)
+
+
+def _own_mistakes(raw: Any, kind: Any, at: Place, refusal: msgspec.ValidationError) -> Iterator[DocumentError]:
+    """What is wrong with a value whose members are each as they must be."""
+    found = []
     if isinstance(raw, Mapping) and _is_record(_plain(kind)):
         for name in raw:
             if not isinstance(name, str):
-                return DocumentError(f"{name!r:.60} is not a member's name; valid: {', '.join(_members(_plain(kind)))}", at)
+                found.append(
+                    DocumentError(f"{name!r:.60} is not a member's name; valid: {', '.join(_members(_plain(kind)))}", at)
+                )
         for name, hint in _required(_plain(kind)):
             if name not in raw:
-                return DocumentError(f"missing; expected {_expected(hint)}", (*at, name))
-    refusal = _refusal(raw, kind)
-    if refusal is not None and refusal.__cause__ is not None:  # what the type itself checks of its members together
-        return DocumentError(str(refusal.__cause__), at)
-    return DocumentError(f"expected {_expected(kind)}, got {raw!r:.60}", at)
+                found.append(DocumentError(f"missing; expected {expected(hint)}", (*at, name)))
+    if found:
+        yield from found
+    elif refusal.__cause__ is not None:  # what the type itself checks of its members together
+        yield DocumentError(str(refusal.__cause__), at)
+    else:
+        yield DocumentError(f"expected {expected(kind)}, got {raw!r:.60}", at)
 
 
 def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
@@ -152,10 +213,10 @@ def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
 def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
     """The members of a value of this type: key, value, and the value's type."""
     kind = _plain(kind)
-    inner = get_args(kind)
+    inner = () if get_origin(kind) is Literal else get_args(kind)
     if isinstance(raw, Mapping) and _is_record(kind):
         yield from ((name, raw[name], of) for name, of in _members(kind).items() if name in raw)
-    elif isinstance(raw, Mapping) and len(inner) == 2:
+    elif isinstance(raw, Mapping) and len(inner) == 2 and inner[-1] is not ...:
         for key, value in raw.items():
             yield from ((str(key), part, of) for part, of in ((key, inner[0]), (value, inner[1])))
     elif isinstance(raw, (list, tuple)) and inner:
@@ -189,10 +250,10 @@ def _plain(kind: Any) -> Any:
     return kind
 
 
-def _expected(kind: Any) -> str:
+def expected(kind: Any) -> str:
     """What would be valid, in words."""
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(_expected(each) for each in get_args(kind) if each is not NoneType)
+        return " or ".join(expected(each) for each in get_args(kind) if each is not NoneType)
     for note in getattr(kind, "__metadata__", ()):
         if isinstance(note, msgspec.Meta) and note.description:
             return note.description

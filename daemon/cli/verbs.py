@@ -8,11 +8,14 @@ what follows ``--`` in ``args.command``.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import io
 import os
 import sys
 import warnings
+from collections.abc import Mapping
+from types import ModuleType
 
 from ... import __version__
 from ...kernels.errors import KernelsError
@@ -35,6 +38,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "release": ("leases.release", "give up a lease"),
     "status": ("leases.status", "show what the daemon does and why"),
     "board": ("boards.board", "show the board, its clocks, rails and limits"),
+    "config": ("service.config", "check the daemon's configuration, or show what it comes to"),
+    "doctor": ("service.doctor", "say what works here, what does not, and what to do about it"),
     "restore": ("boards.restore", "put every clock back to its baseline by hand"),
     "profile": ("profiles.profile", "measure, train, evaluate and inspect profiles"),
     "twin": ("boards.twin", "serve a simulated board"),
@@ -63,15 +68,27 @@ def run(arguments: list[str], verb: str) -> int:
         return InputError.exit_code
 
 
-def _parse_and_run(arguments: list[str], verb: str) -> int:
-    module = importlib.import_module(f".{VERBS[verb][0]}", __package__) if verb in VERBS else None
+def module_of(verb: str) -> ModuleType:
+    """The module that has a verb."""
+    return importlib.import_module(f".{VERBS[verb][0]}", __package__)
+
+
+def parser_with(modules: Mapping[str, ModuleType]) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser of the command line and those of all verbs; arguments are known of those whose modules are given."""
     parser = Parser(prog="jetdvfs", description="Meet a latency, energy or power target on a Jetson at the right clocks.")
     parser.add_argument("--version", action="version", version=f"jetdvfs {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, (_, summary) in VERBS.items():
-        sub = verbs.add_parser(name, help=summary, description=(name == verb and module and module.__doc__) or summary)
-        if module is not None and name == verb:
+        module = modules.get(name)
+        sub = verbs.add_parser(name, help=summary, description=(module and module.__doc__) or summary)
+        if module is not None:
             module.configure(sub)
+    return parser, verbs.choices
+
+
+def _parse_and_run(arguments: list[str], verb: str) -> int:
+    module = module_of(verb) if verb in VERBS else None
+    parser, verbs = parser_with({verb: module} if module is not None else {})
     command: list[str] = []
     takes_command = getattr(module, "TAKES_COMMAND", False)
     if takes_command and "--" in arguments:
@@ -81,7 +98,7 @@ def _parse_and_run(arguments: list[str], verb: str) -> int:
     if unknown and takes_command and not command:
         raise UsageError(f"{' '.join(unknown)}: not known; a command stands after --, as in: jetdvfs {verb} ... -- {COMMAND}")
     if unknown:
-        verbs.choices[verb].error(f"{' '.join(unknown)}: not known")
+        verbs[verb].error(f"{' '.join(unknown)}: not known")
     args.command = command
     assert module is not None
     code = int(module.run(args))

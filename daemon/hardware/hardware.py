@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -12,8 +13,9 @@ from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareHangs, HardwareRefused, UsageError
 from .applied import Applied, outcome
 from .axes import TITLES, Axes, megahertz, title
-from .baseline import Baseline, RestoreReport
-from .baseline_file import BaselineDamaged, set_aside
+from .baseline import BaselineKeeper, RestoreReport
+from .baseline.stock import Stock
+from .baseline.stock import stock as by_itself
 from .clocks import gpu
 from .clocks.clusters import Clusters
 from .clocks.domain import Write
@@ -23,7 +25,8 @@ from .identity import Identity, described_boards, match_board, read_identity
 from .limits import moved_limits
 from .offered import Offered
 from .power_modes import RunningModes
-from .sensors.sensors import Sensors
+from .sensors.fan import Fan, read_fan
+from .sensors.sensors import Sensing, Sensors
 from .setter import Setter, Step
 from .transition import Transition
 
@@ -44,20 +47,24 @@ class Hardware:
         description: BoardDescription,
         identity: Identity,
         baseline: Path | None,
+        older: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
+        sensing: Callable[[BoardDescription], Sensing] | None = None,
     ) -> None:
         self.description = description
         self.identity = identity
-        self.sensors = Sensors(files, description)
+        self.sensors: Sensing = Sensors(files, description) if sensing is None else sensing(description)
         self._files = files
         self._clock = clock
         self._modes = RunningModes(files, description.cores)
         self._axes = Axes(files, description, leave, clusters or Clusters())
         self._offered = Offered(self._axes, description, self._modes)
-        self._baseline_path = baseline
-        self._baseline: Baseline | None = None
-        self._damage: tuple[str, ...] = ()
+        self._keeper = (
+            None
+            if baseline is None
+            else BaselineKeeper(files, clock, baseline, older, description.name, lambda _: self.stock())
+        )
 
     @classmethod
     def probe(
@@ -68,24 +75,27 @@ class Hardware:
         boards: Sequence[BoardDescription] | None = None,
         board: str | None = None,
         baseline: Path | None = None,
+        older: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
+        sensing: Callable[[BoardDescription], Sensing] | None = None,
     ) -> Hardware:
         """Find out which board this is and what of it can be controlled.
 
         Args:
             boards: the descriptions to choose from; by default all that there are.
             board: a description's name, instead of what the device tree says.
-            baseline: the file that keeps the board as it was found. Without one, nothing can be set. What an earlier
-                process of this boot left there is taken over, to be given back by :meth:`restore`. A damaged one is set
-                aside, a memory lock that it may have leaked is ended, and :attr:`notes` says so.
+            baseline: the folder that keeps the board as it was found. Without one, nothing can be set. What an earlier
+                process of this boot left there is taken over, to be given back by :meth:`restore`; what is damaged of it
+                is set aside, and :attr:`notes` says so.
+            older: the file in which earlier versions kept it, which is honoured once.
             leave: axes (``emc_hz``) that are not to be set, on the operator's wish.
             clusters: whether the CPU's clusters are set together, which they are by default.
+            sensing: makes what reads the sensors of a board of this description; by default each is read when it is asked for.
 
         Raises:
             InputError: no description fits this machine.
             UsageError: there is no board of that name.
-            HardwareRefused, HardwareBusy: the boot's id cannot be read, or a damaged baseline cannot be set aside.
         """
         choice = described_boards() if boards is None else tuple(boards)
         identity = read_identity(files)
@@ -96,12 +106,10 @@ class Hardware:
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
             description = named[board]
-        hardware = cls(files, clock, description, identity, baseline, leave, clusters)
-        if baseline is not None:
-            try:
-                hardware._baseline = Baseline.load(files, baseline)
-            except BaselineDamaged as error:
-                hardware._go_on_without(baseline, error)
+        hardware = cls(files, clock, description, identity, baseline, older, leave, clusters, sensing)
+        if hardware._keeper is not None:
+            with contextlib.suppress(DaemonError):  # its notes say so; tried again before anything is set
+                hardware._keeper.recall()
         return hardware
 
     @property
@@ -112,14 +120,14 @@ class Hardware:
             for name, fixed in self._axes.fixed.items()
         ]
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
-        notes += [*self._axes.firmware_notes(), *self._damage]
+        notes += [*self._axes.firmware_notes(), *(self._keeper.notes if self._keeper else ())]
         notes += [self._modes.note] if self._modes.note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             others = "jetson_clocks, or a process that died with the lock"
-            daemon = "" if self._baseline_path else "a running jetdvfsd, "
+            daemon = "" if self._keeper else "a running jetdvfsd, "
             notes.append(f"memory clock is locked by somebody else: by {daemon}{others}")
         notes += self._files.hanging
-        notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.throttled())]
+        notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.sensors.throttled())]
         return tuple(notes)
 
     def moved_limits(self) -> tuple[str, ...]:
@@ -133,10 +141,18 @@ class Hardware:
             moved_limits(self._files, ((title(name), driver) for name, driver in self._axes.drivers.items()), self.mode())
         )
 
+    def closed_files(self) -> dict[str, tuple[str, ...]]:
+        """The files of each axis under control that are there now and that this process may not write."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, driver in self._axes.drivers.items():
+            there = (path for domain in driver.domains for path in domain.paths if self._files.exists(path))
+            found[name] = tuple(path for path in there if not self._files.may_write(path))
+        return found
+
     @property
     def touched(self) -> bool:
         """Whether anything may stand otherwise than it was found."""
-        return self._baseline is not None
+        return self._keeper is not None and self._keeper.touched
 
     def grid(self) -> FrequencyGrid:
         """What the board, its mode and its firmware allow now; an axis that cannot be controlled has one level.
@@ -178,12 +194,16 @@ class Hardware:
         self._axes.look_again()
         return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
-    def current(self) -> FrequencyConfiguration:
-        """The clocks as measured; where there is nothing to measure, as requested."""
+    def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
+        """The clocks as measured; where there is nothing to measure, as requested.
+
+        Args:
+            readings: what :meth:`read` said just now.
+        """
         levels = {name: self._offered.fixed_level(name) for name in self._axes.fixed}
-        for name, readings in self.read().items():
+        for name, found in (self.read() if readings is None else readings).items():
             if name in TITLES:
-                levels[name] = min(effective(reading) for reading in readings)
+                levels[name] = min(effective(reading) for reading in found)
         return FrequencyConfiguration(**levels)
 
     def memory_hz(self) -> int:
@@ -198,8 +218,12 @@ class Hardware:
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def throttled(self) -> tuple[str, ...]:
-        """Why the board runs slower than its clocks say (see :meth:`Sensors.throttled`)."""
-        return self.sensors.throttled()
+        """Why the board runs slower than its clocks say now (see :meth:`Sensing.throttled`)."""
+        return self.sensors.throttled(now=True)
+
+    def fan(self) -> Fan | None:
+        """How hard the fan is driven and how fast it turns; None where there is none."""
+        return read_fan(self._files)
 
     def mode(self) -> PowerMode | None:
         """The power mode in force, or None where the system does not say; its caps bound the grid."""
@@ -233,17 +257,22 @@ class Hardware:
                 raise HardwareRefused(
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
-        fresh = self._baseline is None
-        transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, offered)
-        baseline = self._ready_baseline()
-        before = baseline.intend(transition.planned)
+        keeper = self._writable()
+        baseline = keeper.ready(self._axes.domains)
+        fresh = not baseline.used
+        try:
+            transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, offered)
+            before = baseline.intend(transition.planned)
+        except DaemonError:
+            if fresh:
+                keeper.abandon()
+            raise
         try:
             seen = transition.carry_out()
         except DaemonError as error:
             failed = transition.undo(before)
             if fresh and not failed:
-                baseline.discard()
-                self._baseline = None
+                failed = list(keeper.restore().failed)
             else:
                 baseline.confirm(transition.done)
             raise type(error)(f"{error}; {_what_was_undone(transition.done, failed)}") from error
@@ -257,29 +286,40 @@ class Hardware:
         Raises:
             HardwareRefused, HardwareBusy: a file refused.
         """
-        memory = self._axes.memory
-        if memory is None or memory.kept_hz is None or self._baseline is None or not memory.no_longer_kept():
+        memory, baseline = self._axes.memory, self._keeper.baseline if self._keeper else None
+        if memory is None or memory.kept_hz is None or baseline is None or not memory.no_longer_kept():
             return False
         step = Step(memory, memory.kept_hz, (), memory.plan(memory.kept_hz))
         memory.kept_hz = None
         setter = Setter(self._files, self._clock)
-        self._baseline.intend(step.writes)
+        baseline.intend(step.writes)
         try:
             setter.set(step)
         finally:
-            self._baseline.confirm(setter.done)
+            baseline.confirm(setter.done)
         return True
 
-    def restore(self) -> RestoreReport:
-        """Give the board back as it was found, as :meth:`Baseline.restore` does; nothing to do is no error."""
-        if self._baseline is None:
-            return RestoreReport()
-        report = self._baseline.restore()
-        if not report.failed:
-            self._baseline = None
-            if self._axes.memory is not None:
-                self._axes.memory.kept_hz = None
+    def keep_baseline(self) -> str:
+        """Store what could not be stored of how the board was found, or has been removed; what keeps it from being stored."""
+        return self._keeper.keep() if self._keeper else ""
+
+    def restore(self, longest_s: float = 0.0) -> RestoreReport:
+        """Give the board back as it was found; nothing to do is no error.
+
+        Where it is lost how it was found, clocks that look held get the kernel's governors, the mode's limits and no lock.
+
+        Args:
+            longest_s: for how long to try again what does not take at once.
+        """
+        report = self._keeper.restore(longest_s=longest_s) if self._keeper else RestoreReport()
+        if not self.touched and self._axes.memory is not None:
+            self._axes.memory.kept_hz = None
         return report
+
+    def stock(self) -> Stock:
+        """The clocks that look held, and what they are by themselves (see :mod:`.baseline.stock`)."""
+        self._axes.look_again()
+        return by_itself(self._files, self._axes.drivers.values(), self.mode(), self.description)
 
     def unlock_memory(self, *, dry_run: bool = False) -> tuple[Write, ...]:
         """End a lock of the memory clock, whoever took it: by hand, for one that a dead process left behind.
@@ -295,17 +335,6 @@ class Hardware:
             self._files.write_text(write.path, write.value)
         return writes
 
-    def _go_on_without(self, path: Path, damage: BaselineDamaged) -> None:
-        aside = set_aside(path, damage)
-        self._damage = (f"{damage} ({aside}): clocks that an earlier daemon set may still stand",)
-        # A lock starves whoever needs the memory; to end one that was not ours does less harm than to leave one that was.
-        try:
-            ended = self.unlock_memory()
-        except DaemonError as trouble:
-            self._damage += (f"the memory clock may still be locked: {trouble}",)
-        else:
-            self._damage += ("the lock of the memory clock that it left was ended",) if ended else ()
-
     def _readings(self, axis: str) -> tuple[Reading, ...]:
         try:
             return self._axes.drivers[axis].read() if axis in self._axes.drivers else ()
@@ -314,18 +343,12 @@ class Hardware:
 
     @property
     def _others(self) -> OthersValue:
-        return self._baseline.others if self._baseline else self._files.read_text
+        return self._keeper.baseline.others if self._keeper and self._keeper.baseline else self._files.read_text
 
-    def _ready_baseline(self) -> Baseline:
-        if self._baseline_path is None:
-            raise HardwareRefused("no file was named that keeps the baseline; no clock was set")
-        domains = self._axes.domains
-        if self._baseline is None:
-            baseline = Baseline.take(self._files, domains)
-            baseline.save(self._baseline_path)
-            self._baseline = baseline
-        self._baseline.include(domains)
-        return self._baseline
+    def _writable(self) -> BaselineKeeper:
+        if self._keeper is None:
+            raise HardwareRefused("nothing was named that keeps the baseline; no clock was changed")
+        return self._keeper
 
 
 def _what_was_undone(written: Sequence[Write], failed: Sequence[str]) -> str:

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder in which the daemon keeps how it found the board, and who may set clocks from it."""
+"""The folders in which the daemon keeps things, and who may set clocks from them.
+
+What lasts for one boot, how the board was found, is in the runtime directory; what is made once and used again, surfaces and
+tables, in the state directory.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +17,68 @@ from urllib.parse import quote
 from ..errors import HardwareBusy, UsageError
 
 STATE_DIR = Path("/var/lib/jetdvfs")
-BASELINE_NAME = "baseline.json"
+RUNTIME_DIR = Path("/run/jetdvfs")
+BASELINE_FOLDER = "baseline"
+"""In the runtime directory, whose sockets others may reach: a folder of root's own."""
+OLDER_BASELINE_NAME = "baseline.json"
+"""In the state directory: where versions before 0.2 kept the baseline."""
+LOCK_NAME = "lock"
 
 
 def default_state_dir(root: Path) -> Path:
-    """Where the baseline is kept: in systemd's state directory, or ``/var/lib/jetdvfs``.
+    """systemd's state directory, or ``/var/lib/jetdvfs``; for a board elsewhere a folder of its own in it."""
+    return _of_root(root, "STATE_DIRECTORY", STATE_DIR)
 
-    A board that is a file tree elsewhere has a folder of its own there, so that the running system's baseline is never taken
-    for one of another boot.
-    """
-    folder = Path(os.environ.get("STATE_DIRECTORY", "").split(":")[0] or STATE_DIR)
+
+def default_runtime_dir(root: Path) -> Path:
+    """systemd's runtime directory, or ``/run/jetdvfs``; for a board elsewhere a folder of its own in it."""
+    return _of_root(root, "RUNTIME_DIRECTORY", RUNTIME_DIR)
+
+
+def _of_root(root: Path, variable: str, otherwise: Path) -> Path:
+    """A board that is a file tree elsewhere shares no folder with the running system: its baseline is not that one's."""
+    folder = Path(os.environ.get(variable, "").split(":")[0] or otherwise)
     place = root.resolve()
     return folder if place == Path("/") else folder / "roots" / quote(os.fspath(place), safe="")
 
 
 @contextlib.contextmanager
-def locked_state(state_dir: Path) -> Iterator[None]:
-    """Be the one process that sets clocks from this state directory.
+def locked(folder: Path) -> Iterator[None]:
+    """Be the one process that sets clocks from this runtime or state directory.
 
     Raises:
         HardwareBusy: another one is.
         UsageError: the directory cannot be made or written.
     """
     try:
-        state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        handle = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise UsageError(f"state directory {state_dir}: {error.strerror}") from error
+        raise UsageError(f"directory {folder}: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise HardwareBusy(f"another jetdvfsd holds {state_dir / 'lock'}") from None
+        raise HardwareBusy(f"another jetdvfsd holds {folder / LOCK_NAME}") from None
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def locked_in_passing(runtime_dir: Path, state_dir: Path) -> Iterator[None]:
+    """See that no daemon runs, and that none begins meanwhile; neither directory is made.
+
+    A state directory that cannot be written, on a full or failed disk, is no obstacle: a daemon could not run from it either.
+
+    Raises:
+        HardwareBusy: one runs.
+        UsageError: the runtime directory cannot be written.
+    """
+    runtime_dir, state_dir = runtime_dir.resolve(), state_dir.resolve()
+    with contextlib.ExitStack() as stack:
+        if runtime_dir.is_dir():
+            stack.enter_context(locked(runtime_dir))
+        if state_dir.is_dir() and state_dir != runtime_dir:
+            with contextlib.suppress(UsageError):
+                stack.enter_context(locked(state_dir))
+        yield

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the daemon and its children speak: two lengths, a JSON object, bytes; a descriptor comes with the lengths."""
+"""How the daemon and its children speak: two lengths, a JSON object, bytes; and how a child gets a client's descriptor."""
 
 from __future__ import annotations
 
 import json
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from ..errors import InputError
+
 PREFIX = struct.Struct(">II")
+HEADER_BYTES = 64 << 10
+MESSAGE_CHARACTERS = 2000
+_MOST_DESCRIPTORS = 8
 
 
 def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
@@ -18,10 +24,42 @@ def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
     return PREFIX.pack(len(text), len(payload)) + text + payload
 
 
-def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes, int | None]:
-    """The child's side: wait for the request; returns header, payload and the descriptor that came along, if any."""
-    prefix, descriptors, _, _ = socket.recv_fds(sock, PREFIX.size, 1)
-    header_bytes, payload_bytes = PREFIX.unpack(prefix)
+def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
+    """The child's answer: what is told of the result (a dataclass), its bytes, and what confines the child.
+
+    Raises:
+        InputError: what is told is longer than an answer may be.
+    """
+    header = {"walls": walls, "about": asdict(about)}
+    if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
+        raise InputError(
+            f"network: what is told of it takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names"
+        )
+    return encoded(header, payload)
+
+
+def refusal(error: Exception, text: str, walls: Sequence[str]) -> bytes:
+    """The child's answer where there is none: an error of what it was given, which has an exit code, or any other."""
+    kind = "input" if hasattr(error, "exit_code") else "crash"
+    return encoded({"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "walls": walls})
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:
+    """The child's side: wait for the request; returns header and payload."""
     with sock.makefile("rb") as stream:
-        header = json.loads(stream.read(header_bytes))
-        return header, stream.read(payload_bytes), descriptors[0] if descriptors else None
+        header_bytes, payload_bytes = PREFIX.unpack(stream.read(PREFIX.size))
+        return json.loads(stream.read(header_bytes)), stream.read(payload_bytes)
+
+
+def take(number: int, size: int) -> int:
+    """The child's side: receive the descriptor that came with a client's message of this size, and give the connection up.
+
+    Raises:
+        InputError: it was not exactly one.
+    """
+    with socket.socket(fileno=number) as connection:
+        data, descriptors, flags, _ = socket.recv_fds(connection, size, _MOST_DESCRIPTORS, socket.MSG_DONTWAIT)
+    if len(data) != size or len(descriptors) != 1 or flags & socket.MSG_CTRUNC:
+        found = f"more than {len(descriptors)}" if flags & socket.MSG_CTRUNC else len(descriptors)
+        raise InputError(f"model: exactly one descriptor must come with the call, {found} did")
+    return descriptors[0]

@@ -16,59 +16,79 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import DaemonError
+from ..errors import InputError
 from . import framing, sandbox
 from .sandbox import Allowance
+from .task import Task
 
-_Job = Callable[[dict[str, Any], bytes, int | None, list[Path]], bytes]
+# What the standard library, and ours, loads only when it is used; by then there is no right to read it.
+_NEEDED_LATER = ("difflib", "encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
 
-# What the standard library loads only when it is used; by then there may be no right to read it.
-_NEEDED_LATER = ("encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
+# By which the reader sees how much memory it takes.
+_ALSO_READ = ("/proc/self/statm",)
 
 # Somebody waits for the answer, but the board's own work comes first.
 _NICE = 5
 
 _ALLOWANCES = {
     "decompose": Allowance(memory_bytes=1 << 30, cpu_s=20),
+    "check": Allowance(memory_bytes=1 << 30, cpu_s=20),
     "sweep": Allowance(memory_bytes=4 << 30, cpu_s=60),
     "prepare": Allowance(memory_bytes=8 << 30, cpu_s=600, file_bytes=2 << 30),
 }
 
 
-def main(arguments: list[str]) -> int:
-    """Do one job.
+@dataclass(frozen=True)
+class _Work:
+    """What a job has to go on: the request's members and bytes, the client's descriptor if there is one, and open folders."""
 
-    ``arguments`` are its name, the socket's descriptor, the account to become, how many threads it may have besides this one,
-    and folders it works on.
-    """
-    name, descriptor, user, threads, *folders = arguments
+    request: dict[str, Any]
+    payload: bytes
+    descriptor: int
+    folders: list[Path]
+
+
+_Job = Callable[[_Work], tuple[Any, bytes]]
+"""Returns what is told of the result, one of the classes of :mod:`.answers`, and its bytes."""
+
+
+def main(arguments: list[str]) -> int:
+    """Do one job: ``arguments`` are its name and its :class:`.task.Task`."""
+    name, task = arguments[0], Task.from_argument(arguments[1])
     os.nice(_NICE)
-    with socket.socket(fileno=int(descriptor)) as sock:
+    with socket.socket(fileno=task.socket) as sock:
         # Opened with the rights that are given up next: they may lie where only root gets to.
-        handles = {os.open(folder, os.O_RDONLY | os.O_DIRECTORY): folder for folder in folders}
+        handles = {os.open(folder, os.O_RDONLY | os.O_DIRECTORY): folder for folder in task.folders}
         paths = [Path(f"/proc/self/fd/{handle}") for handle in handles]
+        files = [os.open(path, os.O_RDONLY) for path in _ALSO_READ if Path(path).exists()]
+        walls: tuple[str, ...] = ()
         try:
-            crew = ThreadPoolExecutor(int(threads)) if int(threads) else None
+            crew = ThreadPoolExecutor(task.threads) if task.threads else None
             job = _JOBS[name](crew)
             for module in _NEEDED_LATER:
                 importlib.import_module(module)
-            sandbox.confine(
-                user, _ALLOWANCES[name], keep={sock.fileno(), *handles}, start_threads=partial(_start, crew, int(threads))
+            walls = sandbox.confine(
+                task.accounts,
+                _ALLOWANCES[name],
+                keep={sock.fileno(), *task.keep},
+                readable=(*handles, *files),
+                start_threads=partial(_start, crew, task.threads),
             )
-            request, payload, received = framing.receive(sock)
-            answer = job(request, payload, received, paths)
+            request, payload = framing.receive(sock)
+            descriptor = framing.take(task.connection, request["size"]) if task.connection is not None else -1
+            answer = framing.answer(*job(_Work(request, payload, descriptor, paths)), walls)
         except Exception as error:
-            kind = "input" if hasattr(error, "exit_code") else "crash"
             text = " ".join(str(error).split()) or type(error).__name__
-            for path, folder in zip(paths, folders, strict=True):
+            for path, folder in zip(paths, task.folders, strict=True):
                 text = text.replace(str(path), folder)
-            sock.sendall(framing.encoded({"error": kind, "message": text[:2000], "type": type(error).__name__}))
+            sock.sendall(framing.refusal(error, text, walls))
             return 1
-        sock.sendall(framing.encoded({}, answer))
+        sock.sendall(answer)
     return 0
 
 
@@ -82,57 +102,91 @@ def _start(crew: Executor | None, threads: int) -> None:
 def _decomposer(_: Executor | None) -> _Job:
     from ...kernels.decompose import decompose
     from ...kernels.network import TensorSpec
+    from . import answers
     from .model_file import ModelFile
 
-    def job(request: dict[str, Any], _: bytes, descriptor: int | None, __: list[Path]) -> bytes:
-        if descriptor is None:
-            raise DaemonError("model: no descriptor arrived")
-        file = ModelFile(descriptor)
-        inputs = [TensorSpec(tuple(item["shape"]), item["dtype"]) for item in request["inputs"]]
+    def job(work: _Work) -> tuple[Any, bytes]:
+        file = ModelFile(work.descriptor)
+        inputs = [TensorSpec(tuple(item["shape"]), item["dtype"]) for item in work.request["inputs"]]
         try:
-            network = decompose(io.BufferedReader(file), inputs, name=request["name"])
+            network = decompose(io.BufferedReader(file), inputs, name=work.request["name"])
         except Exception:
             file.check()
             raise
         file.check()
-        return json.dumps(network.to_json(host_calls=True)).encode()
+        network.check_whole(work.request["accepted"])
+        return answers.packed_network(network)
 
     return job
 
 
+def _checker(_: Executor | None) -> _Job:
+    from ...kernels.network import Network
+    from . import answers
+
+    def job(work: _Work) -> tuple[Any, bytes]:
+        try:
+            data = json.loads(work.payload, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"network: expected a JSON object ({error})") from error
+        network = Network.from_json(data)
+        network.check_whole(work.request["accepted"])
+        return answers.packed_network(network)
+
+    return job
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
 def _sweeper(crew: Executor | None) -> _Job:
     from ...kernels.cost.model import surface
-    from ...kernels.network import Network
     from ...profiles.bundle.bundle import load_bundle
+    from ...profiles.bundle.tables import TableCache
+    from . import answers
 
-    def job(request: dict[str, Any], payload: bytes, _: int | None, folders: list[Path]) -> bytes:
-        bundle, cache, boards = folders
-        network = Network.from_json(json.loads(payload))
-        known = {digest: tuple(stamp) for digest, stamp in request["known"].items()}
-        cost = load_bundle(bundle, cache_dir=cache, boards=boards, one_by_one=True, known=known).cost
-        buffer = io.BytesIO()
-        surface(network, cost, method=request["method"], each=crew.map if crew else map).save(buffer)
-        return buffer.getvalue()
+    def job(work: _Work) -> tuple[Any, bytes]:
+        bundle, cache, boards = work.folders
+        network = answers.unpacked_network(work.payload)
+        known = {digest: tuple(stamp) for digest, stamp in work.request["known"].items()}
+        cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
+        return answers.packed_surface(surface(network, cost, method=work.request["method"], each=crew.map if crew else map))
 
     return job
 
 
 def _preparer(_: Executor | None) -> _Job:
+    from ...kernels.trees.ensemble import TreeEnsemble
     from ...profiles.bundle.bundle import load_bundle
+    from ...profiles.bundle.tables import TableCache
+    from . import answers
 
     importlib.import_module("treelite")
 
-    def job(_: dict[str, Any], __: bytes, ___: int | None, folders: list[Path]) -> bytes:
-        bundle, cache, boards = folders
-        # Later workers read what this one writes.
-        os.umask(0o022)
-        load_bundle(bundle, cache_dir=cache, boards=boards)
-        return b""
+    def job(work: _Work) -> tuple[Any, bytes]:
+        bundle, cache, boards = work.folders
+        unusable = []
+
+        def keep(digest: str, ensemble: TreeEnsemble) -> None:
+            if digest not in work.request["outputs"]:
+                unusable.append(digest)
+                return
+            with open(work.request["outputs"][digest], "wb", closefd=False) as file:
+                file.write(ensemble.packed())
+
+        load_bundle(bundle, tables=TableCache(cache, keep=keep), boards=boards)
+        return answers.Prepared(tuple(unusable)), b""
 
     return job
 
 
-_JOBS: dict[str, Callable[[Executor | None], _Job]] = {"decompose": _decomposer, "sweep": _sweeper, "prepare": _preparer}
+_JOBS: dict[str, Callable[[Executor | None], _Job]] = {
+    "decompose": _decomposer,
+    "check": _checker,
+    "sweep": _sweeper,
+    "prepare": _preparer,
+}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

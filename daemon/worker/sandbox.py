@@ -6,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import pwd
 import resource
 import signal
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+from . import accounts, landlock, seccomp
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
@@ -27,34 +28,50 @@ class Allowance:
     open_files: int = 256  # each mapped node table keeps its descriptor
 
 
-def confine(user: str, allowance: Allowance, *, keep: Collection[int], start_threads: Callable[[], None] | None = None) -> None:
+def confine(
+    candidates: Collection[int],
+    allowance: Allowance,
+    *,
+    keep: Collection[int],
+    readable: Collection[int] = (),
+    start_threads: Callable[[], None] | None = None,
+) -> tuple[str, ...]:
     """Leave this process no privileges, no other descriptors than ``keep`` and 0 to 2, and bounded resources.
 
-    Where it runs as root it becomes ``user``, without groups and without a network. Nothing of this can be undone, by the
-    process itself or by a program it starts.
+    Where it runs as root it becomes the first of ``candidates`` that is free, user and group, without other groups and without
+    a network. As far as the kernel has Landlock and filters of system calls, it may open files to be read that are open in
+    ``readable``, or are in folders open there, none to be written or run, and makes no system calls but those in
+    :data:`.seccomp.NUMBERS`. Nothing of this can be undone, by the process itself or by a program it starts; whatever it is
+    going to use has to be loaded before.
 
     ``start_threads`` starts the threads the process is going to need, without privileges as it is by then; afterwards it can
     start no more, nor other processes.
 
+    Returns:
+        The walls around the process that not every system has, each in a few words.
+
     Raises:
-        OSError, KeyError: the kernel refused, or there is no such user; the caller must not go on.
+        OSError: the kernel refused, or no candidate is free; the caller must not go on.
     """
+    walls = []
     os.chdir("/")
     os.umask(0o077)
-    _close_all_but({0, 1, 2, *keep})
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:
-        account = pwd.getpwnam(user)
-        # A wall more where the kernel has it; the process has no use for a network either way.
-        libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC)
+        account = accounts.first_free(candidates)
+        # The process has no use for either way.
+        if libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC) == 0:
+            walls.append("no network")
         os.setgroups([])
-        os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
-        os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
-        if os.geteuid() == 0 or os.getuid() == 0:
-            raise PermissionError(f"the worker's user {user!r} is root")
+        os.setresgid(account, account, account)
+        os.setresuid(account, account, account)
+        walls.append("a user of its own")
+    _close_all_but({0, 1, 2, *keep, *readable})
     for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
         if libc.prctl(option, value, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), f"prctl {option}")
+    if abi := landlock.restrict(readable):
+        walls.append(f"Landlock (ABI {abi})")
     if start_threads is not None:
         start_threads()
     for what, limit in (
@@ -68,6 +85,9 @@ def confine(user: str, allowance: Allowance, *, keep: Collection[int], start_thr
         _, hard = resource.getrlimit(what)
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(what, (limit, limit))
+    if seccomp.restrict():
+        walls.append("a filter of system calls")
+    return tuple(walls)
 
 
 def _close_all_but(keep: set[int]) -> None:

@@ -2,30 +2,42 @@
 """Having strangers' models read, and tree models swept, by children without privileges.
 
 Each job is one child: what a hostile model does to its reader ends with that reader, and no other client's answer comes
-from it. A child is given a socket and nothing else; what it answers is bounded and checked again by whoever uses it.
+from it. A child is given a socket and nothing else; what it answers is bounded and checked before anybody uses it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ...kernels.errors import KernelsError
+from ...kernels.grid import FrequencyGrid
 from ...kernels.network import TensorSpec
+from ...kernels.surface import Surface
 from ...profiles.board import BOARDS_DIR
-from ..errors import InputError, TransientError
-from .framing import PREFIX, encoded
+from ...profiles.documents import DocumentError, convert
+from ..descriptors.attached import Attached
+from ..descriptors.stragglers import Stragglers, ended
+from ..errors import InputError, LimitReached, TransientError
+from .accounts import Accounts
+from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
+from .framing import HEADER_BYTES, PREFIX, encoded
+from .slots import Slots
+from .task import Task
 
-_HEADER_BYTES = 64 << 10
-_PAYLOAD_BYTES = 8 << 20
+log = logging.getLogger(__name__)
+
+_LAST_WORDS_S = 1.0
 
 
 class WorkerFailed(TransientError):
@@ -42,118 +54,195 @@ class WorkerSettings:
     children are nice, so that an application which wants the processors gets them first.
 
     Attributes:
-        user: the account they become.
         parallel: how many at once.
         model_timeout_s: how long reading a model may take.
         threads: the most threads of one child.
     """
 
-    user: str = "nobody"
     parallel: int = 2
     model_timeout_s: float = 20.0
     threads: int = 4
 
     def limit_s(self, job: str) -> float:
         """How long a job may take, from its start to its answer, in seconds."""
-        return {"decompose": self.model_timeout_s, "sweep": 60.0, "prepare": 600.0}[job]
+        return {"sweep": 60.0, "prepare": 600.0}.get(job, self.model_timeout_s)
 
 
 class Workers:
-    """Runs jobs in children, a few at a time, first come, first served."""
+    """Runs jobs in children, a few at a time, for users in turns."""
 
-    def __init__(self, settings: WorkerSettings | None = None) -> None:
+    def __init__(self, settings: WorkerSettings | None = None, stragglers: Stragglers | None = None) -> None:
         self._settings = settings or WorkerSettings()
-        self._slots = asyncio.Semaphore(self._settings.parallel)
+        self._stragglers = stragglers or Stragglers()
+        self._slots = Slots(self._settings.parallel, os.geteuid())
+        self._accounts = Accounts()
+        self._walls: tuple[str, ...] | None = None
 
-    async def decompose(self, descriptor: int, inputs: Sequence[TensorSpec], name: str) -> bytes:
-        """The decomposed network as JSON, of the model that ``descriptor`` is open on.
+    async def decompose(
+        self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
+    ) -> tuple[NetworkInfo, bytes]:
+        """The decomposed network of the model that a client sent a descriptor of: what is told of it, and itself, packed.
+
+        When this returns or raises, no child is any more at receiving what is ``attached``, whether one has or not.
+
+        Args:
+            accepted: the operators at which the list of launches may end before the network does.
 
         Raises:
             InputError: the model was refused, or its reader crashed or ran out of time or memory over it.
+            LimitReached: too many of the user's requests wait, or readers of this user's models hang in the kernel.
         """
-        return await self._run("decompose", {"inputs": [asdict(spec) for spec in inputs], "name": name}, descriptor=descriptor)
+        request = {"inputs": [asdict(spec) for spec in inputs], "name": name, "accepted": accepted, "size": attached.size}
+        return _network(*await self._run("decompose", request, attached.uid, connection=attached.sock.fileno()))
+
+    async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> tuple[NetworkInfo, bytes]:
+        """A network that a client gave as JSON, checked: as :meth:`decompose`."""
+        return _network(*await self._run("check", {"accepted": accepted}, uid, payload=network))
 
     async def sweep(
-        self, network: bytes, bundle: Path, cache_dir: Path, method: str, known: Mapping[str, Sequence[int]] | None = None
-    ) -> bytes:
-        """The surface (npz) of a network given as JSON.
+        self,
+        network: bytes,
+        bundle: Path,
+        cache_dir: Path,
+        grid: FrequencyGrid,
+        method: str,
+        *,
+        uid: int = 0,
+        known: Mapping[str, Sequence[int]] | None = None,
+    ) -> Surface:
+        """The surface of a packed network, over the bundle's grid.
 
-        ``known`` are the stamps of node tables that were checked before.
+        Args:
+            uid: the user it is for.
+            known: the stamps of node tables that were checked before.
 
         Raises:
             InputError: the network or the bundle was refused.
-            WorkerFailed: the child crashed or ran out of time or memory.
+            WorkerFailed: the child crashed, ran out of time or memory, or answered something else.
+            LimitReached: too many of the user's requests wait.
         """
-        return await self._run(
-            "sweep", {"method": method, "known": known or {}}, bundle, cache_dir, BOARDS_DIR, payload=network
+        request = {"method": method, "known": known or {}}
+        answer, figures = await self._run(
+            "sweep", request, uid, bundle, cache_dir, BOARDS_DIR, payload=network, most_bytes=surface_bytes(grid)
         )
+        try:
+            return unpacked_surface(answer.about, figures, grid, method)
+        except (DocumentError, KernelsError) as error:
+            raise _failure("sweep", f"answered something else than a surface ({error})") from error
 
-    async def prepare(self, bundle: Path, cache_dir: Path) -> None:
-        """Check a bundle and convert its models, so that later sweeps find their node tables in ``cache_dir``."""
-        await self._run("prepare", {}, bundle, cache_dir, BOARDS_DIR)
+    async def prepare(self, bundle: Path, cache_dir: Path, outputs: Mapping[str, int]) -> tuple[str, ...]:
+        """Check a bundle, and convert models of it.
+
+        Args:
+            cache_dir: where node tables are; those there are checked.
+            outputs: descriptors to write tables to, by the models' checksums.
+
+        Returns:
+            The checksums of models that have no usable table, and were given no descriptor.
+        """
+        answer, _ = await self._run(
+            "prepare", {"outputs": outputs}, os.geteuid(), bundle, cache_dir, BOARDS_DIR, outputs=tuple(outputs.values())
+        )
+        try:
+            return convert(answer.about, Prepared, exact=True).unusable
+        except DocumentError as error:
+            raise _failure("prepare", f"answered something else ({error})") from error
 
     async def _run(
-        self, job: str, request: Mapping[str, Any], *folders: Path, payload: bytes = b"", descriptor: int | None = None
-    ) -> bytes:
-        async with self._slots:
-            ours, theirs = socket.socketpair()
-            with ours:
-                ours.setblocking(False)
-                with theirs:
-                    child = self._spawn(job, theirs, folders)
+        self,
+        job: str,
+        request: Mapping[str, Any],
+        uid: int,
+        *folders: Path,
+        payload: bytes = b"",
+        connection: int | None = None,
+        outputs: tuple[int, ...] = (),
+        most_bytes: int = COMPRESSED_BYTES,
+    ) -> tuple[Answer, bytes]:
+        """Have a job done for a user; when this ends, so has the child, or it is counted as one that hangs."""
+        async with self._slots.place(uid):
+            if connection is not None and self._stragglers.too_many(uid):
+                raise LimitReached(
+                    f"model: {self._stragglers.of(uid)} readers of models of uid {uid} hang, as many as may; "
+                    "the file systems of their files do not answer"
+                )
+            with self._started(job, connection, outputs, folders) as (child, ours):
                 try:
-                    answer = await asyncio.wait_for(
-                        _converse(ours, encoded(request, payload), descriptor), self._settings.limit_s(job)
-                    )
+                    conversation = _converse(ours, encoded(request, payload), most_bytes)
+                    answer, data = await asyncio.wait_for(conversation, self._settings.limit_s(job))
                 except asyncio.TimeoutError:
                     raise _failure(job, f"took more than {self._settings.limit_s(job):g} s") from None
+                except _Nonsense as error:
+                    raise _failure(job, str(error)) from None
                 except (OSError, asyncio.IncompleteReadError):
-                    await _ended(child)
+                    await ended(child, _LAST_WORDS_S)
                     raise _failure(job, _how_it_ended(child.returncode)) from None
                 finally:
                     # Also when our client went away meanwhile; a child that has answered has nothing left to do.
-                    child.kill()
-                    await asyncio.shield(_ended(child))
-        header, data = answer
-        if header.get("error") == "input":
-            raise InputError(str(header.get("message")))
-        if header.get("error"):
-            raise _failure(job, f"failed: {header.get('type')}: {header.get('message')}")
-        return data
+                    await asyncio.shield(self._stragglers.end(child, uid))
+        self._tell_of(answer.walls)
+        if answer.error == "input":
+            raise InputError(answer.message)
+        if answer.error:
+            raise _failure(job, f"failed: {answer.type}: {answer.message}")
+        if outputs and child.returncode is None:
+            raise _failure(job, "does not end")
+        return answer, data
 
-    def _spawn(self, job: str, sock: socket.socket, folders: Sequence[Path]) -> subprocess.Popen[bytes]:
-        own_threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
-        arguments = [job, str(sock.fileno()), self._settings.user, str(own_threads), *map(str, folders)]
-        threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-        return subprocess.Popen(
-            [sys.executable, "-I", "-B", "-m", f"{__package__}.main", *arguments],
-            pass_fds=[sock.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **threads},
-            start_new_session=True,
-        )
+    @contextmanager
+    def _started(
+        self, job: str, connection: int | None, outputs: tuple[int, ...], folders: Sequence[Path]
+    ) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+        """A child and our end of the socket to it."""
+        threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise _failure(job, f"cannot be started ({error.strerror})") from error
+        with ours, self._accounts.dealt() as accounts:
+            ours.setblocking(False)
+            with theirs:
+                task = Task(theirs.fileno(), accounts, threads, connection, outputs, tuple(map(str, folders)))
+                try:
+                    child = _spawn(job, task)
+                except OSError as error:
+                    raise _failure(job, f"cannot be started ({error.strerror})") from error
+            yield child, ours
+
+    def _tell_of(self, walls: tuple[str, ...]) -> None:
+        """Log once what is around children on this system."""
+        if self._walls is None:
+            self._walls = walls
+            log.info("children that read models are confined by %s", ", ".join(walls) or "their limits alone")
 
 
-async def _converse(sock: socket.socket, request: bytes, descriptor: int | None) -> tuple[dict[str, Any], bytes]:
-    loop = asyncio.get_running_loop()
-    if descriptor is None:
-        await loop.sock_sendall(sock, request)
-    else:
-        # The prefix goes alone, so that the descriptor comes with the read that asks for the prefix.
-        socket.send_fds(sock, [request[: PREFIX.size]], [descriptor])
-        await loop.sock_sendall(sock, request[PREFIX.size :])
+class _Nonsense(Exception):
+    """A child said something that is no answer."""
+
+
+def _spawn(job: str, task: Task) -> subprocess.Popen[bytes]:
+    threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    return subprocess.Popen(
+        [sys.executable, "-I", "-B", "-m", f"{__package__}.main", job, task.to_argument()],
+        pass_fds=task.keep,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **threads},
+        start_new_session=True,
+    )
+
+
+async def _converse(sock: socket.socket, request: bytes, most_bytes: int) -> tuple[Answer, bytes]:
+    await asyncio.get_running_loop().sock_sendall(sock, request)
     header_bytes, payload_bytes = PREFIX.unpack(await _read(sock, PREFIX.size))
-    if header_bytes > _HEADER_BYTES or payload_bytes > _PAYLOAD_BYTES:
-        raise asyncio.IncompleteReadError(b"", header_bytes + payload_bytes)
+    if header_bytes > HEADER_BYTES or payload_bytes > most_bytes:
+        raise _Nonsense(f"answered {header_bytes} and {payload_bytes} bytes, which is more than an answer may have")
     try:
-        header = json.loads(await _read(sock, header_bytes))
-    except (ValueError, RecursionError):
-        header = None
-    if not isinstance(header, dict):
-        raise asyncio.IncompleteReadError(b"", header_bytes)
-    return header, bytes(await _read(sock, payload_bytes))
+        answer = read_header(bytes(await _read(sock, header_bytes)))
+    except DocumentError as error:
+        raise _Nonsense(f"answered something else ({error})") from error
+    return answer, bytes(await _read(sock, payload_bytes))
 
 
 async def _read(sock: socket.socket, size: int) -> bytearray:
@@ -167,31 +256,23 @@ async def _read(sock: socket.socket, size: int) -> bytearray:
     return data
 
 
-async def _ended(child: subprocess.Popen[bytes]) -> None:
-    """Wait until the child is gone, without holding up the loop."""
-    if child.poll() is not None:
-        return
-    loop = asyncio.get_running_loop()
-    handle = os.pidfd_open(child.pid)
-    gone = asyncio.Event()
-    loop.add_reader(handle, gone.set)
+def _network(answer: Answer, packed: bytes) -> tuple[NetworkInfo, bytes]:
     try:
-        await gone.wait()
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
-    child.wait()
+        return convert(answer.about, NetworkInfo, exact=True), packed
+    except DocumentError as error:
+        raise _failure("decompose", f"answered something else than a network ({error})") from error
 
 
 def _how_it_ended(returncode: int | None) -> str:
     if returncode is not None and returncode < 0:
         if -returncode == signal.SIGXCPU:
             return "took more processor time than it may"
-        return f"was ended by {signal.Signals(-returncode).name}"
+        names = {each.value: each.name for each in signal.Signals}
+        return f"was ended by {names.get(-returncode, f'signal {-returncode}')}"
     return f"ended without an answer (exit status {returncode})"
 
 
 def _failure(job: str, what: str) -> InputError | WorkerFailed:
-    if job == "decompose":
-        return InputError(f"model: reading it {what}")
+    if job in ("decompose", "check"):
+        return InputError(f"{'model' if job == 'decompose' else 'network'}: reading it {what}")
     return WorkerFailed(f"profile: the process that {'converts' if job == 'prepare' else 'sweeps'} its models {what}")

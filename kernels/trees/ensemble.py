@@ -109,6 +109,10 @@ class TreeEnsemble:
         """
         node_table.write_table(self._table, path)
 
+    def packed(self) -> bytes:
+        """The content of the file that :meth:`save` writes."""
+        return node_table.packed(self._table)
+
     @property
     def compiled(self) -> bool:
         """Whether the C core does the work."""

@@ -177,8 +177,8 @@ def first_fault(table: NodeTable) -> int:
     return int(faults[0]) if len(faults) else len(table.nodes)
 
 
-def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
-    """Writes a node table file; a reader of the file that was there before keeps what it has mapped."""
+def packed(table: NodeTable) -> bytes:
+    """A node table as its file's content."""
     arrays = [table.nodes, table.roots, table.boxes, *table.thresholds]
     data = bytearray()
     layout = []
@@ -190,10 +190,15 @@ def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
     header = json.dumps(fields).encode()
     header += b" " * (-(_PREFIX.size + len(header)) % _ALIGN)
     prefix = _PREFIX.pack(_MAGIC, _VERSION, _PREFIX.size + len(header), zlib.crc32(header), zlib.crc32(data))
+    return prefix + header + data
+
+
+def write_table(table: NodeTable, path: str | os.PathLike[str]) -> None:
+    """Writes a node table file; a reader of the file that was there before keeps what it has mapped."""
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(prefix + header + data)
+        partial.write_bytes(packed(table))
         partial.replace(target)
     except OSError:
         partial.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ serialised form and used as validated node tables; the conversion is cached, and
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from ...kernels.cost.features import feature_names
 from ...kernels.cost.model import BoardCost, KernelModel
 from ...kernels.errors import KernelsError
 from ...kernels.trees.ensemble import TreeEnsemble
-from ...kernels.trees.node_table import Stamp
 from ..board import BOARDS_DIR, load_board
 from ..documents import DocumentError, load_json
 from ..errors import BundleError, ProfilesError
@@ -71,7 +69,7 @@ def load_bundle(
     cache_dir: Path | None = None,
     boards: Path = BOARDS_DIR,
     one_by_one: bool = False,
-    known: Mapping[str, Stamp] | None = None,
+    tables: TableCache | None = None,
 ) -> Bundle:
     """Read and check a whole bundle.
 
@@ -83,8 +81,7 @@ def load_bundle(
         one_by_one: keep a model mapped only while it is being swept, and read a model's file only where the cache has no table
             of it: for a process that predicts one network and has to stay small. What is wrong with a model then shows when it
             is swept.
-        known: the stamps of node tables that were checked before (:func:`table_stamps`); while they have them they are not
-            checked again.
+        tables: the cache of node tables itself, in place of ``cache_dir``.
 
     Raises:
         BundleError: anything about it is missing, damaged, or made for another board.
@@ -96,12 +93,12 @@ def load_bundle(
         expected = {ARRAYS, HOST, *(model_file(kind, what) for kind in manifest.kinds for what in ("time", "power"))}
         if set(manifest.checksums) != expected:
             raise BundleError(f"checksums: missing or unknown: {', '.join(sorted(set(manifest.checksums) ^ expected))}")
-        tables = TableCache(default_cache_dir() if cache_dir is None else cache_dir, known)
+        cache = TableCache(default_cache_dir() if cache_dir is None else cache_dir) if tables is None else tables
 
         def load(kind: str, what: str) -> TreeEnsemble:
             name = model_file(kind, what)
             digest = manifest.checksums[name]
-            return tables.ensemble(
+            return cache.ensemble(
                 name, digest, partial(read_checked, directory / name, digest), len(manifest.kinds[kind].features)
             )
 
@@ -133,9 +130,9 @@ def load_bundle(
     return Bundle(directory, manifest, cost)
 
 
-def table_stamps(manifest: Manifest, cache_dir: Path) -> dict[str, Stamp]:
-    """The state of a bundle's node tables in a cache, by their models' checksums."""
-    return TableCache(cache_dir).stamps(manifest.checksums.values())
+def model_digests(manifest: Manifest) -> list[str]:
+    """The checksums of a bundle's tree models, by which their node tables are known."""
+    return [digest for name, digest in manifest.checksums.items() if name not in (ARRAYS, HOST)]
 
 
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:

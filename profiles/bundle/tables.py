@@ -23,20 +23,36 @@ _MAX_MODEL_BYTES = 512 << 20
 
 
 class TableCache:
-    """Node tables converted from treelite models, keyed by the model's checksum; what is damaged is converted again."""
+    """Node tables converted from treelite models, keyed by the model's checksum; what is damaged is converted again.
 
-    def __init__(self, folder: Path, known: Mapping[str, Stamp] | None = None) -> None:
-        """``known``: the stamps of tables that were checked before, by the models' checksums."""
-        self._folder = folder / "tables"
+    Args:
+        folder: the cache; tables are kept in a folder in it.
+        known: the stamps of tables that were checked before, by the models' checksums; what is still so is not checked again.
+        keep: what is done with a table that was converted, by its model's checksum; by default it goes into the folder. A
+            folder that cannot be written costs time, not correctness.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        known: Mapping[str, Stamp] | None = None,
+        keep: Callable[[str, TreeEnsemble], None] | None = None,
+    ) -> None:
+        self.folder = folder / "tables"
         self._known = known or {}
+        self._keep = keep or self._save
 
     def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
         """The stamps of those of these models' tables that are there."""
         found = {}
         for digest in digests:
             with contextlib.suppress(OSError):
-                found[digest] = stamp_of((self._folder / f"{digest}.nodes").stat())
+                found[digest] = stamp_of(self.file(digest).stat())
         return found
+
+    def file(self, digest: str) -> Path:
+        """Where the table of a model of this checksum is, if it is there."""
+        return self.folder / f"{digest}.nodes"
 
     def ensemble(self, name: str, digest: str, compressed: Callable[[], bytes], n_features: int) -> TreeEnsemble:
         """The model ``name`` of a bundle.
@@ -49,34 +65,23 @@ class TableCache:
         Raises:
             BundleError: the model is refused.
         """
-        table = self._folder / f"{digest}.nodes"
         try:
             # Tells a damaged table, or one of another release, by its checksum and version.
-            ensemble = TreeEnsemble.load(table, self._known.get(digest))
+            ensemble = TreeEnsemble.load(self.file(digest), self._known.get(digest))
         except (OSError, EnsembleError):
-            ensemble = self._convert(name, compressed(), table)
+            ensemble = _converted(name, compressed())
+            self._keep(digest, ensemble)
         if ensemble.n_features != n_features:
             raise BundleError(f"{name}: its trees take {ensemble.n_features} features where the manifest names {n_features}")
         return ensemble
 
-    def _convert(self, name: str, compressed: bytes, table: Path) -> TreeEnsemble:
-        import treelite
-
-        try:
-            with warnings.catch_warnings():
-                # A newer treelite's model is read like any other; what the table needs of it is checked.
-                warnings.filterwarnings("ignore", message=".*newer Treelite version")
-                model = treelite.Model.deserialize_bytes(_decompress(compressed))
-            ensemble = TreeEnsemble.from_treelite(model)
-        except (EnsembleError, BundleError, treelite.TreeliteError, OSError, ValueError) as error:
-            raise BundleError(f"{name}: {error}") from error
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
+    def _save(self, digest: str, ensemble: TreeEnsemble) -> None:
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
                 fresh = Path(scratch) / "table"
                 ensemble.save(fresh)
-                fresh.replace(table)
-        return ensemble
+                fresh.replace(self.file(digest))
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,21 @@ def write_atomically(path: Path, data: bytes) -> None:
     fresh = Path(file.name)
     fresh.chmod(0o644)
     fresh.replace(path)
+
+
+def _converted(name: str, compressed: bytes) -> TreeEnsemble:
+    try:
+        import treelite
+    except (ImportError, OSError) as error:
+        raise BundleError(f"{name}: it has no node table, and treelite, which makes one, cannot be loaded ({error})") from error
+    try:
+        with warnings.catch_warnings():
+            # A newer treelite's model is read like any other; what the table needs of it is checked.
+            warnings.filterwarnings("ignore", message=".*newer Treelite version")
+            model = treelite.Model.deserialize_bytes(_decompress(compressed))
+        return TreeEnsemble.from_treelite(model)
+    except (EnsembleError, BundleError, treelite.TreeliteError, OSError, ValueError) as error:
+        raise BundleError(f"{name}: {error}") from error
 
 
 def _decompress(data: bytes) -> bytes:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.config import Bounds, ClientLimits, ClockLimits, Config, WorkerRules, load_config
+from jetdvfs.daemon.config import Bounds, ClientLimits, ClockLimits, Config, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
-from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, observed, raised_by
+from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, find, observed, raised_by
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 
@@ -36,25 +36,25 @@ cpu_clusters: apart
 cpu_leader: policy4
 limits: {cpu_khz: {min: 499200, max: 2265600}, emc_hz: {min: 800000000}}
 clients: {connections: 9, leases: 8, networks: 7}
-worker: {user: daemon, parallel: 1, threads: 3, timeout_s: 5}
+worker: {parallel: 1, threads: 3, timeout_s: 5}
 """
     config = load(tmp_path, text)
     assert (config.board, config.profile, config.socket_group) == ("agx-xavier", "mine", "video")
     assert config.axes == {"cpu", "gpu"}
     assert config.limits == ClockLimits(cpu_khz=Bounds(499200, 2265600), emc_hz=Bounds(800000000, None))
     assert config.clients == ClientLimits(connections=9, leases=8, networks=7)
-    assert config.worker == WorkerRules(user="daemon", parallel=1, threads=3, timeout_s=5)
+    assert config.worker == WorkerRules(parallel=1, threads=3, timeout_s=5)
     assert config.clusters == Clusters(apart=True, leader="policy4")
     assert config.warnings == ()
 
 
 def test_unknown_members_are_warned_about_by_their_full_name(tmp_path: Path) -> None:
-    config = load(tmp_path, "limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {usr: x}\nbord: x\n")
+    config = load(tmp_path, "limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {user: x}\nbord: x\n")
     assert [warning.split(": ")[1].split(" is")[0] for warning in config.warnings] == [
         "bord",
         "limits.npu_hz",
         "limits.gpu_hz.maximum",
-        "worker.usr",
+        "worker.user",
     ]
     assert config.warnings[0] == (
         f"{tmp_path / 'jetdvfsd.yaml'}, line 3: bord is unknown and ignored; "
@@ -86,7 +86,7 @@ def test_members_left_empty_have_their_defaults(tmp_path: Path) -> None:
         ("worker: {timeout_s: 1.5}", ", line 1: worker.timeout_s: expected a whole number from 1 to 10000, got 1.5"),
         ("floors: maybe", ", line 1: floors: expected auto, off or a mapping, got 'maybe'"),
         ("floors: {pressure: 2}", ", line 1: floors.pressure: expected a number above 0, at most 1, got 2"),
-        ("a: [", ": not valid YAML: "),
+        ("a:\n- [", ", line 2: not valid YAML: "),
         ("\x00", ": not valid YAML: "),
     ],
 )
@@ -140,11 +140,11 @@ def test_a_lease_is_its_user_s_or_root_s_to_end() -> None:
     leases = Leases()
     lease = leases.new(holder(uid=1000), need(1, 1, 1), "", 0.0)
     leases.add(lease)
-    assert leases.find(lease.id, uid=1000) is leases.find(lease.id, uid=0) is lease
+    assert find(leases.by_id(), lease.id, uid=1000) is find(leases.by_id(), lease.id, uid=0) is lease
     with pytest.raises(NotPermitted):
-        leases.find(lease.id, uid=1001)
+        find(leases.by_id(), lease.id, uid=1001)
     with pytest.raises(UsageError, match=f"held: {lease.id}"):
-        leases.find("nothing", uid=0)
+        find(leases.by_id(), "nothing", uid=0)
 
 
 def test_reports_are_summed_up_by_rank() -> None:
@@ -155,3 +155,74 @@ def test_reports_are_summed_up_by_rank() -> None:
         "p50_ms": 51.0,
         "p95_ms": 96.0,
     }
+
+
+def stacked(tmp_path: Path, text: str, **drop_ins: str) -> Path:
+    path = tmp_path / "jetdvfsd.yaml"
+    if text:
+        path.write_text(text)
+    (tmp_path / "jetdvfsd.yaml.d").mkdir()
+    for name, said in drop_ins.items():
+        (tmp_path / "jetdvfsd.yaml.d" / f"{name}.yaml").write_text(said)
+    return path
+
+
+def test_drop_ins_say_the_last_word_member_by_member_in_the_order_of_their_names(tmp_path: Path) -> None:
+    text = "profile: mine\nlimits: {cpu_khz: {min: 5, max: 9}}\naxes: [cpu, gpu]\nfloors: off\n"
+    path = stacked(tmp_path, text, b20="limits: {cpu_khz: {max: 7}}\naxes: [emc]", b10="limits: {cpu_khz: {max: 6}}", empty="")
+    (tmp_path / "jetdvfsd.yaml.d" / "b30.yaml.off").write_text("board: [")
+    config = load_config(path)
+    assert config.limits.cpu_khz == Bounds(5, 7)
+    assert (config.profile, config.axes, config.floors) == ("mine", {"emc"}, None)
+
+
+def test_a_drop_in_gives_a_member_its_default_again_by_leaving_it_empty(tmp_path: Path) -> None:
+    text = "profile: mine\nlimits: {cpu_khz: {min: 5}}\nfloors: off"
+    assert load_config(stacked(tmp_path, text, a="profile:\nlimits:\nfloors: auto")) == Config()
+
+
+def test_a_mistake_is_told_by_the_file_that_it_was_made_in(tmp_path: Path) -> None:
+    path = stacked(tmp_path, "board: x\n", a="\nlimits: {gpu_hz: 5}\n")
+    with pytest.raises(UsageError, match=r"/a\.yaml, line 2: limits\.gpu_hz: expected a mapping, got 5$"):
+        load_config(path)
+
+
+def test_files_that_are_right_alone_and_wrong_together_are_told_by_the_last_of_them(tmp_path: Path) -> None:
+    path = stacked(tmp_path, "limits: {cpu_khz: {min: 8}}\n", a="profile: x\n", b="limits:\n  cpu_khz:\n    max: 7\n")
+    with pytest.raises(UsageError, match=r"/b\.yaml, line 2: limits\.cpu_khz: expected min not above max, got 8 > 7$"):
+        load_config(path)
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    text = "board: 5\nclients: {leases: 0, connections: x}\nbord: y\nprofile: a\nprofile: b\n"
+    reading = read_config(stacked(tmp_path, text, a="axes: [npu]", b="a: [", c="limits: {gpu_hz: {min: 2, max: 1}}"))
+    assert [f"{one.path.name} {one.line} {one.text.partition(':')[0]}" for one in reading.problems] == [
+        "b.yaml 1 not valid YAML",
+        "jetdvfsd.yaml 1 board",
+        "jetdvfsd.yaml 2 clients.connections",
+        "jetdvfsd.yaml 2 clients.leases",
+        "a.yaml 1 axes[0]",
+        "c.yaml 1 limits.gpu_hz",
+    ]
+    assert [str(one).partition("; known")[0].rpartition("/")[2] for one in reading.warnings] == [
+        "jetdvfsd.yaml, line 5: profile is said before; this one counts",
+        "jetdvfsd.yaml, line 3: bord is unknown and ignored",
+    ]
+    with pytest.raises(UsageError, match=r"and 5 more; jetdvfs config check lists them"):
+        load_config(tmp_path / "jetdvfsd.yaml")
+
+
+def test_drop_ins_are_read_without_the_file_beside_them_unless_it_is_asked_for_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stacked(tmp_path, "", a="profile: mine")
+    monkeypatch.setattr("jetdvfs.daemon.config.DEFAULT_PATH", path)
+    assert load_config(None).profile == "mine"
+    with pytest.raises(UsageError, match=r"jetdvfsd\.yaml: No such file"):
+        load_config(path)
+
+
+def test_an_alias_that_holds_itself_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, "limits: &a {gpu_hz: *a}")
+    assert "\n" not in str(caught.value)

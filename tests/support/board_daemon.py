@@ -72,6 +72,8 @@ class Daemon:
         self.socket = folder / "run" / "jetdvfs.sock"
         self.admin = self.socket.with_name(ADMIN_SOCKET_NAME)
         self.state = folder / "state"
+        self.runtime = folder / "runtime"
+        self.baseline = self.runtime / "baseline"
         self.log = folder / "log"
         self._command = [
             sys.executable,
@@ -82,7 +84,7 @@ class Daemon:
             "--socket",
             str(self.socket),
         ]
-        self._command += ["--state-dir", str(self.state), *options]
+        self._command += ["--state-dir", str(self.state), "--runtime-dir", str(self.runtime), *options]
         self._env = {**os.environ, "PYTHONPATH": "", **(env or {})}
         self.start()
 

@@ -24,6 +24,9 @@ INA = XAVIER.section("rails")["driver"]
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 
 
+BOOT_ONE, BOOT_TWO = "11111111-2222-4333-8444-555555555555", "99999999-2222-4333-8444-555555555555"
+
+
 class Killed(BaseException):
     """The process dies here, as by SIGKILL: nothing of ours runs afterwards."""
 
@@ -72,7 +75,7 @@ class Kernel(Files):
         self.ways = tuple(self.emc["drivers"]) if emc is None else emc
         release, _, revision = board.l4t.partition(".")
         self.store = {
-            "/proc/sys/kernel/random/boot_id": "boot-one\n",
+            "/proc/sys/kernel/random/boot_id": f"{BOOT_ONE}\n",
             "/etc/nv_tegra_release": f"# R{release} (release), REVISION: {revision}, GCID: 1, BOARD: t186ref, EABI: aarch64\n",
             f"{TREE}/model": board.model + "\0",
             f"{TREE}/compatible": "\0".join(board.compatible) + "\0",

@@ -15,14 +15,14 @@ from jetdvfs.tests.support.paths import ROOT
 #: stands on another floor than the rest of its folder; subfolders that have a line of their own are rooms of their own.
 FLOORS = (
     ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles"),
-    ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards"),
+    ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service"),
     ("daemon.cli",),
     ("daemon",),
     ("daemon.wire", "daemon.watch", "daemon.worker", "daemon.system"),
     ("daemon.hardware",),
     ("daemon.hardware.clocks", "daemon.hardware.sensors"),
     ("daemon.hardware.files",),
-    ("daemon.hardware.patience", "daemon.hardware.retry"),
+    ("daemon.hardware.patience", "daemon.hardware.retry", "daemon.descriptors"),
     ("daemon.errors",),
     ("profiles.studies.comparison",),
     ("profiles.training", "profiles.studies"),

@@ -15,36 +15,42 @@ from typing import NamedTuple
 from ....profiles.timing import SystemClock
 from ... import arguments
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
-from ...hardware.baseline import Baseline, RestoreReport
+from ...hardware.baseline import BaselineKeeper
+from ...hardware.baseline.stock import Stock
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...system.state import BASELINE_NAME, default_state_dir, locked_state
+from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client
 from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..output import print_json
+
+_LAST_TRY_S = 1.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_root(parser)
     arguments.add_state_dir(parser)
+    arguments.add_runtime_dir(parser)
     arguments.add_socket(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what would be restored and what left")
     arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
     state_dir = args.state_dir or default_state_dir(args.root)
     outcome = RestoreOutcome((), (), ())
-    if state_dir.is_dir():
+    if runtime_dir.is_dir() or state_dir.is_dir():
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(locked_state(state_dir))
+                stack.enter_context(locked_in_passing(runtime_dir, state_dir))
             except HardwareBusy:
                 if args.dry_run:
                     raise
                 outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
             else:
-                outcome = _by_hand(args.root, state_dir.resolve() / BASELINE_NAME, dry_run=args.dry_run)
+                folder, older = runtime_dir.resolve() / BASELINE_FOLDER, state_dir.resolve() / OLDER_BASELINE_NAME
+                outcome = _by_hand(args.root, folder, older, dry_run=args.dry_run)
     if args.json:
         print_json({**outcome._asdict(), "dry_run": args.dry_run})
     else:
@@ -58,7 +64,7 @@ class RestoreOutcome(NamedTuple):
     """What a restore did, a line each: values put back, values somebody else has set since, values the board refused.
 
     ``leases`` counts those that a running daemon ended for it; ``locked`` says that the memory clock is still locked, by
-    somebody else: a lock does not tell whether who took it lives.
+    somebody else: a lock does not tell whether who took it lives. ``notes`` say why the board is not simply as it was found.
     """
 
     restored: Sequence[str]
@@ -66,6 +72,7 @@ class RestoreOutcome(NamedTuple):
     failed: Sequence[str]
     leases: int = 0
     locked: bool = False
+    notes: Sequence[str] = ()
 
 
 def _by_daemon(admin: Path) -> RestoreOutcome:
@@ -74,13 +81,18 @@ def _by_daemon(admin: Path) -> RestoreOutcome:
     return RestoreOutcome(answer["restored"], answer["left"], answer["failed"], answer["leases"])
 
 
-def _by_hand(root: Path, path: Path, *, dry_run: bool) -> RestoreOutcome:
-    files = Files(root, longest_s=LONGEST_S)
-    baseline = Baseline.load(files, path)
-    report = RestoreReport() if baseline is None else baseline.restore(dry_run=dry_run)
+def _by_hand(root: Path, folder: Path, older: Path, *, dry_run: bool) -> RestoreOutcome:
+    files, clock = Files(root, longest_s=LONGEST_S), SystemClock()
+
+    def stock(board: str) -> Stock:
+        return Hardware.probe(files, clock, board=board or None).stock()
+
+    keeper = BaselineKeeper(files, clock, folder, older, "", stock)
+    report = keeper.restore(dry_run=dry_run, longest_s=_LAST_TRY_S)
     restored = [f"{write.path} = {write.value}" for write in report.restored]
-    locked = not (baseline is not None and dry_run) and _is_locked(files)
-    return RestoreOutcome(restored, list(report.left), list(report.failed), locked=locked)
+    locked = not (dry_run and restored) and _is_locked(files)
+    notes = dict.fromkeys((*keeper.notes, *report.notes))
+    return RestoreOutcome(restored, list(report.left), list(report.failed), locked=locked, notes=list(notes))
 
 
 def _is_locked(files: Files) -> bool:
@@ -95,6 +107,8 @@ def _say(outcome: RestoreOutcome, verb: str) -> None:
         print(f"{outcome.leases} leases ended")
     if not any(outcome._replace(locked=False)):
         print("nothing to restore: no baseline of this boot is kept")
+    for line in outcome.notes:
+        print(line)
     for line in outcome.restored:
         print(f"{verb}  {line}")
     if outcome.locked:

@@ -134,8 +134,8 @@ class Stage:
             StageError: it ended, or did not answer in time.
         """
         board, _, profile = self._names
-        state = self._folder / "state"
-        command = ["jetdvfs.daemon.service", "--root", str(self.root), "--socket", str(self.socket), "--state-dir", str(state)]
+        folders = ["--state-dir", str(self._folder / "state"), "--runtime-dir", str(self._folder / "run")]
+        command = ["jetdvfs.daemon.service", "--root", str(self.root), "--socket", str(self.socket), *folders]
         self._daemon = _spawn("jetdvfsd", [*command, "--board", board, "--profile", profile], self._folder)
         self._stack.callback(self._daemon.stop)
         deadline = time.monotonic() + _START_S

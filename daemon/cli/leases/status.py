@@ -72,6 +72,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     yield f"     needs {_clocks(lease['configuration'])}"
     if lease["raised_by"]:
         yield f"     raised by lease {', '.join(lease['raised_by'])}"
+    if unkept := lease.get("unkept"):
+        yield f"     not kept: {unkept['target']}: {unkept['reason']}"
     if lease["predicted"]:
         foreseen = lease["predicted"]
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...errors import DaemonError, HardwareHangs
-from ..files import Files
+from ..files import Files, rate_in
+
+_MOST_DIGITS = 20
+"""Of a number that the kernel shows."""
 
 
 class Write(NamedTuple):
@@ -35,6 +38,7 @@ class ClockDomain:
         floors, ceilings: files that hold limits within which a setpoint reads back (a ceiling of 0 is none).
         readback: tells the setpoint in place of its own file, which may only be written.
         early: the setpoint takes a frequency while the mode is not ours yet, so that the mode never holds another one.
+        choices: the file that lists what the mode may be; without one, it is a number.
     """
 
     name: str
@@ -47,6 +51,7 @@ class ClockDomain:
     ceilings: tuple[str, ...] = ()
     readback: str | None = None
     early: bool = False
+    choices: str | None = None
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -123,25 +128,19 @@ class ClockDomain:
         if self.setpoint is not None:
             mode = _told(files, self.mode.path) if self.mode else None
             ours = self.mode is None or mode == self.mode.value
-            return mode, _number(_told(files, self.readback or self.setpoint)) if ours else None
-        low = _number(_told(files, self.low)) if self.low else None
-        return None, low if self.high and low == _number(_told(files, self.high)) else None
+            return mode, rate_in(_told(files, self.readback or self.setpoint)) if ours else None
+        low = rate_in(_told(files, self.low)) if self.low else None
+        return None, low if self.high and low == rate_in(_told(files, self.high)) else None
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ClockDomain:
-        """The inverse of :func:`dataclasses.asdict` through JSON."""
-        return cls(
-            name=str(data["name"]),
-            mode=Write(*data["mode"]) if data["mode"] else None,
-            setpoint=data["setpoint"],
-            low=data["low"],
-            high=data["high"],
-            companions=tuple(Write(*pair) for pair in data["companions"]),
-            floors=tuple(data["floors"]),
-            ceilings=tuple(data["ceilings"]),
-            readback=data["readback"],
-            early=bool(data["early"]),
-        )
+    def could_hold(self, files: Files, path: str, text: str) -> bool:
+        """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""
+        if path in (self.low, self.high, self.setpoint):
+            return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+        if self.mode is None or path != self.mode.path or self.mode.value.isdigit():
+            return text in ("0", "1")
+        if self.choices is None:
+            return text.isidentifier()
+        return text in (files.find_text(self.choices) or "").split()
 
 
 def _told(files: Files, path: str) -> str | None:
@@ -151,10 +150,6 @@ def _told(files: Files, path: str) -> str | None:
         raise
     except DaemonError:
         return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def in_safe_order(files: Files, low: Write, high: Write) -> tuple[Write, Write]:

@@ -161,3 +161,15 @@ def test_the_real_library_sends_the_fields(tmp_path: Path) -> None:
     sent = set(ast.literal_eval(done.stdout))
     expected = {"MESSAGE=camera holds", f"MESSAGE_ID={LEASE_BEGUN}", "PRIORITY=3", "JETDVFS_LEASE=l1"}
     assert {line.encode() for line in (*expected, "SYSLOG_IDENTIFIER=jetdvfsd")} <= sent
+
+
+def test_a_warning_of_a_library_takes_one_line(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['jetdvfs.kernels.trees._sweep'] = None; from jetdvfs.daemon.service import main; "
+        f"sys.exit(main(['--root', '/nonexistent', '--state-dir', {str(tmp_path)!r}]))"
+    )
+    environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "none")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    first, second = done.stderr.splitlines()
+    assert first == "<4>jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly"
+    assert "no described board fits" in second

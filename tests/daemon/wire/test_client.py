@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jetdvfs import Client, qos
+from jetdvfs.daemon.descriptors.attached import Attached
 from jetdvfs.daemon.errors import HardwareRefused, InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface
-from jetdvfs.daemon.wire.server import Session
+from jetdvfs.daemon.wire.session import Session
 from jetdvfs.tests.support.served import Served
 
 CLOCKS = {"cpu_khz": 1190400, "gpu_hz": 675750000, "emc_hz": 1600000000}
@@ -29,7 +30,7 @@ class Scripted:
         self.connections = 0
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
         self.calls.append((method, parameters))
         if method == "Hold":
@@ -37,7 +38,7 @@ class Scripted:
                 raise HardwareRefused("set_freq: refused")
             return {"lease": "7", "plan": None, "applied": {"requested": parameters.get("configuration")}}
         if method == "LoadModel":
-            return {"network": {"network": "n1", "name": parameters["name"], "launches": len(descriptors)}}
+            return {"network": {"network": "n1", "name": parameters["name"], "launches": int(attached is not None)}}
         return {}
 
     def closed(self, session: Session) -> None:

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check the daemon's configuration, or show what it comes to.
+
+`config check` names everything that is wrong with the file and its drop-ins at once, with file and line, as the daemon itself
+would read them; it ends with 2 where the daemon would refuse to start. `config show` lists every member with its value and the
+file it comes from. Nothing is changed; a running daemon takes a new configuration with `systemctl reload jetdvfsd`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import grp
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ....kernels.text import printable
+from ....profiles.board import list_boards
+from ....profiles.bundle.bundle import read_manifest
+from ....profiles.bundle.finding import resolve_bundle
+from ....profiles.documents import Place, dotted
+from ....profiles.errors import ProfilesError
+from ... import arguments
+from ...config import ConfigReading, read_config
+from ...errors import DaemonError, UsageError
+from ...profile import find_profile
+from ...system.layers import Remark
+from ..output import print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in (
+        ("check", "name everything that is wrong, with file and line"),
+        ("show", "list every member, its value and where that comes from"),
+    ):
+        action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        action.add_argument(
+            "file", nargs="?", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one"
+        )
+        arguments.add_json(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    reading = read_config(args.file)
+    problems = [*reading.problems, *beyond_the_text(reading)]
+    return _check(args, reading, problems) if args.action == "check" else _show(args, reading, problems)
+
+
+def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
+    """What reads well and yet keeps the daemon from starting here: names of what this machine does not have."""
+    members = reading.members
+    if members is None:
+        return
+    described = members.board in list_boards()
+    if members.board is not None and not described:
+        yield _at(reading, "board", f"board {members.board!r} is not described; valid: {', '.join(list_boards())}")
+    if members.profile is not None:
+        try:
+            if members.board is not None and described:
+                find_profile(members.profile, members.board)
+            else:
+                read_manifest(resolve_bundle(members.profile))
+        except (DaemonError, ProfilesError) as error:
+            yield _at(reading, "profile", str(error))
+    if members.socket_group is not None and not _exists(grp.getgrnam, members.socket_group):
+        yield _at(reading, "socket_group", f"there is no group {members.socket_group!r}")
+
+
+def _check(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark]) -> int:
+    if args.json:
+        print_json(
+            {
+                "files": [str(layer.path) for layer in reading.stack.layers],
+                "problems": [_remark_json(remark) for remark in problems],
+                "warnings": [_remark_json(remark) for remark in reading.warnings],
+            }
+        )
+    else:
+        for remark in problems:
+            print(printable(str(remark)))
+        for remark in reading.warnings:
+            print(printable(f"warning: {remark}"))
+        if not problems:
+            print(f"sound: {', '.join(str(layer.path) for layer in reading.stack.layers) or 'no file, all defaults'}")
+    return UsageError.exit_code if problems else 0
+
+
+def _show(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark]) -> int:
+    if reading.members is None:
+        raise UsageError(f"configuration {problems[0]}; jetdvfs config check lists everything")
+    shown = {dotted(at): (value, _source(reading, at)) for at, value in _values(reading.members, ())}
+    if args.json:
+        print_json(
+            {
+                name: {"value": value, "file": source and str(source.path), "line": source and source.line}
+                for name, (value, source) in shown.items()
+            }
+        )
+        return 0
+    width = max(map(len, shown))
+    for name, (value, source) in shown.items():
+        origin = "default" if source is None else f"{source.path}, line {source.line}"
+        print(printable(f"{name:{width}}  {_text(value):24}  {origin}"))
+    return 0
+
+
+def _values(members: Any, at: Place) -> Iterator[tuple[Place, Any]]:
+    """Every member that is no mapping itself, in the order of their definition."""
+    for field in fields(members):
+        value = getattr(members, field.name)
+        if is_dataclass(value):
+            yield from _values(value, (*at, field.name))
+        else:
+            yield (*at, field.name), sorted(value) if isinstance(value, frozenset) else value
+
+
+def _source(reading: ConfigReading, at: Place) -> Remark | None:
+    """Where a member's value was said; None where it was not."""
+    said: Any = reading.stack.merged
+    for key in at:
+        said = said.get(key) if isinstance(said, Mapping) else said
+    return None if said is None else reading.stack.remark_at(at, "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(value)}]"
+    return "-" if value is None else str(value)
+
+
+def _at(reading: ConfigReading, member: str, text: str) -> Remark:
+    return reading.stack.remark_at(tuple(member.split(".")), f"{member}: {text}")
+
+
+def _exists(find: Callable[[str], object], name: str) -> bool:
+    try:
+        find(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _remark_json(remark: Remark) -> dict[str, Any]:
+    return {"file": str(remark.path), "line": remark.line, "message": remark.text}

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say what works here, what does not, and what to do about it: a line for each.
+
+Looks at this system, the board, the configuration, the service and the daemon, and changes nothing. Every user may ask; what
+only root can see is marked `unknown`. `wrong` keeps the daemon from its job, `note` makes it do less than it could. Ends with 0
+where nothing is wrong, else with the exit code of the first thing that is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from ....kernels.text import printable
+from ....profiles.errors import ProfilesError
+from ....profiles.timing import SystemClock
+from ... import arguments
+from ...config import DEFAULT_PATH, INSTALLED_GROUP, Members, read_config
+from ...errors import DaemonError
+from ...hardware.axes import title
+from ...hardware.files import LONGEST_S, Files
+from ...hardware.hardware import Hardware
+from ...hardware.jetson_stats import connect
+from ...profile import choose_profile
+from ...system.state import default_runtime_dir, default_state_dir
+from ...wire.protocol import default_socket
+from ..output import print_json
+from . import manager, service, system
+from .config import beyond_the_text
+from .findings import Finding, note, ok, unknown, wrong
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    arguments.add_root(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"default: {DEFAULT_PATH}, if there is one")
+    arguments.add_socket(parser)
+    arguments.add_state_dir(parser)
+    arguments.add_runtime_dir(parser)
+    arguments.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    findings = list(_examine(args))
+    ailing = [finding for finding in findings if finding.verdict == "wrong"]
+    if args.json:
+        print_json({"well": not ailing, "checks": [finding._asdict() for finding in findings]})
+    else:
+        for finding in findings:
+            remedy = f"  ->  {finding.remedy}" if finding.remedy else ""
+            print(printable(f"{finding.verdict:8} {finding.check:14} {finding.said}{remedy}"))
+    return ailing[0].exit_code if ailing else 0
+
+
+def _examine(args: argparse.Namespace) -> Iterator[Finding]:
+    here = args.root.resolve() == Path("/")
+    members, configuration = _configuration(args.config)
+    yield from system.examine()
+    hardware, identified = _board(args.root, members)
+    yield identified
+    if hardware is not None:
+        yield from _clocks(hardware)
+        yield from _measured(hardware)
+        yield _profile(members, hardware.description.name, running_system=here)
+    yield from configuration
+    if here:
+        yield _jetson_stats()
+        yield from manager.examine()
+        yield system.membership(members.socket_group or INSTALLED_GROUP)
+    yield from service.examine(args.socket or default_socket())
+    yield service.left_behind(
+        args.runtime_dir or default_runtime_dir(args.root), args.state_dir or default_state_dir(args.root)
+    )
+
+
+def _configuration(path: Path | None) -> tuple[Members, list[Finding]]:
+    reading = read_config(path)
+    findings = [wrong("configuration", str(one), exit_code=2) for one in (*reading.problems, *beyond_the_text(reading))]
+    findings += [note("configuration", str(remark)) for remark in reading.warnings]
+    files = ", ".join(str(layer.path) for layer in reading.stack.layers)
+    return reading.members or Members(), findings or [ok("configuration", files or "no file: every member has its default")]
+
+
+def _board(root: Path, members: Members) -> tuple[Hardware | None, Finding]:
+    try:
+        hardware = Hardware.probe(
+            Files(root, longest_s=LONGEST_S), SystemClock(), board=members.board, clusters=members.clusters
+        )
+    except DaemonError as error:
+        return None, wrong("board", str(error), "name one that it is like: board: NAME in the configuration", error.exit_code)
+    release = hardware.identity
+    software = ", ".join(
+        f"{name} {value}"
+        for name, value in (("JetPack", release.jetpack), ("L4T", release.l4t), ("kernel", release.kernel))
+        if value
+    )
+    return hardware, ok(
+        "board", f"{hardware.description.title} ({hardware.description.name}), {software or 'of unknown release'}"
+    )
+
+
+def _clocks(hardware: Hardware) -> Iterator[Finding]:
+    closed = {title(axis): files for axis, files in hardware.closed_files().items()}
+    for clock, files in closed.items():
+        if files and system.is_root():
+            yield wrong(
+                "clock files", f"{clock}: {files[0]} cannot be written", "mount | grep sys says whether its place is read-only"
+            )
+    if not any(closed.values()):
+        yield ok("clock files", f"{', '.join(closed) or 'none'}: all can be written")
+    elif not system.is_root():
+        yield unknown("clock files", f"{', '.join(closed)}: root's to write", "sudo jetdvfs doctor tries")
+    for said in hardware.notes:
+        if "EACCES" in said and not system.is_root():
+            yield unknown("board", said, "sudo jetdvfs doctor sees more")
+        elif "/sys/kernel/debug" in said and "ENOENT" in said:
+            yield note("debugfs", said, "sudo mount -t debugfs none /sys/kernel/debug")
+        else:
+            yield note("board", said)
+    try:
+        yield from (note("limits", moved) for moved in hardware.moved_limits())
+    except DaemonError as error:
+        yield wrong("limits", str(error))
+
+
+def _measured(hardware: Hardware) -> Iterator[Finding]:
+    rails = hardware.sensors.rails_mw()
+    missing = [rail for rail in hardware.description.energy_rails if rail not in rails]
+    if not rails:
+        yield note("power rails", "none can be read: energy is predicted and not measured")
+    elif missing:
+        yield note("power rails", f"{', '.join(missing)} cannot be read: measured energy is without them")
+    else:
+        yield ok("power rails", ", ".join(f"{rail} {power / 1000:.2f} W" for rail, power in rails.items()))
+    mode = hardware.mode()
+    yield ok("power mode", f"{mode.id} {mode.name}") if mode else note("power mode", "nvpmodel does not say which is in force")
+
+
+def _profile(members: Members, board: str, *, running_system: bool) -> Finding:
+    try:
+        profile, notes = choose_profile(members.profile, board, running_system=running_system)
+    except (DaemonError, ProfilesError) as error:
+        return wrong("profile", str(error), "jetdvfs profile list lists them", error.exit_code)
+    if profile is None:
+        said = next(iter(notes), f"none of board {board}: configurations can be held, nothing can be predicted")
+        return note("profile", said)
+    simulated = ", measured on a simulated board" if profile.manifest.simulated else ""
+    return ok("profile", f"{profile.manifest.name}{simulated}")
+
+
+def _jetson_stats() -> Finding:
+    with connect() as stats:
+        if stats is None:
+            return ok("jetson-stats", "not in use: it is never needed")
+        return ok("jetson-stats", f"answers: {stats.module or 'a module without a name'}")

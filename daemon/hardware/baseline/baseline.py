@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board as it was found: kept before the first write, and the way back to it.
+
+Beside the values that were found stands a journal of what was written since. A file is restored only while it holds
+what the journal says is ours, so that a clock that somebody else set in between stays as they set it. Intended values
+are journalled before they are written: whatever the moment at which the process dies, the next one knows what is its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ....profiles.timing import Clock
+from ...errors import DaemonError, HardwareBusy, HardwareRefused
+from ..clocks.domain import ClockDomain, Write, clamp, write_each
+from ..files import Files
+from ..sensors import thermal
+from .record import BaselineEntry, BaselineRecord, Marker
+from .store import BaselineStore
+
+# How often what did not take is tried again at once, and how long before the first time; each wait is twice the last.
+_TRIES = 3
+_PAUSE_S = 0.004
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """What a restore did: what it wrote, what it left because somebody else had set it, what refused and why.
+
+    Attributes:
+        notes: why the board is not simply as it was found.
+    """
+
+    restored: tuple[Write, ...] = ()
+    left: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Look:
+    """What one look at the board says is still to be done.
+
+    Attributes:
+        plans: the writes of each domain.
+        left: what somebody else has set.
+        failed: what cannot be seen.
+    """
+
+    plans: list[tuple[Write, ...]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def writes(self) -> list[Write]:
+        return [write for plan in self.plans for write in plan]
+
+
+class Baseline:
+    """The values found in every file that may be written, and the journal of what was.
+
+    Args:
+        record: what an earlier process kept, or a new one; nothing of it is stored before the first change.
+        marker: stands beside it while anything is held.
+
+    Attributes:
+        unsaved: why the last change is not on disk, only here; empty where it is.
+    """
+
+    def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, marker: Marker) -> None:
+        self.unsaved = ""
+        self._files = files
+        self._clock = clock
+        self._store = store
+        self._record = record
+        self._confirmed = dict(record.journal)
+        self._marker = marker
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was written, or meant to be."""
+        return bool(self._record.journal)
+
+    def include(self, domains: Iterable[ClockDomain]) -> None:
+        """Note how the files of further domains stand."""
+        known = self._record.domains
+        new = tuple(domain for domain in domains if domain not in known)
+        known = tuple(one for one in known if not any(set(one.paths) <= set(other.paths) for other in new))
+        values = dict(self._record.values)
+        for domain in new:
+            for path in domain.paths:
+                if (text := self._settled(domain, path)) is not None:
+                    values.setdefault(path, text)
+        self._record = replace(self._record, domains=(*known, *new), values=values)
+
+    def intend(self, writes: Iterable[Write]) -> dict[str, str]:
+        """Journal the values about to be written; they count as ours from now on.
+
+        Where a file holds what others set since, that is what will be given back.
+
+        Returns:
+            What the files hold now, those that can be read.
+
+        Raises:
+            HardwareBusy: it cannot be told how a file stands, so that it could not be given back.
+            HardwareRefused: the journal cannot be written. Either way nothing may be set.
+        """
+        before = self._record
+        values, journal, confirmed = dict(before.values), dict(before.journal), dict(before.journal)
+        held: dict[str, str] = {}
+        for path, value in writes:
+            domain = self._domain(path)
+            entry = journal.get(path, BaselineEntry((), False))
+            current = self._settled(domain, path)
+            if current is not None and not self._is_ours(domain, path, current):
+                values[path] = current
+                confirmed.pop(path, None)
+                entry = BaselineEntry((), False)
+            elif current is None and path not in values and not _follows_mode(domain, path):
+                raise HardwareBusy(f"{path}: it cannot be told how it stands; no clock was changed")
+            if current is None:
+                current = entry.values[-1] if entry.values else values.get(path)
+            if current is not None:
+                held[path] = current
+            journal[path] = BaselineEntry((*entry.values, value), entry.confirmed)
+        intended = replace(before, values=values, journal=journal, generation=before.generation + 1)
+        try:
+            self._store_record(intended)
+        except HardwareRefused as error:
+            raise HardwareRefused(f"{error}; no clock was changed") from error
+        self._record, self._confirmed = intended, confirmed
+        return held
+
+    def confirm(self, writes: Iterable[Write]) -> None:
+        """Journal that these of the intended writes were made, and what they read back as; the others were not.
+
+        Where that cannot be stored (see :attr:`unsaved`), the intended values that are on disk are enough to go by.
+        """
+        journal = dict(self._confirmed)
+        for path, value in writes:
+            domain = self._domain(path)
+            current = self._files.find_text(path)
+            differs = current not in (None, value) and (_follows_mode(domain, path) or self._makes_sense(domain, path, current))
+            journal[path] = BaselineEntry((value, str(current)) if differs else (value,), True)
+        self._record = replace(self._record, journal=journal, generation=self._record.generation + 1)
+        self._confirmed = journal
+        self.save()
+
+    def save(self) -> None:
+        """Store everything as it is now; what keeps it from being stored is in :attr:`unsaved`."""
+        try:
+            self._store_record(self._record)
+        except HardwareRefused as error:
+            self.unsaved = f"{error}; what is held is known from before the last change"
+
+    def keep(self) -> None:
+        """Store what could not be stored before, and what somebody has removed since."""
+        if self.unsaved or not self._store.intact:
+            self.save()
+
+    def others(self, path: str) -> str:
+        """The file's value as others left it: the one found, if what is there now is ours, else the one there now.
+
+        Raises:
+            HardwareBusy, HardwareRefused: it cannot be read.
+        """
+        current, values = self._files.read_text(path), self._record.values
+        return values[path] if path in values and self._is_ours(self._domain(path), path, current) else current
+
+    def restore(self, *, dry_run: bool = False, longest_s: float = 0.0) -> RestoreReport:
+        """Give the board back: every file that still holds what is ours, in an order that is safe at every step.
+
+        Every file is read again afterwards, and written again for a while where it did not take. One that refuses does not keep
+        the others from being restored. Unless one did, nothing is ours afterwards; calling again then does nothing, and tries
+        again where one refused. A dry run only reports.
+
+        Args:
+            longest_s: for how long to try again; a few times within some milliseconds in any case.
+        """
+        given: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        restored: list[Write] = []
+        deadline, pause_s, tries = self._clock.monotonic() + longest_s, _PAUSE_S, 0
+        look = self._look(given)
+        while not dry_run and (look.plans or look.failed):
+            if tries >= _TRIES and self._clock.monotonic() >= deadline:
+                break
+            if tries:
+                self._clock.sleep(pause_s)
+                pause_s *= 2
+            tries += 1
+            for plan in look.plans:
+                done, failed = write_each(self._files, plan)
+                restored += done
+                given.update(done)
+                refused.update(zip((write.path for write in plan if write not in done), failed, strict=True))
+            look = self._look(given)
+        if dry_run:
+            return RestoreReport(tuple(look.writes), tuple(look.left), tuple(look.failed))
+        failed = look.failed + [refused.get(write.path) or self._not_taken(write) for write in look.writes]
+        if not failed:
+            self._record, self._confirmed = replace(self._record, journal={}), {}
+        return RestoreReport(tuple(dict.fromkeys(restored)), tuple(look.left), tuple(dict.fromkeys(failed)))
+
+    def _not_taken(self, write: Write) -> str:
+        """A value that was written back and not taken: a cap of the memory clock may fall and yet not rise again."""
+        now = self._files.find_text(write.path)
+        return f"{write.path}: stays at {now}, though {write.value} was written"
+
+    def _look(self, given: dict[str, str]) -> _Look:
+        """What is still to be given back.
+
+        Args:
+            given: what was given back before.
+        """
+        look = _Look()
+        for domain in self._record.domains:
+            touch = self._still_ours(domain, given, look)
+            try:
+                plan = domain.give_back(self._files, self._record.values, touch)
+            except DaemonError as error:
+                look.failed.append(str(error))
+                continue
+            if plan:
+                look.plans.append(plan)
+        return look
+
+    def _still_ours(self, domain: ClockDomain, given: dict[str, str], look: _Look) -> set[str]:
+        """The files of a domain to restore; notes what somebody else has set, and what cannot be seen."""
+        touch: set[str] = set()
+        theirs: set[str] = set()
+        setpoint_counts = self._setpoint_counts(domain)
+        for path in domain.paths:
+            if path not in self._record.journal or (path == domain.setpoint and not setpoint_counts):
+                continue
+            try:
+                current = self._read(domain, path, given)
+            except DaemonError as error:
+                # A setpoint is not there while another mode is in force.
+                if not _follows_mode(domain, path):
+                    look.failed.append(str(error))
+                continue
+            if current in (self._record.values.get(path), given.get(path)) or self._cut_since(domain, path, current, given):
+                continue
+            if self._is_ours(domain, path, current):
+                touch.add(path)
+            elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and current.isdigit()):
+                theirs.add(path)
+                look.left.append(f"{path}: left at {current}, which somebody else has set")
+        if domain.setpoint in theirs:
+            # Somebody uses the mode we chose for a clock of their own: taking the mode away would take that clock away.
+            return set()
+        if domain.mode is not None and domain.mode.path in self._record.journal and domain.mode.path not in touch:
+            # Without our mode the setpoint is nobody's: a governor or the firmware moves it.
+            touch.discard(domain.setpoint or "")
+        return touch
+
+    def _setpoint_counts(self, domain: ClockDomain) -> bool:
+        """Whether a setpoint says what anybody has asked for: under another mode, a governor or the firmware moves it."""
+        return domain.mode is None or domain.early or self._files.find_text(domain.mode.path) == domain.mode.value
+
+    def _read(self, domain: ClockDomain, path: str, given: dict[str, str]) -> str:
+        """What a file holds; what would count as somebody else's is read twice.
+
+        Raises:
+            HardwareBusy, HardwareRefused: it cannot be read, or not twice alike, or holds what nobody can have set.
+        """
+        current = self._files.read_text(path)
+        if current in (self._record.values.get(path), given.get(path)) or self._is_ours(domain, path, current):
+            return current
+        if _follows_mode(domain, path):
+            return current
+        if self._files.read_text(path) != current or not self._makes_sense(domain, path, current):
+            raise HardwareBusy(f"{path}: holds {current[:40]!r}, which nobody can have set")
+        return current
+
+    def _settled(self, domain: ClockDomain, path: str) -> str | None:
+        """What a file holds, where it can be told: read twice alike and of some sense."""
+        current = self._files.find_text(path)
+        if current is None or _follows_mode(domain, path) or self._is_ours(domain, path, current):
+            return current
+        if self._files.find_text(path) == current and self._makes_sense(domain, path, current):
+            return current
+        return None
+
+    def _makes_sense(self, domain: ClockDomain, path: str, text: str | None) -> bool:
+        return text is not None and domain.could_hold(self._files, path, text)
+
+    def _domain(self, path: str) -> ClockDomain:
+        return next(domain for domain in self._record.domains if path in domain.paths)
+
+    def _is_ours(self, domain: ClockDomain, path: str, current: str) -> bool:
+        entry = self._record.journal.get(path)
+        if entry is None:
+            return False
+        if current in entry.values:
+            return True
+        if self._cut_by_heat(domain, path, current, entry.values):
+            return True
+        if domain.setpoint != path or not current.isdigit():
+            return False
+        # A limit that was moved since cuts what our setpoint reads back as, without the setpoint being anybody else's.
+        bounds = domain.bounds(self._files)
+        return int(current) in {clamp(int(value), bounds) for value in entry.values if value.isdigit()}
+
+    def _cut_since(self, domain: ClockDomain, path: str, current: str, given: dict[str, str]) -> bool:
+        """Whether a limit that was given back reads lower only because of heat."""
+        return path in given and self._cut_by_heat(domain, path, current, (given[path],))
+
+    def _cut_by_heat(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
+        """Whether a limit reads lower than one of these values because the kernel throttles, not because of anybody.
+
+        Thermal limits are apart from the one a file takes; taken for somebody's, they would outlast the heat.
+        """
+        if path not in (domain.low, domain.high) or not current.isdigit():
+            return False
+        lowered = any(value.isdigit() and int(value) > int(current) for value in values)
+        return lowered and bool(thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)))
+
+    def _store_record(self, record: BaselineRecord) -> None:
+        """Store a record, and after it the marker.
+
+        Raises:
+            HardwareRefused: nothing could be stored.
+        """
+        self.unsaved = self._store.save(record)
+        if not self._store.marked:
+            self._store.mark(self._marker)
+
+
+def _follows_mode(domain: ClockDomain, path: str) -> bool:
+    """Whether a file is a setpoint that holds a frequency only in one mode, and may hold a word or be missing in another."""
+    return path == domain.setpoint and domain.mode is not None

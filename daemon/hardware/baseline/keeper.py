@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one process has of a baseline: the one that an earlier process of this boot left, the one it takes itself, or none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ....profiles.timing import Clock
+from ...errors import DaemonError, HardwareRefused
+from ..clocks.domain import ClockDomain
+from ..files import Files
+from ..identity import read_identity
+from .baseline import Baseline, RestoreReport
+from .record import BaselineEntry, BaselineRecord, Marker, read_boot_id
+from .stock import Stock
+from .store import BaselineStore, Kept
+
+LOST = "how the board was found is lost"
+
+
+class BaselineKeeper:
+    """Keeps the baseline of one board.
+
+    Args:
+        folder: holds it on disk (see :class:`BaselineStore`).
+        older: where an earlier version may have left one.
+        board: the name of the description in use.
+        stock: tells what looks held now and what it would be by itself, for when a baseline is lost; it is given the name of
+            the description that was in use.
+
+    Attributes:
+        baseline: how the board was found; None while nothing is held.
+        lost: why that is not known although something was held, until everything that looks held has been given back.
+        notes: what was wrong with what an earlier process left.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock, folder: Path, older: Path | None, board: str, stock: Callable[[str], Stock]
+    ) -> None:
+        self.baseline: Baseline | None = None
+        self.lost: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
+        self._files = files
+        self._clock = clock
+        self._store = BaselineStore(folder, older)
+        self._board = board
+        self._stock = stock
+        self._boot_id = ""
+        self._marked_board = ""
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything may stand otherwise than it was found."""
+        unknown = not self._boot_id and not self._store.empty
+        return self.baseline is not None or bool(self.lost) or unknown
+
+    def recall(self) -> None:
+        """Find what an earlier process of this boot left, once.
+
+        Raises:
+            HardwareBusy, HardwareRefused: the boot's id cannot be read.
+        """
+        if self._boot_id:
+            return
+        try:
+            kept = self._look()
+        except DaemonError as error:
+            self.notes = (f"no clock can be set: {error}",)
+            raise
+        if self.lost:
+            with contextlib.suppress(HardwareRefused):
+                self._store.mark(self._marker)  # before what shows that something was held is set aside
+        said = self._store.tidy(kept)
+        self.notes = tuple(f"{line}; the other copy is used" if self.baseline and not kept.older else line for line in said)
+        if self.baseline is not None and (kept.older or kept.damaged or not self._store.intact):
+            self.baseline.save()
+            if not self.baseline.unsaved:
+                self._store.forget_older()
+
+    def ready(self, domains: Sequence[ClockDomain]) -> Baseline:
+        """The baseline to write by, which covers these domains: the one there is, or a new one.
+
+        Raises:
+            HardwareBusy, HardwareRefused: the boot's id cannot be read; nothing may be set then.
+        """
+        try:
+            self.recall()
+        except DaemonError as error:
+            raise type(error)(f"{error}; no clock was changed") from error
+        if self.lost and self.baseline is None:
+            self.restore()
+        if self.baseline is None:
+            self.baseline = self._baseline(BaselineRecord(self._boot_id, (), {}, {}, _machine(self._files)))
+        self.baseline.include(domains)
+        return self.baseline
+
+    def abandon(self) -> None:
+        """Forget a baseline by which nothing was written; what of it stays on disk does no harm."""
+        self.baseline = None
+        with contextlib.suppress(HardwareRefused):
+            self._store.remove()
+
+    def restore(self, *, dry_run: bool = False, longest_s: float = 0.0) -> RestoreReport:
+        """Give the board back as it was found (see :meth:`Baseline.restore`), or where that is lost, as it is by itself."""
+        if not self.touched:
+            return RestoreReport()
+        try:
+            if not dry_run:
+                self.recall()
+            elif not self._boot_id:
+                self._look()
+        except DaemonError as error:
+            return RestoreReport(failed=(str(error),))
+        found = Stock()
+        notes: tuple[str, ...] = ()
+        if self.lost and self.baseline is None:
+            found = self._stock(self._marked_board)
+            notes = tuple(note for note in (self._by_itself(found, dry_run=dry_run),) if note not in self.notes)
+        report = RestoreReport() if self.baseline is None else self.baseline.restore(dry_run=dry_run, longest_s=longest_s)
+        if dry_run:
+            return replace(report, failed=(*report.failed, *found.unread), notes=notes)
+        self.notes = (*self.notes, *notes)
+        failed = report.failed or self._end(found.unread)
+        return replace(report, failed=tuple(failed), notes=notes)
+
+    def keep(self) -> str:
+        """Store what could not be stored before, and what somebody has removed since; what keeps it from being stored."""
+        if self.baseline is None:
+            return ""
+        self.baseline.keep()
+        return self.baseline.unsaved
+
+    def _look(self) -> Kept:
+        """Take over what is on disk, and change nothing there.
+
+        Raises:
+            HardwareBusy, HardwareRefused: the boot's id cannot be read.
+        """
+        boot_id = read_boot_id(self._files)
+        kept = self._store.look(boot_id)
+        record, self.lost, self._marked_board = kept.record, kept.lost, kept.board
+        if record is not None and self._elsewhere(record):
+            self.lost = (f"{self._store.folder}: is of another machine, {record.machine}",)
+            record = None
+        self._boot_id = boot_id
+        self.baseline = None if record is None else self._baseline(record)
+        return kept
+
+    def _elsewhere(self, record: BaselineRecord) -> bool:
+        """Whether a baseline is another machine's: of what it covers, nothing is here."""
+        other = record.machine not in ("", _machine(self._files))
+        return other and not any(self._files.exists(path) for domain in record.domains for path in domain.paths)
+
+    def _by_itself(self, found: Stock, *, dry_run: bool) -> str:
+        """Make a baseline of what looks held, by which it is set as it is by itself; what is to be said of that."""
+        why = f"{LOST}: {'; '.join(self.lost)}"
+        if not found.domains:
+            return why if found.unread else f"{why}; no clock looks as if it were held"
+        journal = {path: BaselineEntry((text,), True) for path, text in found.held.items()}
+        self.baseline = self._baseline(
+            BaselineRecord(self._boot_id, tuple(found.domains), found.values, journal, _machine(self._files))
+        )
+        if not dry_run:
+            self.baseline.save()
+        names = ", ".join(domain.name for domain in found.domains)
+        return f"{why}; what looks held ({names}) gets the kernel's governor, the power mode's limits and no lock"
+
+    def _end(self, unread: Sequence[str]) -> Sequence[str]:
+        """Forget what has been given back; what keeps that from being done, or is still to be given back."""
+        try:
+            self._store.remove()
+            self.baseline = None
+            if unread:
+                self._store.mark(self._marker)
+            else:
+                self.lost = ()
+        except HardwareRefused as error:
+            return (f"{error}; the clocks are as they were found",)
+        return unread
+
+    @property
+    def _marker(self) -> Marker:
+        return Marker(self._boot_id, self._marked_board or self._board)
+
+    def _baseline(self, record: BaselineRecord) -> Baseline:
+        return Baseline(self._files, self._clock, self._store, record, self._marker)
+
+
+def _machine(files: Files) -> str:
+    """What the device tree calls this machine."""
+    identity = read_identity(files)
+    return " ".join(filter(None, (identity.model, *identity.compatible)))

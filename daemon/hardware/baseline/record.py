@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of a board as it was found, and its form on disk: a line with the checksum, then JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+
+from ...errors import HardwareBusy
+from ..clocks.domain import ClockDomain
+from ..files import Files
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OLDER, _VERSION = 1, 2
+T = TypeVar("T")
+
+
+class Damaged(Exception):
+    """What was read is not what was written; the text says in which way."""
+
+
+@dataclass(frozen=True)
+class BaselineEntry:
+    """What is ours in one file.
+
+    Attributes:
+        values: values we wrote or meant to write, and what the last one read back as.
+        confirmed: the last write was seen to take effect; until then another value proves nothing.
+    """
+
+    values: tuple[str, ...]
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class BaselineRecord:
+    """Everything that is needed to give a board back.
+
+    Attributes:
+        boot_id: the boot that it counts for; clocks do not survive a reboot.
+        domains: the clock domains that it covers.
+        values: what each file of theirs held when it was found.
+        journal: what was written to each since.
+        machine: what the device tree calls the machine; empty where it did not say.
+        generation: rises with every change.
+    """
+
+    boot_id: str
+    domains: tuple[ClockDomain, ...]
+    values: dict[str, str]
+    journal: dict[str, BaselineEntry]
+    machine: str = ""
+    generation: int = 0
+    version: int = _VERSION
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Says that clocks are held, in which boot, and by which board's description."""
+
+    boot_id: str
+    board: str
+
+
+def read_boot_id(files: Files) -> str:
+    """The running boot's id.
+
+    Raises:
+        HardwareBusy: it cannot be read, or is no such id.
+    """
+    text, again = files.read_text(BOOT_ID), files.read_text(BOOT_ID)
+    if text != again or not _UUID.fullmatch(text):
+        raise HardwareBusy(f"{BOOT_ID}: holds {text[:40]!r}, expected the boot's id")
+    return text
+
+
+def encoded(value: BaselineRecord | Marker) -> bytes:
+    """A record or marker as it is kept."""
+    text = msgspec.json.encode(value)
+    return b"%s\n%s\n" % (_checksum(text), text)
+
+
+def decoded(data: bytes, kind: type[T]) -> T:
+    """The inverse of :func:`encoded`.
+
+    Raises:
+        Damaged: it is not whole, or not of this version.
+    """
+    checksum, _, text = data.partition(b"\n")
+    text = text.removesuffix(b"\n")
+    if checksum != _checksum(text):
+        raise Damaged("its checksum does not fit")
+    value = _parsed(text, kind)
+    if isinstance(value, BaselineRecord):
+        _check(value, _VERSION)
+    return value
+
+
+def decoded_older(data: bytes) -> BaselineRecord:
+    """A record as earlier versions kept it, without a checksum.
+
+    Raises:
+        Damaged: it is not one.
+    """
+    record = _parsed(data, BaselineRecord)
+    _check(record, _OLDER)
+    return replace(record, version=_VERSION)
+
+
+def _checksum(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode()
+
+
+def _parsed(text: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Damaged(str(error)) from error
+
+
+def _check(record: BaselineRecord, version: int) -> None:
+    if record.version != version:
+        raise Damaged(f"version {record.version}, expected {version}")
+    outside = [path for domain in record.domains for path in _paths(domain) if not path.startswith("/sys/") or ".." in path]
+    if outside:
+        raise Damaged(f"{outside[0]} is not below /sys")
+
+
+def _paths(domain: ClockDomain) -> Iterator[str]:
+    yield from (*domain.paths, *domain.floors, *domain.ceilings)
+    yield from (path for path in (domain.readback, domain.choices) if path)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a board is set to by itself: for clocks that were held when it got lost how they were found.
+
+Governors as the kernel starts them, limits as the power mode sets them, no lock on the memory clock. Only a clock that looks as
+if it was held is touched: one that stands under our governor or lock, or at a single frequency by its limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ....profiles.board import BoardDescription, PowerMode
+from ...errors import DaemonError, HardwareBusy
+from ..clocks.domain import ClockDomain
+from ..clocks.driver import Driver
+from ..clocks.emc import EmcClock
+from ..files import Files
+from ..limits import mode_limits
+
+# Governors that hold a frequency, which no kernel starts with.
+_HOLDING = ("userspace", "performance", "powersave")
+
+
+@dataclass
+class Stock:
+    """What shows that it is held, and what it is by itself.
+
+    Attributes:
+        values: what each file of a clock that looks held would hold otherwise.
+        held: what it holds.
+        domains: those clocks.
+        unread: what could not be seen, a line each.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    domains: list[ClockDomain] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+
+def stock(files: Files, drivers: Iterable[Driver], mode: PowerMode | None, description: BoardDescription) -> Stock:
+    """Look at every clock for marks of having been held.
+
+    Args:
+        mode: the power mode in force, where it is known.
+    """
+    found = Stock()
+    for driver in drivers:
+        for domain in driver.domains:
+            try:
+                values = dict(_values(files, driver, domain, mode, description))
+                held = {path: files.read_text(path) for path in values}
+            except DaemonError as error:
+                found.unread.append(str(error))
+                continue
+            if values:
+                found.domains.append(domain)
+                found.values.update(values)
+                found.held.update(held)
+    return found
+
+
+def _values(
+    files: Files, driver: Driver, domain: ClockDomain, mode: PowerMode | None, description: BoardDescription
+) -> Iterator[tuple[str, str]]:
+    low, high = mode_limits(driver, mode)
+    section = description.section("gpu" if driver.axis == "gpu_hz" else "cpu")
+    if domain.mode is not None:
+        if _sensible(files, domain, domain.mode.path) != domain.mode.value:
+            return
+        if isinstance(driver, EmcClock):
+            writes = driver.unlock()
+            if not writes:
+                raise HardwareBusy(f"{domain.mode.path}: does not hold what it just did")
+            yield from writes
+        else:
+            yield domain.mode.path, _governor(files, domain, str(section["governor"]))
+    elif domain.setpoint is not None:  # a cap
+        if int(_sensible(files, domain, domain.setpoint)) < high:
+            yield domain.setpoint, str(high)
+        return
+    if domain.low is None or domain.high is None:
+        return
+    low_now, high_now = int(_sensible(files, domain, domain.low)), int(_sensible(files, domain, domain.high))
+    if domain.mode is None and low_now == high_now and low < high:
+        yield from ((domain.low, str(low)), (domain.high, str(high)))
+    elif domain.mode is not None and low_now < min(low, high_now):
+        yield domain.low, str(min(low, high_now))  # lowered to reach a level below; the upper one is never ours
+
+
+def _governor(files: Files, domain: ClockDomain, described: str) -> str:
+    """The governor that the kernel starts with, or else the first that it has and that holds no frequency."""
+    names = files.read_text(domain.choices).split() if domain.choices else [described]
+    return next((name for name in (described, *names) if name in names and name not in _HOLDING), described)
+
+
+def _sensible(files: Files, domain: ClockDomain, path: str) -> str:
+    """What a file holds, read twice alike.
+
+    Raises:
+        HardwareBusy, HardwareRefused: it cannot be read, or holds what it cannot hold.
+    """
+    text, again = files.read_text(path), files.read_text(path)
+    if text != again or not domain.could_hold(files, path, text):
+        raise HardwareBusy(f"{path}: holds {text[:40]!r}, which nobody can have set")
+    return text

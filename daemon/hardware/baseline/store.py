@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where it is kept how a board was found: twice, in a folder of root's that lasts for one boot.
+
+Both copies are written one after the other, each in one step, before anything else is done. So whatever the moment, and
+whichever of them is damaged, the other one knows all that is ours. Beside the folder stands a marker: where it remains and both
+copies are lost, something was held all the same. Nothing is synced: a baseline is worth nothing after the boot that it was of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import HardwareRefused
+from .record import BaselineRecord, Damaged, Marker, decoded, decoded_older, encoded
+
+COPIES = ("baseline.0", "baseline.1")
+_MOST_BYTES = 1 << 20
+_MOST_SET_ASIDE = 8
+
+
+class Damage(NamedTuple):
+    """Something that should be one of our files and is not."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is found of a baseline.
+
+    Attributes:
+        record: the newest whole one of this boot.
+        older: it is an earlier version's, and stands elsewhere.
+        lost: why it is not known how the board was found, although something was held; empty where nothing was.
+        board: the description that the marker names.
+        damaged: what is to be set aside.
+        outdated: what is of another boot.
+    """
+
+    record: BaselineRecord | None = None
+    older: bool = False
+    lost: tuple[str, ...] = ()
+    board: str = ""
+    damaged: tuple[Damage, ...] = ()
+    outdated: tuple[Path, ...] = ()
+
+
+class BaselineStore:
+    """The two copies, their marker, and the one file of earlier versions.
+
+    Args:
+        folder: holds the copies, and nothing else; made where it is missing.
+        older: where an earlier version may have left its baseline: honoured once.
+    """
+
+    def __init__(self, folder: Path, older: Path | None = None) -> None:
+        self.folder = folder
+        self._copies = tuple(folder / name for name in COPIES)
+        self._marker = folder.with_name(f"{folder.name}.held")
+        self._older = older
+
+    @property
+    def intact(self) -> bool:
+        """Whether both copies and the marker are where they were put."""
+        return all(os.path.lexists(path) for path in (*self._copies, self._marker))
+
+    @property
+    def marked(self) -> bool:
+        return os.path.lexists(self._marker)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing that might say that something is held."""
+        return not any(os.path.lexists(path) for path in self._all)
+
+    @property
+    def _all(self) -> tuple[Path, ...]:
+        # The marker goes first: without it, a copy that remains is read as it stands, and does no harm.
+        return (self._marker, *self._copies, *((self._older,) if self._older else ()))
+
+    def look(self, boot_id: str) -> Kept:
+        """Read what there is, and change nothing. What is no file of root's own is not believed."""
+        records: list[BaselineRecord] = []
+        damaged: list[Damage] = []
+        outdated: list[Path] = []
+        with _noting(damaged, self.folder):
+            _check_folder(self.folder)
+        for path in () if damaged else self._copies:
+            with _noting(damaged, path):
+                data = _read(path)
+                record = None if data is None else decoded(data, BaselineRecord)
+                if record is not None and record.boot_id == boot_id:
+                    records.append(record)
+                elif record is not None:
+                    outdated.append(path)
+        lost = () if outdated else tuple(map(str, damaged))
+        marker = None
+        with _noting(damaged, self._marker):
+            data = _read(self._marker)
+            marker = None if data is None else decoded(data, Marker)
+        if marker is not None and marker.boot_id != boot_id:
+            marker = None
+            outdated.append(self._marker)
+        if not lost and (marker or any(one.path == self._marker for one in damaged)):
+            lost = (f"{self.folder}: both copies are gone",)
+        record = max(records, key=lambda one: one.generation, default=None)
+        from_older = None if record is not None else self._look_at_older(boot_id, damaged, outdated)
+        if isinstance(from_older, str):
+            lost = (*lost, from_older)
+        found = record or (from_older if isinstance(from_older, BaselineRecord) else None)
+        return Kept(
+            found,
+            found is not None and record is None,
+            () if found else lost,
+            marker.board if marker else "",
+            tuple(damaged),
+            tuple(outdated),
+        )
+
+    def _look_at_older(self, boot_id: str, damaged: list[Damage], outdated: list[Path]) -> BaselineRecord | str | None:
+        """An earlier version's baseline of this boot; why it is lost, where it is damaged and was of this boot."""
+        if self._older is None:
+            return None
+        data = None
+        try:
+            data = _read(self._older)
+            record = None if data is None else decoded_older(data)
+        except Damaged as damage:
+            damaged.append(Damage(self._older, str(damage)))
+            # That folder outlasts boots: damage alone says nothing of this one.
+            return str(damaged[-1]) if data is not None and boot_id.encode() in data else None
+        if record is not None and record.boot_id != boot_id:
+            outdated.append(self._older)
+            return None
+        return record
+
+    def tidy(self, kept: Kept) -> tuple[str, ...]:
+        """Set aside what is damaged and remove what is of another boot; what became of it, a line each."""
+        for path in kept.outdated:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        self._tidy_folder()
+        said = []
+        for damage in kept.damaged:
+            try:
+                said.append(f"baseline {damage}; set aside as {_set_aside(damage.path).name}")
+            except OSError as error:
+                said.append(f"baseline {damage}; it cannot be set aside ({error.strerror})")
+        return tuple(said)
+
+    def mark(self, marker: Marker) -> None:
+        """Note that something is held.
+
+        Raises:
+            HardwareRefused: that cannot be written.
+        """
+        try:
+            self._put(self._marker, encoded(marker))
+        except OSError as error:
+            raise HardwareRefused(f"baseline {self._marker}: cannot be written ({error.strerror})") from error
+
+    def save(self, record: BaselineRecord) -> str:
+        """Write both copies.
+
+        Returns:
+            What kept one of them from being written; empty where nothing did.
+
+        Raises:
+            HardwareRefused: neither could be written.
+        """
+        data = encoded(record)
+        failed = []
+        for path in self._copies:
+            try:
+                self._put(path, data)
+            except OSError as error:
+                failed.append(f"baseline {path}: cannot be written ({error.strerror})")
+        if len(failed) == len(self._copies):
+            raise HardwareRefused(failed[0])
+        return "".join(failed)
+
+    def forget_older(self) -> None:
+        """Remove the earlier version's baseline, now that it is kept here; where that cannot be done, later."""
+        if self._older is not None and os.path.lexists(self._older):
+            with contextlib.suppress(OSError):
+                self._older.unlink()
+
+    def remove(self) -> None:
+        """Remove everything.
+
+        Raises:
+            HardwareRefused: something cannot be removed.
+        """
+        for path in self._all:
+            try:
+                if os.path.lexists(path):
+                    _out_of_the_way(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise HardwareRefused(f"baseline {path}: cannot be removed ({error.strerror})") from error
+        self._tidy_folder()
+
+    def _tidy_folder(self) -> None:
+        """Remove what was begun and not ended, and the folder where that is all."""
+        for path in (self._marker, *self._copies):
+            with contextlib.suppress(OSError):
+                _partial(path).unlink()
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def _put(self, path: Path, data: bytes) -> None:
+        """Write a file in one step."""
+        partial = _partial(path)
+        try:
+            _write_new(partial, data)
+        except (FileNotFoundError, NotADirectoryError):
+            self._make_folder()
+            _write_new(partial, data)
+        except FileExistsError:
+            _out_of_the_way(partial)
+            _write_new(partial, data)
+        try:
+            try:
+                partial.replace(path)
+            except IsADirectoryError:
+                _set_aside(path)
+                partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
+
+    def _make_folder(self) -> None:
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            _set_aside(self.folder)
+        self.folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self.folder.chmod(0o700)
+
+
+@contextlib.contextmanager
+def _noting(damaged: list[Damage], path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Damaged as damage:
+        damaged.append(Damage(path, str(damage)))
+
+
+def _check_folder(folder: Path) -> None:
+    """See that a folder, where there is one, is ours; its files are looked at one by one.
+
+    Raises:
+        Damaged: it is not.
+    """
+    status = _status(folder)
+    if status is not None and not stat.S_ISDIR(status.st_mode):
+        raise Damaged("is no folder")
+    if status is not None:
+        _check_owner(status)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Damaged(f"cannot be read ({error.strerror})") from error
+
+
+def _check_owner(status: os.stat_result) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        raise Damaged(f"belongs to user {status.st_uid}")
+
+
+def _read(path: Path) -> bytes | None:
+    """A file of ours; None where there is none.
+
+    Raises:
+        Damaged: what is there is no regular file, somebody else's, too large, or cannot be read.
+    """
+    status = _status(path)
+    if status is None:
+        return None
+    if not stat.S_ISREG(status.st_mode):  # opening a device may already do something
+        raise Damaged("is no regular file")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Damaged("is no regular file")
+            _check_owner(status)
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise Damaged("others may write to it")
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise Damaged(f"cannot be read ({error.strerror})") from error
+    if len(data) > _MOST_BYTES:
+        raise Damaged(f"has more than {_MOST_BYTES} bytes")
+    return data
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _out_of_the_way(path: Path) -> None:
+    try:
+        path.unlink()
+    except IsADirectoryError:
+        _set_aside(path)
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename something, for people to look at; where it is now.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    names = [path.with_name(f"{path.name}.damaged{number or ''}") for number in range(_MOST_SET_ASIDE)]
+    aside = next((name for name in names if not os.path.lexists(name)), names[0])
+    path.replace(aside)
+    return aside

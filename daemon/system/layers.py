@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A document put together from a YAML file and its drop-ins, which remembers where each member of it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...profiles.documents import DocumentError, Place, dotted, line_of, load_yaml, repeated_members
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something about a file: the line, from 1, where it is about one."""
+
+    path: Path
+    line: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.line is None else f"{self.path}, line {self.line}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One of the files."""
+
+    path: Path
+    text: str
+    raw: Any
+
+    def remark_at(self, at: Place, text: str) -> Remark:
+        return Remark(self.path, line_of(self.text, at) if at else None, text)
+
+    def remark(self, mistake: DocumentError) -> Remark:
+        return self.remark_at(mistake.at, str(mistake))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The files in the order in which they are read.
+
+    Attributes:
+        path: the first one's, whether or not there is such a file.
+        problems: files that cannot be read.
+        warnings: members that stand in one file twice.
+    """
+
+    path: Path
+    layers: tuple[Layer, ...] = ()
+    problems: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
+
+    @property
+    def merged(self) -> Any:
+        """The files as one document: what a later one says counts, member by member of mappings."""
+        return self._together[0]
+
+    def origin(self, at: Place) -> Layer | None:
+        """The last file that says something of this member, or of the closest one around it; None where there is no file."""
+        origins = self._together[1]
+        return next((origins[at[:end]] for end in range(len(at), -1, -1) if at[:end] in origins), None)
+
+    @cached_property
+    def _together(self) -> tuple[Any, Mapping[Place, Layer]]:
+        together, origins = None, dict[Place, Layer]()
+        for layer in self.layers:
+            if layer.raw is not None:
+                together = _over(together, layer.raw, (), layer, origins)
+        return together, origins
+
+    def remark_at(self, at: Place, text: str) -> Remark:
+        origin = self.origin(at)
+        return Remark(self.path, None, text) if origin is None else origin.remark_at(at, text)
+
+
+def drop_in_folder(path: Path) -> Path:
+    """The folder of a file's drop-ins: ``jetdvfsd.yaml.d`` for ``jetdvfsd.yaml``."""
+    return path.with_name(f"{path.name}.d")
+
+
+def read_stack(path: Path, *, required: bool) -> Stack:
+    """Read a file and the ``*.yaml`` of its drop-in folder, in the order of their names; raises nothing.
+
+    Args:
+        required: whether it is a problem that there is no such file.
+    """
+    layers: list[Layer] = []
+    problems: list[Remark] = []
+    warnings: list[Remark] = []
+    for part in _files(path, problems):
+        try:
+            text = part.read_text(encoding="utf-8")
+            layers.append(Layer(part, text, load_yaml(text)))
+        except FileNotFoundError as error:
+            if part != path or required:
+                problems.append(Remark(part, None, str(error.strerror)))
+        except OSError as error:
+            problems.append(Remark(part, None, error.strerror or str(error)))
+        except UnicodeError as error:
+            problems.append(Remark(part, None, f"not valid YAML: {error}"))
+        except DocumentError as error:
+            problems.append(Remark(part, error.line, str(error)))
+        else:
+            repeated = repeated_members(text)
+            warnings += (Remark(part, line, f"{dotted(at)} is said before; this one counts") for at, line in repeated)
+    return Stack(path, tuple(layers), tuple(problems), tuple(warnings))
+
+
+def _files(path: Path, problems: list[Remark]) -> Iterator[Path]:
+    yield path
+    folder = drop_in_folder(path)
+    try:
+        yield from sorted(part for part in folder.iterdir() if part.suffix == ".yaml")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        problems.append(Remark(folder, None, error.strerror or str(error)))
+
+
+def _over(lower: Any, upper: Any, at: Place, layer: Layer, origins: dict[Place, Layer]) -> Any:
+    """What a document says once ``upper`` is read after ``lower``; notes which file each member now comes from."""
+    origins[at] = layer
+    if not isinstance(upper, Mapping):
+        return upper
+    together = dict(lower) if isinstance(lower, Mapping) else {}
+    for name, value in upper.items():
+        together[name] = _over(together.get(name), value, (*at, name), layer, origins)
+    return together

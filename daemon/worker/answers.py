@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What children answer: what is told of a network, and surfaces; the parent checks it, for a child may have been taken over.
+
+A network itself travels and is kept as a child made it, compressed, and the parent never looks inside: the child that sweeps it
+reads it again.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from math import prod
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from msgspec import Meta
+
+from ...kernels.boundary import Boundary
+from ...kernels.errors import CostModelError
+from ...kernels.grid import FrequencyGrid
+from ...kernels.network import Network
+from ...kernels.surface import FIGURES, Surface, UnmodelledKind
+from ...profiles.bundle.manifest import Sha256
+from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
+from ..errors import InputError
+from .framing import MESSAGE_CHARACTERS
+
+NAME_CHARACTERS = 256
+NETWORK_BYTES = 8 << 20
+COMPRESSED_BYTES = 1 << 20
+
+# Far beyond any network and board, and far from where a product of two, or a quantile, is no number any more.
+_MOST, _LEAST, _MOST_SIGMA = 1e30, 1e-30, 10.0
+_FIGURE = np.dtype("<f8")
+
+_Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
+_Wall: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 ()]{1,64}\Z")]
+_Share: TypeAlias = Annotated[float, Meta(ge=0, le=1.000001)]
+
+
+@dataclass(frozen=True)
+class End:
+    """As :class:`jetdvfs.kernels.boundary.Boundary`."""
+
+    operator: _Label
+    place: _Label
+    reason: _Label
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """What is told of a network, as ``Network`` of the interface has it."""
+
+    name: Annotated[str, Meta(max_length=NAME_CHARACTERS)]
+    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{24}\Z")]
+    launches: Positive
+    host_calls: Count
+    kinds: Mapping[Annotated[str, Meta(max_length=1024)], Positive]
+    flops: Count
+    boundary: End | None = None
+
+
+@dataclass(frozen=True)
+class Unmodelled:
+    """As :class:`jetdvfs.kernels.surface.UnmodelledKind`."""
+
+    kind: Annotated[str, Meta(max_length=1024)]
+    launches: Positive
+    flops_share: _Share
+    bytes_share: _Share
+
+
+@dataclass(frozen=True)
+class SurfaceInfo:
+    """What a surface has besides its figures and its grid."""
+
+    method: Annotated[str, Meta(max_length=32)]
+    unmodelled: tuple[Unmodelled, ...] = ()
+    boundary: End | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The checksums of models whose node tables are damaged, or missing."""
+
+    unusable: tuple[Sha256, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What comes before the bytes of an answer.
+
+    Attributes:
+        error: nothing, or whose fault it is that there is no answer: that of what was handed in, or ours.
+        message, type: the error's text and its class.
+        walls: what :func:`.sandbox.confine` returned.
+        about: the members of one of the classes above, by the job.
+    """
+
+    error: Literal["", "input", "crash"] = ""
+    message: Annotated[str, Meta(max_length=MESSAGE_CHARACTERS)] = ""
+    type: Annotated[str, Meta(max_length=100)] = ""
+    walls: Annotated[tuple[_Wall, ...], Meta(max_length=16)] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_header(data: bytes) -> Answer:
+    """The header of an answer.
+
+    Raises:
+        DocumentError: it is not of that form.
+    """
+    return convert(load_json(data), Answer, exact=True)
+
+
+def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
+    """A network as it is kept, and what is told of it. What is kept has no name, so that one network under two names is one.
+
+    Raises:
+        InputError: it launches nothing, its name is too long, or it is too large to be answered.
+    """
+    name, launches = network.name, network.launches
+    if not launches:
+        raise InputError(f"network {name!r:.60} launches no kernel; there is nothing to predict")
+    if len(name) > NAME_CHARACTERS:
+        raise InputError(f"network: its name has {len(name)} characters; at most {NAME_CHARACTERS}")
+    plain = json.dumps(replace(network, name="", inputs=()).to_json(host_calls=True)).encode()
+    payload = zlib.compress(plain)
+    for size, limit, how in ((len(plain), NETWORK_BYTES, ""), (len(payload), COMPRESSED_BYTES, " compressed")):
+        if size > limit:
+            raise InputError(
+                f"network {name!r:.60}: its list of {len(launches)} launches is longer than an answer may be: "
+                f"{size} bytes{how}, at most {limit}"
+            )
+    info = NetworkInfo(
+        name=name,
+        digest=network.digest,
+        launches=len(launches),
+        host_calls=len(network.calls) - len(launches),
+        kinds=network.kinds,
+        flops=sum(launch.flops for launch in launches),
+        boundary=End(**asdict(network.boundary)) if network.boundary else None,
+    )
+    return info, payload
+
+
+def unpacked_network(payload: bytes) -> Network:
+    """The network that :func:`packed_network` packed.
+
+    Raises:
+        InputError, ModelError: it is none.
+    """
+    inflating = zlib.decompressobj()
+    try:
+        plain = inflating.decompress(payload, NETWORK_BYTES + 1)
+        data = json.loads(plain) if inflating.eof else {}
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise InputError(f"network: what was kept of it cannot be read ({error})") from error
+    return Network.from_json(data)
+
+
+def surface_bytes(grid: FrequencyGrid) -> int:
+    """The size of the figures of a surface over a grid."""
+    return len(FIGURES) * prod(grid.shape) * _FIGURE.itemsize
+
+
+def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
+    """A surface without its grid: its figures one after the other."""
+    info = SurfaceInfo(
+        surface.method,
+        tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
+        End(**asdict(surface.boundary)) if surface.boundary else None,
+    )
+    return info, b"".join(getattr(surface, name).astype(_FIGURE).tobytes() for name in FIGURES)
+
+
+def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGrid, method: str) -> Surface:
+    """The surface over this grid that a child answered.
+
+    Raises:
+        DocumentError, CostModelError: it is none, or by another method.
+    """
+    info = convert(about, SurfaceInfo, exact=True)
+    if info.method != method:
+        raise DocumentError(f"expected {method}, got {info.method!r}", ("method",))
+    if len(payload) != surface_bytes(grid):
+        raise CostModelError(f"surface: {len(payload)} bytes of figures; expected {surface_bytes(grid)}")
+    figures = dict(zip(FIGURES, np.frombuffer(payload, _FIGURE).reshape(len(FIGURES), *grid.shape), strict=True))
+    for name, array in figures.items():
+        most = _MOST_SIGMA if name.endswith("_sigma") else _MOST
+        if not ((array == 0) | (array >= _LEAST)).all() or not (array <= most).all():
+            raise CostModelError(f"surface: {name} holds values that are no figures; expected 0, or {_LEAST} to {most}")
+    return Surface(
+        grid=grid,
+        method=info.method,
+        unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
+        boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
+        **figures,
+    )

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A filter of system calls for a process that has everything loaded and only reads, computes and answers.
+
+The filter is a classic BPF program (seccomp(2)) over ``struct seccomp_data``: the architecture, the call's number, its
+arguments. What is not listed is refused with EPERM; a call by another architecture's numbers, such as 32-bit ones on a 64-bit
+kernel, ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import platform
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Allowed if none of these bits is set in an argument."""
+
+    argument: int
+    unset: int
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Allowed if an argument is one of these values."""
+
+    argument: int
+    values: tuple[int, ...]
+
+
+Condition: TypeAlias = Bits | OneOf | None
+
+
+class Numbers(NamedTuple):
+    """A system call's number by architecture; None where it has none. From the kernel's ``unistd_64.h`` and ``unistd.h``."""
+
+    x86_64: int | None
+    aarch64: int | None
+
+
+NUMBERS = {
+    # first what is called most
+    "futex": Numbers(202, 98),
+    "read": Numbers(0, 63),
+    "pread64": Numbers(17, 67),
+    "mmap": Numbers(9, 222),
+    "munmap": Numbers(11, 215),
+    "mremap": Numbers(25, 216),
+    "mprotect": Numbers(10, 226),
+    "madvise": Numbers(28, 233),
+    "brk": Numbers(12, 214),
+    "openat": Numbers(257, 56),
+    "close": Numbers(3, 57),
+    "fstat": Numbers(5, 80),
+    "newfstatat": Numbers(262, 79),
+    "statx": Numbers(332, 291),
+    "lseek": Numbers(8, 62),
+    "getdents64": Numbers(217, 61),
+    "readlink": Numbers(89, None),
+    "readlinkat": Numbers(267, 78),
+    "fcntl": Numbers(72, 25),
+    "write": Numbers(1, 64),
+    "recvfrom": Numbers(45, 207),
+    "recvmsg": Numbers(47, 212),
+    "getsockname": Numbers(51, 204),
+    "getsockopt": Numbers(55, 209),
+    "sendto": Numbers(44, 206),
+    "poll": Numbers(7, None),
+    "ppoll": Numbers(271, 73),
+    "clock_gettime": Numbers(228, 113),
+    "clock_getres": Numbers(229, 114),
+    "clock_nanosleep": Numbers(230, 115),
+    "gettimeofday": Numbers(96, 169),
+    "getrandom": Numbers(318, 278),
+    "getpid": Numbers(39, 172),
+    "gettid": Numbers(186, 178),
+    "getuid": Numbers(102, 174),
+    "geteuid": Numbers(107, 175),
+    "getgid": Numbers(104, 176),
+    "getegid": Numbers(108, 177),
+    "sched_yield": Numbers(24, 124),
+    "sched_getaffinity": Numbers(204, 123),
+    "getcpu": Numbers(309, 168),
+    "sysinfo": Numbers(99, 179),
+    "uname": Numbers(63, 160),
+    "rt_sigaction": Numbers(13, 134),
+    "rt_sigprocmask": Numbers(14, 135),
+    "rt_sigreturn": Numbers(15, 139),
+    "sigaltstack": Numbers(131, 132),
+    "restart_syscall": Numbers(219, 128),
+    "tgkill": Numbers(234, 131),
+    "exit": Numbers(60, 93),
+    "exit_group": Numbers(231, 94),
+}
+
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_SECCOMP = Numbers(317, 277)
+_SET_MODE_FILTER, _ALL_THREADS = 1, 1
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
+_LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+_INSTRUCTION = struct.Struct("=HBBI")
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def conditions(process_id: int) -> dict[str, Condition]:
+    """On what the calls with a say in what they do are allowed: nothing opened to be written, run or duplicated at will."""
+    return {
+        "openat": Bits(2, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND),
+        "mmap": Bits(2, mmap.PROT_EXEC),
+        "mprotect": Bits(2, mmap.PROT_EXEC),
+        "fcntl": OneOf(1, (fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC)),
+        "tgkill": OneOf(0, (process_id,)),
+    }
+
+
+def program(machine: str, process_id: int) -> bytes:
+    """The filter for a machine (``platform.machine()``) and the process it is for.
+
+    Raises:
+        KeyError: the machine's numbers are not known.
+    """
+    return b"".join(_INSTRUCTION.pack(*each) for each in _instructions(machine, conditions(process_id)))
+
+
+def restrict() -> bool:
+    """Filter this process's system calls, those of all its threads; it must have given up new privileges before.
+
+    Returns:
+        Whether the filter is in place; not where the kernel has none, something forbids setting one, or the machine is unknown.
+    """
+    machine = platform.machine()
+    if machine not in _ARCHITECTURES:
+        return False
+    instructions = program(machine, os.getpid())
+    filtering = _Program(len(instructions) // _INSTRUCTION.size, instructions)
+    number = getattr(_SECCOMP, machine)
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.syscall(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(filtering)) == 0)
+
+
+def _instructions(machine: str, only_if: dict[str, Condition]) -> Iterator[tuple[int, int, int, int]]:
+    yield _LOAD, 0, 0, _ARCHITECTURE_AT
+    yield _JUMP_EQUAL, 1, 0, _ARCHITECTURES[machine]
+    yield _RETURN, 0, 0, _KILL
+    yield _LOAD, 0, 0, _NUMBER_AT
+    for name, numbers in NUMBERS.items():
+        number = getattr(numbers, machine)
+        if number is not None:
+            then = list(_verdict(only_if.get(name)))
+            yield _JUMP_EQUAL, 0, len(then), number
+            yield from then
+    yield _RETURN, 0, 0, _REFUSE
+
+
+def _verdict(condition: Condition) -> Iterator[tuple[int, int, int, int]]:
+    if condition is not None:
+        # Of an argument's 64 bits the kernel looks at these; both machines have them first.
+        yield _LOAD, 0, 0, _ARGUMENTS_AT + 8 * condition.argument
+    if isinstance(condition, Bits):
+        yield _JUMP_ANY_BIT, 0, 1, condition.unset
+        yield _RETURN, 0, 0, _REFUSE
+    elif isinstance(condition, OneOf):
+        for left, value in zip(reversed(range(len(condition.values))), condition.values, strict=True):
+            yield _JUMP_EQUAL, left + 1, 0, value
+        yield _RETURN, 0, 0, _REFUSE
+    yield _RETURN, 0, 0, _ALLOW

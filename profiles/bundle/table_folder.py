@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cache of node tables as its owner keeps it: others convert models, into files that are checked before they are used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ...kernels.errors import EnsembleError
+from ...kernels.trees.node_table import Stamp, map_table
+from ..errors import BundleError
+from .tables import TableCache
+
+_OTHERS_WRITE = 0o022
+_PARTIAL = ".partial"
+
+
+class TableFolder:
+    """A cache folder that only this process's user may write, and everybody may read.
+
+    Args:
+        folder: the cache; made where it is missing.
+
+    Raises:
+        OSError: it cannot be made, or made ours.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        self._tables = TableCache(folder)
+        tables = self._tables.folder
+        for each in (folder, tables):
+            each.mkdir(mode=0o755, exist_ok=True)
+            if not _is_ours(each):
+                os.chown(each, os.geteuid(), os.getegid())
+                each.chmod(0o755)
+        for path in tables.iterdir():
+            # What others could have written, and what a process that was ended began.
+            if path.suffix == _PARTIAL or not _is_ours(path):
+                _remove(path)
+
+    def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
+        """The stamps of those of these models' tables that are there, by the models' checksums."""
+        return self._tables.stamps(digests)
+
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Those of these models that have no table."""
+        wanted = dict.fromkeys(digests)
+        there = self.stamps(wanted)
+        return [digest for digest in wanted if digest not in there]
+
+    @contextmanager
+    def fresh(self, digests: Iterable[str]) -> Iterator[Mapping[str, int]]:
+        """Open a new file for each of these models' tables, to be written by somebody else; :meth:`take_in` keeps it.
+
+        Raises:
+            OSError: one cannot be made.
+        """
+        paths = {digest: self._partial(digest) for digest in digests}
+        try:
+            with ExitStack() as stack:
+                opened = {digest: stack.enter_context(path.open("xb", buffering=0)) for digest, path in paths.items()}
+                yield {digest: file.fileno() for digest, file in opened.items()}
+        finally:
+            for path in paths.values():
+                path.unlink(missing_ok=True)
+
+    def take_in(self, digest: str) -> None:
+        """Check what was written for a model's table, by its size, header and checksum, and keep it.
+
+        Nobody may be able to write it any more.
+
+        Raises:
+            BundleError: it is not a node table.
+            OSError: it cannot be kept.
+        """
+        partial = self._partial(digest)
+        try:
+            map_table(partial)
+        except EnsembleError as error:
+            raise BundleError(f"what was made of a model is not its node table ({error})") from error
+        partial.chmod(0o644)
+        partial.replace(self._tables.file(digest))
+
+    def discard(self, digest: str) -> None:
+        """Remove a model's table."""
+        self._tables.file(digest).unlink(missing_ok=True)
+
+    def _partial(self, digest: str) -> Path:
+        return self._tables.file(digest).with_suffix(_PARTIAL)
+
+
+def _is_ours(path: Path) -> bool:
+    status = path.lstat()
+    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        os.chown(path, os.geteuid(), os.getegid())
+        for inside in path.iterdir():
+            _remove(inside)
+        path.rmdir()
+    else:
+        path.unlink()
