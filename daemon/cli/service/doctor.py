@@ -68,9 +68,8 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield from manager.examine()
         yield system.membership(members.socket_group or INSTALLED_GROUP)
     yield from service.examine(args.socket or default_socket())
-    yield service.left_behind(
-        args.runtime_dir or default_runtime_dir(args.root), args.state_dir or default_state_dir(args.root)
-    )
+    state_dir = args.state_dir or default_state_dir(args.root)
+    yield service.left_behind(args.runtime_dir or default_runtime_dir(args.root), state_dir)
 
 
 def _configuration(path: Path | None) -> tuple[Members, list[Finding]]:
