@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from ....kernels.text import printable
 from ....profiles.board import list_boards
 from ....profiles.bundle.bundle import read_manifest
 from ....profiles.bundle.finding import resolve_bundle
@@ -25,7 +26,7 @@ from ...config import ConfigReading, read_config
 from ...errors import DaemonError, UsageError
 from ...profile import find_profile
 from ...system.layers import Remark
-from ..output import print_json, printable
+from ..output import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from ....kernels.text import printable
 from ....profiles.errors import ProfilesError
 from ....profiles.timing import SystemClock
 from ... import arguments
@@ -24,7 +25,7 @@ from ...hardware.jetson_stats import connect
 from ...profile import choose_profile
 from ...system.state import default_runtime_dir, default_state_dir
 from ...wire.protocol import default_socket
-from ..output import print_json, printable
+from ..output import print_json
 from . import manager, service, system
 from .config import beyond_the_text
 from .findings import Finding, note, ok, unknown, wrong
