@@ -62,3 +62,23 @@ def locked(folder: Path) -> Iterator[None]:
         raise HardwareBusy(f"another jetdvfsd holds {folder / LOCK_NAME}") from None
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def locked_in_passing(runtime_dir: Path, state_dir: Path) -> Iterator[None]:
+    """See that no daemon runs, and that none begins meanwhile; neither directory is made.
+
+    A state directory that cannot be written, on a full or failed disk, is no obstacle: a daemon could not run from it either.
+
+    Raises:
+        HardwareBusy: one runs.
+        UsageError: the runtime directory cannot be written.
+    """
+    runtime_dir, state_dir = runtime_dir.resolve(), state_dir.resolve()
+    with contextlib.ExitStack() as stack:
+        if runtime_dir.is_dir():
+            stack.enter_context(locked(runtime_dir))
+        if state_dir.is_dir() and state_dir != runtime_dir:
+            with contextlib.suppress(UsageError):
+                stack.enter_context(locked(state_dir))
+        yield

@@ -60,7 +60,7 @@ def daemon(board: Board, found: dict[str, str], tmp_path: Path, bundle: Path) ->
     with Daemon(board, tmp_path, "--profile", str(bundle)) as daemon:
         yield daemon
     assert board.settings() == found
-    assert not (daemon.state / "baseline.json").exists()
+    assert not daemon.baseline.exists()
 
 
 def test_a_held_configuration_is_in_force_and_goes_back_on_release(board: Board, found: dict[str, str], daemon: Daemon) -> None:
@@ -389,6 +389,8 @@ def test_restore_by_hand_works_without_a_daemon(board: Board, found: dict[str, s
         str(board.root),
         "--state-dir",
         str(daemon.state),
+        "--runtime-dir",
+        str(daemon.runtime),
     ]
     before = board.settings()
     tried = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True)
@@ -413,7 +415,7 @@ def test_restore_asks_a_running_daemon(board: Board, found: dict[str, str], daem
     with daemon.client() as client:
         client.hold(configuration=LOW)
         command = [sys.executable, "-m", "jetdvfs.daemon.cli", "restore", "--root", str(board.root)]
-        command += ["--state-dir", str(daemon.state), "--socket", str(daemon.socket)]
+        command += ["--state-dir", str(daemon.state), "--runtime-dir", str(daemon.runtime), "--socket", str(daemon.socket)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "1 leases ended" in done.stdout
         assert board.settings() == found
@@ -462,8 +464,9 @@ def test_the_operator_s_limits_bind_plans_and_leases(board: Board, found: dict[s
 
 def test_a_second_daemon_on_the_same_state_does_not_start(board: Board, daemon: Daemon) -> None:
     daemon.client().close()
-    command = [sys.executable, "-m", "jetdvfs.daemon.service", "--root", str(board.root), "--state-dir", str(daemon.state)]
-    done = subprocess.run([*command, "--socket", str(daemon.socket) + "2"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "jetdvfs.daemon.service", "--root", str(board.root), "--socket", str(daemon.socket) + "2"]
+    command += ["--state-dir", str(daemon.state), "--runtime-dir", str(daemon.runtime)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 5
     assert done.stderr.count("\n") == 1 and "another jetdvfsd" in done.stderr
 
@@ -482,7 +485,11 @@ def test_what_keeps_it_from_starting_is_said_in_one_line(
 ) -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.service", "--root", str(board.root), "--socket", str(tmp_path / "s")]
     done = subprocess.run(
-        [*command, "--state-dir", str(tmp_path), *options], capture_output=True, text=True, check=False, timeout=20
+        [*command, "--state-dir", str(tmp_path), "--runtime-dir", str(tmp_path), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
     )
     assert done.returncode == code
     assert text in done.stderr.splitlines()[-1]

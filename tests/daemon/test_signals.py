@@ -90,7 +90,7 @@ def test_signals_by_the_dozen_end_it_in_order_all_the_same(board: Board, found: 
         time.sleep(0.002)
     assert daemon.process.returncode == 0
     assert board.settings() == found
-    assert not daemon.socket.exists() and not (daemon.state / "baseline.json").exists()
+    assert not daemon.socket.exists() and not daemon.baseline.exists()
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGUSR2"])

@@ -41,7 +41,7 @@ def settings() -> list[str]:
 
 def main(folder: str) -> None:
     told: dict[str, Any] = {"found": settings()}
-    daemon = subprocess.Popen([sys.executable, "-m", "jetdvfs.daemon.service", "--state-dir", folder])
+    daemon = subprocess.Popen([sys.executable, "-m", "jetdvfs.daemon.service", "--state-dir", folder, "--runtime-dir", folder])
     deadline = time.monotonic() + _LONGEST_S
     while jetdvfs("status", "--json").returncode and time.monotonic() < deadline:
         time.sleep(0.1)

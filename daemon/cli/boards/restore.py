@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from ....profiles.timing import SystemClock
 from ... import arguments
-from ...errors import DaemonError, HardwareBusy, HardwareRefused, UsageError
+from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ...hardware.baseline import BaselineKeeper
 from ...hardware.baseline.stock import Stock
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked
+from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client
 from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..output import print_json
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if runtime_dir.is_dir() or state_dir.is_dir():
         with contextlib.ExitStack() as stack:
             try:
-                _lock(stack, runtime_dir, state_dir)
+                stack.enter_context(locked_in_passing(runtime_dir, state_dir))
             except HardwareBusy:
                 if args.dry_run:
                     raise
@@ -58,20 +58,6 @@ def run(args: argparse.Namespace) -> int:
     if outcome.failed:
         raise HardwareRefused(f"not restored: {'; '.join(outcome.failed)}")
     return 0
-
-
-def _lock(stack: contextlib.ExitStack, runtime_dir: Path, state_dir: Path) -> None:
-    """See that no daemon runs. A state directory that cannot be written, with a full or failed disk, is no obstacle.
-
-    Raises:
-        HardwareBusy: one does.
-        UsageError: the runtime directory is somebody else's.
-    """
-    if runtime_dir.is_dir():
-        stack.enter_context(locked(runtime_dir))
-    if state_dir.is_dir():
-        with contextlib.suppress(UsageError):
-            stack.enter_context(locked(state_dir))
 
 
 class RestoreOutcome(NamedTuple):

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from ....kernels.text import printable
 from ....profiles.errors import ProfilesError
 from ....profiles.timing import SystemClock
 from ... import arguments
@@ -22,9 +23,9 @@ from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.jetson_stats import connect
 from ...profile import choose_profile
-from ...system.state import default_state_dir
+from ...system.state import default_runtime_dir, default_state_dir
 from ...wire.protocol import default_socket
-from ..output import print_json, printable
+from ..output import print_json
 from . import manager, service, system
 from .config import beyond_the_text
 from .findings import Finding, note, ok, unknown, wrong
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"default: {DEFAULT_PATH}, if there is one")
     arguments.add_socket(parser)
     arguments.add_state_dir(parser)
+    arguments.add_runtime_dir(parser)
     arguments.add_json(parser)
 
 
@@ -66,7 +68,8 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield from manager.examine()
         yield system.membership(members.socket_group or INSTALLED_GROUP)
     yield from service.examine(args.socket or default_socket())
-    yield service.left_behind(args.root, args.state_dir or default_state_dir(args.root))
+    state_dir = args.state_dir or default_state_dir(args.root)
+    yield service.left_behind(args.runtime_dir or default_runtime_dir(args.root), state_dir)
 
 
 def _configuration(path: Path | None) -> tuple[Members, list[Finding]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from .... import __version__
 from ...errors import DaemonError, HardwareBusy, NoDaemon, NotPermitted
-from ...system.state import BASELINE_NAME, locked_state
+from ...hardware.baseline import BaselineStore
+from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, locked_in_passing
 from ...wire.client import Client
 from . import system
 from .findings import Finding, note, ok, unknown, wrong
@@ -39,20 +40,20 @@ def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
     yield from (note("daemon", reason) for reason in status["degraded"])
 
 
-def left_behind(root: Path, state_dir: Path) -> Finding:
+def left_behind(runtime_dir: Path, state_dir: Path) -> Finding:
     """Whether a baseline waits to be restored that no running daemon keeps."""
-    path = state_dir / BASELINE_NAME
+    store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir / OLDER_BASELINE_NAME)
     try:
-        if not path.exists():
+        if store.empty:
             return ok("baseline", "the board is as it was found: nothing waits to be restored")
         if not system.is_root():
             return unknown(
-                "baseline", f"{path} is kept: clocks are held, or were left behind", "sudo jetdvfs doctor sees which"
+                "baseline", f"{store.folder} is kept: clocks are held, or were left behind", "sudo jetdvfs doctor sees which"
             )
-        with locked_state(state_dir):
-            said = f"{path} is left behind by a daemon that died: clocks are not as they were found"
+        with locked_in_passing(runtime_dir, state_dir):
+            said = f"{store.folder} is left behind by a daemon that died: clocks are not as they were found"
             return wrong("baseline", said, "sudo jetdvfs restore")
     except HardwareBusy:
         return ok("baseline", "kept by the running daemon, to be restored when nothing is held any more")
-    except (DaemonError, OSError) as error:
+    except DaemonError as error:
         return wrong("baseline", str(error))

@@ -3,3 +3,4 @@
 
 from .baseline import RestoreReport as RestoreReport
 from .keeper import BaselineKeeper as BaselineKeeper
+from .store import BaselineStore as BaselineStore

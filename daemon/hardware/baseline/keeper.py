@@ -75,7 +75,7 @@ class BaselineKeeper:
                 self._store.mark(self._marker)  # before what shows that something was held is set aside
         said = self._store.tidy(kept)
         self.notes = tuple(f"{line}; the other copy is used" if self.baseline and not kept.older else line for line in said)
-        if self.baseline is not None and (kept.older or kept.damaged):
+        if self.baseline is not None and (kept.older or kept.damaged or not self._store.intact):
             self.baseline.save()
             if not self.baseline.unsaved:
                 self._store.forget_older()

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import DaemonError, HardwareHangs
-from ..files import Files
+from ..files import Files, rate_in
+
+_MOST_DIGITS = 20
+"""Of a number that the kernel shows."""
 
 
 class Write(NamedTuple):
@@ -125,14 +128,16 @@ class ClockDomain:
         if self.setpoint is not None:
             mode = _told(files, self.mode.path) if self.mode else None
             ours = self.mode is None or mode == self.mode.value
-            return mode, _number(_told(files, self.readback or self.setpoint)) if ours else None
-        low = _number(_told(files, self.low)) if self.low else None
-        return None, low if self.high and low == _number(_told(files, self.high)) else None
+            return mode, rate_in(_told(files, self.readback or self.setpoint)) if ours else None
+        low = rate_in(_told(files, self.low)) if self.low else None
+        return None, low if self.high and low == rate_in(_told(files, self.high)) else None
 
     def could_hold(self, files: Files, path: str, text: str) -> bool:
-        """Whether one of its files can hold such a text: a number, or one of the mode's values. Anything else is a bad read."""
+        """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""
+        if path in (self.low, self.high, self.setpoint):
+            return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
         if self.mode is None or path != self.mode.path or self.mode.value.isdigit():
-            return text.isascii() and text.isdigit()
+            return text in ("0", "1")
         if self.choices is None:
             return text.isidentifier()
         return text in (files.find_text(self.choices) or "").split()
@@ -145,10 +150,6 @@ def _told(files: Files, path: str) -> str | None:
         raise
     except DaemonError:
         return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def in_safe_order(files: Files, low: Write, high: Write) -> tuple[Write, Write]:

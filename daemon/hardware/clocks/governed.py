@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ...errors import HardwareBusy, HardwareRefused
-from ..files import Files
+from ..files import Files, rate_in
 from .domain import ClockDomain, Write
 from .driver import OthersValue
 
@@ -38,7 +38,7 @@ def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
 
 def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[int]:
     """The frequencies in a file, or those of the board's description for kernels without that list."""
-    return {int(word) for word in (files.find_text(table) or "").split() if word.isdigit()} or set(otherwise)
+    return {rate for word in (files.find_text(table) or "").split() if (rate := rate_in(word))} or set(otherwise)
 
 
 def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tuple[int, ...], others: OthersValue) -> set[int]:
@@ -57,7 +57,7 @@ def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tup
     assert domain.high is not None
     levels = listed_levels(files, table, otherwise)
     ceiling = others(domain.high)
-    if not ceiling.isdigit():
+    if not ceiling.isdecimal():
         raise HardwareRefused(f"{domain.high}: holds {ceiling[:40]!r}, expected a whole number")
     offered = {level for level in levels if level <= int(ceiling)}
     if not offered:

@@ -63,7 +63,6 @@ def test_everything_wrong_with_a_configuration_is_named_with_its_file_and_line(c
         ("profile: none", "line 1: profile: profile 'none': no such bundle"),
         ("board: tx2", "line 1: profile: profile agx-xavier-sim was made for board agx-xavier; this board is tx2"),
         ("socket_group: nosuch", "line 1: socket_group: there is no group 'nosuch'"),
-        ("worker:\n  user: nosuch", "line 2: worker.user: there is no account 'nosuch'"),
     ],
 )
 def test_names_of_what_there_is_not_are_wrong(configuration: Path, text: str, said: str) -> None:
@@ -81,10 +80,10 @@ def test_what_the_configuration_comes_to_is_shown_with_where_it_was_said(configu
     assert shown["limits.cpu_khz.min"] == {"value": 729600, "file": str(drop_in), "line": 2}
     assert shown["limits.cpu_khz.max"] == {"value": 2265600, "file": str(configuration), "line": 2}
     assert shown["floors"] == {"value": None, "file": str(drop_in), "line": 3}
-    assert shown["worker.user"] == {"value": "nobody", "file": None, "line": None}
+    assert shown["worker.parallel"] == {"value": 2, "file": None, "line": None}
     text = jetdvfs("config", "show", configuration).stdout
     assert re.search(rf"^limits\.cpu_khz\.min +729600 +{drop_in}, line 2$", text, re.MULTILINE)
-    assert re.search(r"^worker\.user +nobody +default$", text, re.MULTILINE)
+    assert re.search(r"^worker\.parallel +2 +default$", text, re.MULTILINE)
 
 
 @pytest.fixture
@@ -98,8 +97,8 @@ def board() -> Iterator[Board]:
 
 def examined(board: Board, folder: Path, *options: object) -> tuple[int, dict[str, list[dict[str, Any]]]]:
     """What the doctor ends with, and what it says by check."""
-    words = ("--root", board.root, "--socket", folder / "run" / "jetdvfs.sock", "--state-dir", folder / "state", *options)
-    done = jetdvfs("doctor", "--json", *words)
+    words = ("--root", board.root, "--socket", folder / "run" / "jetdvfs.sock", "--state-dir", folder / "state")
+    done = jetdvfs("doctor", "--json", *words, "--runtime-dir", folder / "runtime", *options)
     assert not done.stderr
     told = json.loads(done.stdout)
     assert told["well"] is (done.returncode == 0)
@@ -135,7 +134,7 @@ def test_what_a_daemon_that_died_left_behind_is_found_and_how_to_end_it_is_said(
     assert code == 6
     assert found["daemon"][0]["verdict"] == found["baseline"][0]["verdict"] == "wrong"
     assert found["baseline"][0]["remedy"] == "sudo jetdvfs restore"
-    restored = jetdvfs("restore", "--root", board.root, "--state-dir", tmp_path / "state")
+    restored = jetdvfs("restore", "--root", board.root, "--state-dir", daemon.state, "--runtime-dir", daemon.runtime)
     assert restored.returncode == 0
     assert examined(board, tmp_path)[1]["baseline"][0]["verdict"] == "ok"
 
@@ -162,7 +161,7 @@ def test_an_ordinary_user_is_told_what_only_root_sees(board: Board, tmp_path: Pa
 
 
 def test_a_machine_that_is_no_board_is_told_so(tmp_path: Path) -> None:
-    done = jetdvfs("doctor", "--root", tmp_path, "--socket", tmp_path / "socket", "--state-dir", tmp_path)
+    done = jetdvfs("doctor", "--root", tmp_path, "--socket", tmp_path / "socket", "--runtime-dir", tmp_path)
     assert done.returncode == 3
     assert re.search(r"^wrong    board +no described board fits this machine", done.stdout, re.MULTILINE)
 

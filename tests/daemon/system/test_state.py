@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.system.state import default_state_dir
+from jetdvfs.daemon.errors import HardwareBusy
+from jetdvfs.daemon.system.state import default_runtime_dir, default_state_dir, locked
 
 
 def test_every_root_has_a_baseline_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,3 +18,18 @@ def test_every_root_has_a_baseline_of_its_own(tmp_path: Path, monkeypatch: pytes
     assert len(folders) == 3
     assert default_state_dir(Path("/")) == tmp_path / "state"
     assert default_state_dir(tmp_path / "a" / "." / "b") == default_state_dir(one)
+
+
+def test_what_lasts_for_one_boot_is_in_the_runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    assert default_runtime_dir(Path("/")) == Path("/run/jetdvfs")
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    assert default_runtime_dir(Path("/")) == tmp_path
+    assert default_runtime_dir(tmp_path / "a").is_relative_to(tmp_path / "roots")
+
+
+def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
+    with locked(tmp_path / "new"), pytest.raises(HardwareBusy, match="another jetdvfsd holds"), locked(tmp_path / "new"):
+        pass
+    with locked(tmp_path / "new"):
+        pass
