@@ -6,10 +6,9 @@
 
 The cycles are had with the real daemon, a process of its own, on a simulated AGX Xavier served by FUSE.
 
-The day is virtual, and of the daemon only what decides and sets clocks: its controller, its hardware layer and its monitor of other
-work's demand, in this process, on a simulated AGX Xavier without files in between, all three and the board on one clock that passes
-only when it is waited for. The controller is called as the resident daemon calls it, twice in each virtual second; leases come
-and go, a camera and a control loop run for some of the hours, the board is heated past its trips and cools. Sockets, worker and
+The day is virtual, and of the daemon only what decides and sets clocks: its controller, its hardware layer and its monitor of
+other work's demand, in this process, on a simulated AGX Xavier without files in between, all of them on one clock that passes only
+when it is waited for. The controller is called as the resident daemon calls it, twice in each virtual second; leases come and go, a camera and a control loop run for some of the hours, the board is heated past its trips and cools. Sockets, worker and
 process are not part of it.
 """
 
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import random
 import shutil
 import sys
@@ -208,6 +208,7 @@ def main() -> int:
     parser.add_argument("what", choices=("cycles", "day"))
     parser.add_argument("number", type=int, help="of cycles, or of hours")
     args = parser.parse_args()
+    logging.disable()
     if args.what == "cycles" and (missing := boards.obstacle()):
         print(f"cannot be done here: {missing}", file=sys.stderr)
         return 77
