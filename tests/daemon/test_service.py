@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import json
 import os
@@ -416,7 +417,7 @@ def test_restore_asks_a_running_daemon(board: Board, found: dict[str, str], daem
         command = [sys.executable, "-m", "jetdvfs.daemon.cli", "restore", "--root", str(board.root)]
         command += ["--state-dir", str(daemon.state), "--runtime-dir", str(daemon.runtime), "--socket", str(daemon.socket)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert "1 leases ended" in done.stdout
+        assert "1 lease ended\n" in done.stdout
         assert board.settings() == found
         assert client.status()["leases"] == []
 
@@ -636,6 +637,34 @@ def test_another_user_may_ask_but_neither_end_foreign_leases_nor_reach_the_admin
         with as_nobody(daemon.socket) as other:
             assert [one["uid"] for one in other.status()["leases"]] == [0]
         assert len(client.status()["leases"]) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_root_gets_through_when_others_have_taken_every_place(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("clients: {connections: 16, leases: 16}\n")
+    with Daemon(board, tmp_path, "--config", str(tmp_path / "config.yaml")) as daemon, contextlib.ExitStack() as taken:
+        daemon.client().close()
+        for folder in daemon.socket.parents:
+            if folder != Path(tempfile.gettempdir()) and folder.is_relative_to(tempfile.gettempdir()):
+                folder.chmod(0o755)
+        daemon.socket.chmod(0o666)
+        held: list[str] = []
+        for user_id in range(61000, 61020):
+            with somebody_else(65533, user_id), contextlib.suppress(DaemonError):
+                client = taken.enter_context(Client(daemon.socket))
+                while True:
+                    held.append(client.hold(configuration=LOW).id)
+        assert len(held) == 14
+        jetdvfs = [sys.executable, "-m", "jetdvfs.daemon.cli"]
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+        for words in (["status"], ["hold", "--config", ",".join(map(str, LOW)), "--", "true"], ["release", held[0]]):
+            done = subprocess.run([*jetdvfs, *words], capture_output=True, text=True, env=env)
+            assert done.returncode == 0, done.stderr
+        restore = ["restore", "--root", str(board.root), "--state-dir", str(daemon.state)]
+        restore += ["--runtime-dir", str(daemon.runtime), "--socket", str(daemon.socket)]
+        done = subprocess.run([*jetdvfs, *restore], capture_output=True, text=True)
+        assert done.returncode == 0 and "13 leases ended" in done.stdout, done
+        assert board.settings() == found
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
