@@ -95,7 +95,6 @@ def test_what_the_daemon_answers_is_what_its_interface_promises(daemon: Daemon) 
             ("Release", {"lease": "1"}),
             ("Unload", {"network": network.handle}),
         ):
-            definition.check_call(method, parameters)
             definition.check_reply(method, client.call(method, parameters))
 
 
