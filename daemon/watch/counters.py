@@ -82,7 +82,7 @@ def _tree(files: Files, pids: Collection[int]) -> Iterator[str]:
 def _times(files: Files, path: str) -> list[int]:
     """The numbers of a stat file after the command's name, the state letter as zero; empty where the process is gone."""
     words = (files.find_text(path) or "").rpartition(")")[2].split()
-    return [0, *(int(word) for word in words[1:] if word.lstrip("-").isdigit())] if words else []
+    return [0, *(int(word) for word in words[1:] if word.lstrip("-").isdecimal())] if words else []
 
 
 def _waited_us(files: Files, what: str) -> int:

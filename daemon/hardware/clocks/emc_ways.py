@@ -85,8 +85,8 @@ def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
     """The rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
     names = files.list_names(str(section["tables"])) if "tables" in section else ()
     lines = (files.find_text(str(section["table"])) or "").splitlines() if "table" in section else []
-    rates = {1000 * int(name) for name in names if name.isdigit()}
-    rates |= {int(words[1]) for line in lines if len(words := line.split()) > 1 and words[1].isdigit()}
+    rates = {1000 * int(name) for name in names if name.isdecimal()}
+    rates |= {int(words[1]) for line in lines if len(words := line.split()) > 1 and words[1].isdecimal()}
     return tuple(sorted(rates))
 
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from ...errors import HardwareBusy, HardwareRefused
+from ...errors import HardwareBusy
 from ..files import Files
 from .domain import ClockDomain, Write
-from .driver import OthersValue
+from .driver import OthersValue, whole_number
 
 
 def governed_domain(
@@ -38,7 +38,7 @@ def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
 
 def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[int]:
     """The frequencies in a file, or those of the board's description for kernels without that list."""
-    return {int(word) for word in (files.find_text(table) or "").split() if word.isdigit()} or set(otherwise)
+    return {int(word) for word in (files.find_text(table) or "").split() if word.isdecimal()} or set(otherwise)
 
 
 def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tuple[int, ...], others: OthersValue) -> set[int]:
@@ -56,10 +56,8 @@ def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tup
     """
     assert domain.high is not None
     levels = listed_levels(files, table, otherwise)
-    ceiling = others(domain.high)
-    if not ceiling.isdigit():
-        raise HardwareRefused(f"{domain.high}: holds {ceiling[:40]!r}, expected a whole number")
-    offered = {level for level in levels if level <= int(ceiling)}
+    ceiling = whole_number(domain.high, others(domain.high))
+    offered = {level for level in levels if level <= ceiling}
     if not offered:
         raise HardwareBusy(f"{domain.high}: {ceiling} is below every frequency of {table}: {min(levels)} and up")
     return offered
