@@ -3,6 +3,8 @@
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
+# make deb    a package for this Debian or Ubuntu, in dist/
+# make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
 # make lint   style and types only
 # make docs   the reference of the Python interfaces, into build/docs
 # make test-oldest  every test with the oldest dependencies admitted
@@ -14,10 +16,13 @@ VENV   ?= .venv
 OUT    ?= demo-out
 BIN    := $(VENV)/bin
 BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
-BENCHES := decompose limits memory surfaces sweep
+BENCHES := decompose limits memory service surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs clean
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+.PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
@@ -55,6 +60,34 @@ lint: $(VENV)/.test
 
 docs: $(VENV)/.docs
 	@$(BIN)/python docs/reference.py build/docs
+
+# An environment to copy from: the product as it is now, what it needs, and what completion is made with.
+define packing
+@$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$1 $1/bin/pip
+@echo "installing jetdvfs and what it needs into $1"
+@rm -rf build/lib build/bdist.*
+@$1/bin/python -m pip install --quiet --quiet --disable-pip-version-check '.[package]'
+endef
+
+deb: PYTHON = /usr/bin/python3
+deb:
+	$(call packing,build/for-deb)
+	@build/for-deb/bin/python systemd/package.py deb dist
+
+SYSTEM_RUNS := [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]
+
+install:
+	$(call packing,build/for-install)
+	@build/for-install/bin/python systemd/package.py install $(PREFIX) $(DESTDIR)/
+	@if [ -z "$(DESTDIR)" ]; then systemd-sysusers && systemd-tmpfiles --create; fi
+	@if $(SYSTEM_RUNS); then systemctl daemon-reload && systemctl try-restart jetdvfsd; fi
+
+uninstall:
+	@if $(SYSTEM_RUNS); then systemctl disable --now jetdvfsd.socket jetdvfsd.service; fi
+	@if [ -z "$(DESTDIR)" ]; then $(PREFIX)/bin/jetdvfs restore; fi
+	@$(PYTHON) systemd/package.py remove $(PREFIX) $(DESTDIR)/
+	@if [ -z "$(DESTDIR)" ]; then rm -rf /run/jetdvfs /var/lib/jetdvfs; groupdel jetdvfs; fi
+	@if $(SYSTEM_RUNS); then systemctl daemon-reload; fi
 
 $(VENV)/.demo: $(VENV)/bin/pip $(BUILD)
 	@echo "installing jetdvfs into $(VENV)"

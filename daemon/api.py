@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,43 +14,50 @@ import numpy as np
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import input_spec
 from ..kernels.surface import Surface
+from ..kernels.text import printable
+from ..profiles.board import BoardDescription
+from .board.desk import Desk
+from .board.status import status
 from .config import Config, ConfigFile
-from .controller import Controller
-from .errors import DaemonError, LimitReached, TargetNotAttainable, UsageError
-from .hardware.hardware import Hardware
-from .leases import Holder, Lease, Need, observed, raised_by
-from .planner import Limits, Plan, plan
-from .surfaces import LoadedNetwork, Surfaces, register
+from .descriptors.attached import Attached
+from .errors import LimitReached, UsageError
+from .hardware.sensors.sampled import SampledSensors
+from .leases import Holder, Need, find
+from .planner import Limits
+from .planning.plans import Plans
+from .planning.wishes import Wish
+from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
-from .targets import listing
-from .watch.events import Events
+from .targets import Outlook, listing
 from .wire.interface import Interface
-from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, TEXT_CHARACTERS
-from .wire.server import Peer, Session
+from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
+from .wire.session import Peer, Session
 
 log = logging.getLogger(__name__)
 
 _Parameters = Mapping[str, Any]
-_Handler = Callable[[Session, _Parameters, Sequence[int]], Awaitable[dict[str, Any]]]
+_Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str, Any]]]
 
 _INPUTS = 64
 _ACCEPTED = 64
+_NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
-_LONGEST_FRAME_MS = 1e7
+# For how long who asks waits until the board was looked at anew; then what was seen before will do.
+_STATUS_WAITS_S = 0.05
+_PLAN_WAITS_S = 1.0
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the interfaces work on. ``writes`` are the last ones made, oldest first."""
+    """What the interfaces work on; nothing of it makes the event loop wait for a file of the board."""
 
     version: str
-    hardware: Hardware
-    controller: Controller
+    description: BoardDescription
+    board: Desk
+    sensors: SampledSensors
     surfaces: Surfaces
     config: Config
     config_file: ConfigFile
-    events: Events
-    writes: deque[tuple[str, str]]
     started_s: float
 
 
@@ -62,6 +68,8 @@ class Api:
         self.interface = Interface.load(DEFINITIONS[INTERFACE], targets=listing())
         self._context = context
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
+        self._holding: set[Session] = set()
+        self._plans = Plans()
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -76,120 +84,75 @@ class Api:
         }
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
+        if attached is not None and method != "LoadModel":
+            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         for name in ("name", "network", "target", "reason", "app", "lease"):
             text = parameters.get(name)
             if isinstance(text, str) and len(text) > TEXT_CHARACTERS:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
-        return await self._handlers[method](session, parameters, descriptors)
+        return await self._handlers[method](session, parameters, attached)
 
     def closed(self, session: Session) -> None:
         self._networks.pop(session, None)
-        self._context.controller.drop(session)
+        if session in self._holding:
+            self._holding.discard(session)
+            self._context.board.drop(Holder(session, session.peer.pid, session.peer.uid, ""))
 
-    async def _status(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
-        context, hardware, controller = self._context, self._context.hardware, self._context.controller
-        mode = hardware.mode()
-        degraded = [*hardware.notes, *context.events.notes, *controller.troubles, *controller.notes]
-        degraded += [*context.surfaces.troubles, *context.config_file.notes]
-        current: dict[str, int] | None = None
-        policies: list[dict[str, Any]] = []
-        try:
-            current = hardware.current()._asdict()
-            policies = _policies(hardware)
-        except DaemonError as error:
-            degraded.append(str(error))
-        profile = context.surfaces.profile
-        status = {
-            "version": context.version,
-            "board": hardware.description.name,
-            "title": hardware.description.title,
-            "profile": None
-            if profile is None
-            else {"name": profile.manifest.name, "board": profile.manifest.board, "simulated": profile.manifest.simulated},
-            "configuration": current,
-            "cpu_policies": policies,
-            "applied": None if controller.applied is None else controller.applied.to_json(),
-            "floors": [asdict(floor) for floor in controller.floors.floors],
-            "leases": [self._lease(lease) for lease in controller.leases],
-            "rails_mw": hardware.sensors.rails_mw(),
-            "energy_rails": list(hardware.description.energy_rails),
-            "temperatures_mc": hardware.sensors.temperatures_mc(),
-            "mode": None if mode is None else {"id": mode.id, "name": mode.name},
-            "throttled": list(hardware.throttled()),
-            "over_current": [asdict(event) for event in context.events.events],
-            "baseline": "held" if hardware.touched else "none",
-            "degraded": degraded,
-            "writes": [{"path": path, "value": value} for path, value in context.writes],
-            "uptime_s": time.monotonic() - context.started_s,
-        }
-        return {"status": status}
+    async def _status(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        context = self._context
+        context.sensors.want()
+        snapshot = await context.board.fresh(_STATUS_WAITS_S)
+        troubles = (*context.surfaces.troubles, *context.config_file.notes)
+        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles)
+        return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
-    def _lease(self, lease: Lease) -> dict[str, Any]:
-        need = lease.need
-        return {
-            "lease": lease.id,
-            "app": lease.holder.app,
-            "pid": lease.holder.pid,
-            "uid": lease.holder.uid,
-            "reason": lease.reason,
-            "target": need.target or None,
-            "network": need.network or None,
-            "fps": need.fps,
-            "configuration": need.configuration._asdict(),
-            "raised_by": raised_by(lease, self._context.controller.leases),
-            "held_s": time.monotonic() - lease.since_s,
-            "predicted": need.predicted,
-            "observed": observed(lease.latencies_ms),
-            "boundary": need.boundary and need.boundary.to_json(),
-        }
-
-    async def _load_model(self, session: Session, parameters: _Parameters, descriptors: Sequence[int]) -> dict[str, Any]:
-        if len(descriptors) != 1:
-            raise UsageError(f"LoadModel: exactly one descriptor must come with the call, {len(descriptors)} did")
+    async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
+        if attached is None:
+            raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
-            descriptors[0], inputs, parameters.get("name") or "model", _accepted(parameters)
+            attached, inputs, printable(parameters.get("name") or "model"), _accepted(parameters)
         )
         return self._keep(session, loaded)
 
-    async def _load_network(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _load_network(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._room(session)
-        return self._keep(session, register(parameters["network"], _accepted(parameters)))
+        loaded = await self._context.surfaces.check(parameters["network"], session.peer.uid, _accepted(parameters))
+        return self._keep(session, loaded)
 
-    async def _unload(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _unload(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         self._network(session, parameters)
         del self._networks[session][parameters["network"]]
         return {}
 
-    async def _predict(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _predict(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         surface = await self._surface(session, parameters)
         fps = parameters.get("fps")
+        figures = self._plans.outlook(surface, fps, None)
         if parameters.get("configuration") is not None:
             wanted = {"at": FrequencyConfiguration(**parameters["configuration"])}
         else:
-            energy = surface.energy_mj if fps is None else surface.energy_per_frame_mj(fps)
-            allowed = self._context.controller.limits().permits(surface.grid)
+            allowed = (await self._limits()).permits(surface.grid)
             wanted = {
                 "top": surface.grid.top,
-                "fastest": _lowest(surface, np.where(allowed, surface.latency_ms, np.inf)),
-                "frugal": _lowest(surface, np.where(allowed, energy, np.inf)),
+                "fastest": _lowest(surface, np.where(allowed, figures.latency_ms, np.inf)),
+                "frugal": _lowest(surface, np.where(allowed, figures.energy_mj, np.inf)),
             }
-        predictions = {name: _prediction(surface, configuration, fps) for name, configuration in wanted.items()}
+        predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
         boundary = surface.boundary and surface.boundary.to_json()
         return {"predictions": predictions, "simulated": self._simulated(), "boundary": boundary}
 
-    async def _plan(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
-        surface = await self._surface(session, parameters)
-        return {"plan": self._plan_json(self._choose(surface, parameters, self._context.controller.limits()))}
+    async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        wish = self._wish(await self._surface(session, parameters), parameters, "")
+        return {"plan": wish.plan(await self._limits())}
 
-    async def _hold(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
-        planned: dict[str, Any] | None = None
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
@@ -198,26 +161,26 @@ class Api:
             raise UsageError("Hold: expected a network and a target, or a configuration")
         else:
             surface = await self._surface(session, parameters)
-            chosen = self._choose(surface, parameters, self._context.controller.limits())
-            planned = self._plan_json(chosen)
-            name = self._network(session, parameters).name
-            need = _need(chosen, name, lambda limits: self._choose(surface, parameters, limits))
+            wish = self._wish(surface, parameters, self._network(session, parameters).name)
+            need = wish.need(await self._limits())
         app = parameters.get("app") or _process_name(session.peer)
-        holder = Holder(session, session.peer.pid, session.peer.uid, _printable(app))
-        lease, applied = self._context.controller.hold(holder, need, _printable(parameters.get("reason") or ""))
-        return {"lease": lease.id, "plan": planned, "applied": applied.to_json()}
+        holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
+        self._holding.add(session)
+        lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
+        return {"lease": lease.id, "plan": lease.need.plan, "applied": applied.to_json()}
 
-    async def _release(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
-        controller = self._context.controller
-        controller.release(controller.leases.find(parameters["lease"], uid=session.peer.uid))
+    async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        board = self._context.board
+        lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        await board.release(lease, session.peer.uid)
         return {}
 
-    async def _report(self, session: Session, parameters: _Parameters, _: Sequence[int]) -> dict[str, Any]:
+    async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
-        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= _LONGEST_FRAME_MS for latency in latencies):
-            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {_LONGEST_FRAME_MS:g} ms")
-        lease = self._context.controller.leases.find(parameters["lease"], uid=session.peer.uid)
-        lease.latencies_ms.extend(map(float, latencies))
+        if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= LONGEST_FRAME_MS for latency in latencies):
+            raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {LONGEST_FRAME_MS:g} ms")
+        lease = find(self._context.board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        lease.frames.report(map(float, latencies))
         return {}
 
     def _room(self, session: Session) -> None:
@@ -226,6 +189,10 @@ class Api:
             raise LimitReached(f"{limit} networks are loaded on this connection, as many as may be; unload one")
 
     def _keep(self, session: Session, loaded: LoadedNetwork) -> dict[str, Any]:
+        own = (kept for other, kept in self._networks.items() if other.peer.uid == session.peer.uid)
+        held = sum(len(network.payload) for networks in own for network in networks.values())
+        if held + len(loaded.payload) > _NETWORK_BYTES_PER_USER:
+            raise LimitReached(f"uid {session.peer.uid} has networks of {held} bytes loaded, as much as may be; unload one")
         self._count += 1
         handle = f"n{self._count}"
         self._networks.setdefault(session, {})[handle] = loaded
@@ -241,20 +208,20 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
-        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline")
+        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline", uid=session.peer.uid)
 
-    def _choose(self, surface: Surface, parameters: _Parameters, limits: Limits) -> Plan:
-        """The plan for what a call asked for, within these limits."""
+    def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
+        """What a call asks for."""
         fps, confidence = parameters.get("fps"), parameters.get("confidence")
-        try:
-            return plan(surface, parameters["target"], fps=fps, confidence=confidence, limits=limits)
-        except TargetNotAttainable as error:
-            if reasons := self._context.controller.floors.reasons:
-                raise TargetNotAttainable(f"{error}; {'; '.join(reasons)}") from error
-            raise
+        floors = lambda: self._context.board.floors  # noqa: E731
+        return Wish(self._plans, surface, parameters["target"], fps, confidence, network, self._simulated(), floors)
 
-    def _plan_json(self, chosen: Plan) -> dict[str, Any]:
-        return {**chosen.to_json(), "simulated": self._simulated()}
+    async def _limits(self) -> Limits:
+        """Within which may be planned, as was seen last."""
+        limits = (await self._context.board.fresh(_PLAN_WAITS_S)).limits
+        if isinstance(limits, Limits):
+            return limits
+        raise limits
 
     def _simulated(self) -> bool:
         profile = self._context.surfaces.profile
@@ -269,13 +236,13 @@ class AdminApi:
         self._context = context
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
-        controller = self._context.controller
+        if attached is not None:
+            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         if method == "Reload":
             return {"warnings": await self.reload()}
-        held = len(controller.leases)
-        report = controller.give_back()
+        held, report = await self._context.board.give_back()
         return {
             "leases": held,
             "restored": [f"{write.path} = {write.value}" for write in report.restored],
@@ -288,17 +255,18 @@ class AdminApi:
 
         Raises:
             UsageError: the file is wrong; the configuration before stays in force.
+            HardwareBusy: the board does not answer in time; the configuration counts all the same.
         """
         try:
             config = self._context.config_file.reload()
         except UsageError as error:
             log.error("the configuration was not read again: %s", error, extra=fields(TROUBLE))
             raise
-        self._context.controller.reconfigure(config)
+        missed = await self._context.board.reconfigure(config)
         log.info("the configuration was read again")
         for warning in config.warnings:
             log.warning("%s", warning)
-        return [*config.warnings, *self._context.controller.check_limits()]
+        return [*config.warnings, *missed]
 
     def closed(self, session: Session) -> None:
         """Nothing here belongs to a connection."""
@@ -312,31 +280,7 @@ def _accepted(parameters: _Parameters) -> Sequence[str]:
     return accepted
 
 
-def _policies(hardware: Hardware) -> list[dict[str, Any]]:
-    """What each cpufreq policy says of itself."""
-    found = []
-    for axis, readings in hardware.read().items():
-        for reading in readings if axis not in ("gpu_hz", "emc_hz") else ():
-            name, leads = reading.domain, axis == "cpu_khz"
-            shown = {"accepted_khz": reading.accepted, "effective_khz": reading.effective, "governor": reading.mode}
-            found.append({"policy": name, **shown, "leads": leads})
-    return found
-
-
-def _need(chosen: Plan, network: str, choose: Callable[[Limits], Plan]) -> Need:
-    """What a lease needs by a plan, and by the next one should the limits change."""
-    return Need(
-        chosen.configuration,
-        str(chosen.target),
-        network,
-        chosen.fps,
-        chosen.choice.to_json(),
-        lambda limits: _need(choose(limits), network, choose),
-        chosen.boundary,
-    )
-
-
-def _prediction(surface: Surface, configuration: FrequencyConfiguration, fps: float | None) -> dict[str, Any]:
+def _prediction(surface: Surface, figures: Outlook, configuration: FrequencyConfiguration, fps: float | None) -> dict[str, Any]:
     index = surface.grid.index(configuration)
     found: dict[str, Any] = {
         "configuration": configuration._asdict(),
@@ -345,7 +289,7 @@ def _prediction(surface: Surface, configuration: FrequencyConfiguration, fps: fl
         "energy_mj": float(surface.energy_mj[index]),
     }
     if fps is not None:
-        found["energy_per_frame_mj"] = float(surface.energy_per_frame_mj(fps)[index])
+        found["energy_per_frame_mj"] = float(figures.energy_mj[index])
     return found
 
 
@@ -362,8 +306,3 @@ def _process_name(peer: Peer) -> str:
         return str(psutil.Process(peer.pid).name())
     except psutil.Error:
         return f"pid {peer.pid}"
-
-
-def _printable(text: str) -> str:
-    """The text without control characters: it will be shown on terminals and in logs."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

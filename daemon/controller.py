@@ -6,113 +6,81 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Hashable, Mapping
-from typing import NamedTuple, Protocol
 
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
 from ..kernels.units import AXES, CLOCKS, mhz_text
+from .board.seams import Board, BoardSetting, Demands
+from .board.unkept import Unkept, find_unkept
 from .config import Bounds, Config
 from .errors import DaemonError, TargetNotAttainable, UsageError
 from .hardware.applied import Applied
 from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
-from .hardware.clocks.driver import Reading
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
 from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields
+from .system.repeated import Repeated
 from .watch.demand import Leased
 from .watch.drift import LEFT, Watch
-from .watch.floors import Demand, FloorRules, Floors, floors
+from .watch.floors import Floors, floors
 
 log = logging.getLogger(__name__)
 
+_GRID_KEPT_S = 5.0
+"""For how long the levels offered are taken to stand while other work's needs are followed; what is set asks anew."""
+_HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.0, 2.0
+_QUIET_AFTER_S = 10.0
 _LAST_TRY_S = 1.0
 """For how long it is tried to give the board back where nobody may try again: when the daemon ends, or a person asks for it."""
 
 
-class Board(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.hardware.hardware.Hardware`."""
-
-    @property
-    def touched(self) -> bool: ...
-
-    @property
-    def leader(self) -> str | None: ...
-
-    def grid(self) -> FrequencyGrid: ...
-
-    def levels(self, axis: str) -> tuple[int, ...]: ...
-
-    def clusters(self) -> dict[str, tuple[int, ...]]: ...
-
-    def read(self) -> dict[str, tuple[Reading, ...]]: ...
-
-    def throttled(self) -> tuple[str, ...]: ...
-
-    def apply(
-        self, configuration: FrequencyConfiguration, reason: str, clusters: Mapping[str, int] | None = None
-    ) -> Applied: ...
-
-    def keep_memory(self) -> bool: ...
-
-    def keep_baseline(self) -> str: ...
-
-    def restore(self, longest_s: float = 0.0) -> RestoreReport: ...
-
-
-class Demands(Protocol):
-    """What the controller needs of :class:`jetdvfs.daemon.watch.demand.DemandMonitor`."""
-
-    rules: FloorRules
-
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-    def sample(self, leased: Leased) -> None: ...
-
-    def demand(self) -> Demand: ...
-
-
-class BoardSetting(NamedTuple):
-    """What the board is set to: the clocks, and those of CPU clusters that are set apart, in kHz by cpufreq policy."""
-
-    configuration: FrequencyConfiguration
-    clusters: Mapping[str, int]
-
-
 class Controller:
-    """Keeps the board at what the leases need together. Its methods do not wait for anybody but the hardware.
+    """Keeps the board at what the leases need together. For one thread; it waits for nobody but the hardware.
 
     Args:
         demands: measures what other work needs; without it, no clock is kept up for any.
+        slept: whether the machine has slept since this was asked last.
 
     Attributes:
         leases: those in force.
         applied: what the last setting in force came to, or None while nothing is held.
         troubles: what went wrong and still stands.
         floors: what is kept up for other work.
+        unkept: the leases whose targets the clocks in force do not keep, and why.
     """
 
-    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], demands: Demands | None = None) -> None:
+    def __init__(
+        self,
+        board: Board,
+        config: Config,
+        monotonic: Callable[[], float],
+        demands: Demands | None = None,
+        slept: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.leases = Leases(LeaseLimits(total=config.clients.leases))
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
+        self.unkept: dict[str, Unkept] = {}
         self._unmet: dict[str, str] = {}
+        self._grid: tuple[float, FrequencyGrid] | None = None
+        self._changed_s = monotonic()
+        self._said = Repeated(log, monotonic)
         self._missed_limits: tuple[str, ...] = ()
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
         self._monotonic = monotonic
         self._demands = demands
-        self._watch = Watch(board, monotonic)
+        self._watch = Watch(board, monotonic, slept)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What stands although nothing went wrong: limits that no level fits, targets that limits or other work keep out of
-        reach, demand that cannot be seen."""
+        """What stands although nothing went wrong: limits that no level fits, targets that are not kept, demand that cannot be
+        seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        unmet = (self._unmet[lease.id] for lease in self.leases if lease.id in self._unmet)
-        return (*self._missed_limits, *blind, *unmet)
+        unkept = (self._told(lease, self.unkept[lease.id]) for lease in self.leases if lease.id in self.unkept)
+        return (*self._missed_limits, *blind, *unkept)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
@@ -132,6 +100,14 @@ class Controller:
         )
         return report
 
+    @property
+    def tend_in_s(self) -> float:
+        """When to :meth:`tend` next: seldom while nothing is held, and less often while all stays as it was set."""
+        if not len(self.leases) and not self._board.touched:
+            return _IDLE_S
+        quiet = self.applied is not None and not self.troubles and self._monotonic() - self._changed_s > _QUIET_AFTER_S
+        return _QUIET_S if quiet else _HELD_S
+
     def limits(self) -> Limits:
         """The clocks that may be planned for now: what the board offers, the operator allows, and other work needs.
 
@@ -141,8 +117,15 @@ class Controller:
         self._keep_up()
         return self._limits()
 
+    @property
+    def last_limits(self) -> Limits | None:
+        """The same by what the board was seen to offer last; None where that was never seen."""
+        return None if self._grid is None else self._within(self._grid[1])
+
     def _limits(self) -> Limits:
-        grid = self._board.grid()
+        return self._within(self._offered())
+
+    def _within(self, grid: FrequencyGrid) -> Limits:
         ranges = {axis: self._range(axis, grid.levels(axis)) for axis in AXES}
         # Where the operator's upper limit is below what other work needs, it stands.
         return Limits(**{axis: (max(low, min(self.floors.least(axis), high)), high) for axis, (low, high) in ranges.items()})
@@ -150,13 +133,19 @@ class Controller:
     def hold(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
         """Grant a lease and set the board for all of them together.
 
+        What was planned within other limits than those in force is planned anew.
+
         Raises:
             LimitReached: there are too many leases.
+            TargetNotAttainable: within the limits in force no configuration meets the target.
             UsageError: the configuration is not offered, or outside the operator's limits.
             HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
         """
-        self._check(need.configuration)
+        self._sample()
         self._keep_up()
+        if need.again is not None and need.limits != (limits := self._limits()):
+            need = need.again(limits)
+        self._check(need.configuration)
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
@@ -164,7 +153,9 @@ class Controller:
             applied = self._set("; ".join([f"{lease.label}: {reason or need.target or 'configuration'}", *raised]))
         except BaseException:
             self.leases.remove(lease)
+            self._judge()
             raise
+        self._judge()
         log.info(
             "%s, pid %d, holds %s (%s)",
             *(lease.label, holder.pid, need.configuration, need.target or "as asked"),
@@ -173,7 +164,12 @@ class Controller:
         return lease, applied
 
     def release(self, lease: Lease) -> None:
-        """End a lease: what the others need together comes into force, or the baseline when it was the last."""
+        """End a lease: what the others need together comes into force, or the baseline when it was the last.
+
+        One that has ended already stays so.
+        """
+        if lease.id not in self.leases.by_id():
+            return
         self.leases.remove(lease)
         log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
         self._follow(f"{lease.label} ended")
@@ -191,6 +187,7 @@ class Controller:
         """End every lease and restore the baseline."""
         for lease in tuple(self.leases):
             self.leases.remove(lease)
+        self._judge()
         return self._give_back(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
@@ -205,13 +202,14 @@ class Controller:
             self._follow("the configuration changed")
 
     def tend(self) -> None:
-        """Look after what is set, and try again what could not be given back; to be called twice a second."""
+        """Look after what is set, and try again what could not be given back; to be called after ``tend_in_s``."""
         self._measure()
         if not len(self.leases):
             if self._board.touched:
                 self._give_back()
         elif self.applied is not None:
             self._look_after(self.applied)
+        self._judge()
 
     def _follow(self, reason: str) -> None:
         """Bring the board to what is left of the leases; trouble is kept for ``status``, for there is nobody to tell."""
@@ -222,23 +220,42 @@ class Controller:
             self._set(reason)
         except (DaemonError, OSError) as error:
             self.troubles = (str(error),)
-            log.error("%s: %s", reason, error, extra=fields(TROUBLE, reason=reason, error=type(error).__name__))
+            extra = fields(TROUBLE, reason=reason, error=type(error).__name__)
+            self._said.say(logging.ERROR, f"{reason}: {error}", extra)
+        self._judge()
+
+    def _judge(self) -> None:
+        """Find which targets the clocks in force do not keep; said once, in the log."""
+        before, self.unkept = self.unkept, find_unkept(tuple(self.leases), self.applied, self.floors, self._unmet)
+        for lease in self.leases:
+            unkept = self.unkept.get(lease.id)
+            if unkept is not None and unkept != before.get(lease.id):
+                self._said.say(logging.WARNING, self._told(lease, unkept), fields(TROUBLE, **_about(lease)))
+
+    def _told(self, lease: Lease, unkept: Unkept) -> str:
+        return f"{lease.label}: {unkept.target} is not kept: {unkept.reason}"
+
+    def _sample(self) -> None:
+        if self._demands is not None and self._config.floors is not None:
+            holders = frozenset(lease.holder.pid for lease in self.leases)
+            self._demands.sample(Leased(holders, all(lease.need.paced for lease in self.leases)))
 
     def _measure(self) -> None:
-        if self._demands is None or self._config.floors is None:
-            return
-        holders = frozenset(lease.holder.pid for lease in self.leases)
-        self._demands.sample(Leased(holders, all(lease.need.paced for lease in self.leases)))
-        if holders:
-            self._keep_up()
+        self._sample()
+        if len(self.leases):
+            self._keep_up(_GRID_KEPT_S)
 
-    def _keep_up(self) -> None:
-        """Find what must be kept up for other work, and where that has changed, plan again for the leases."""
+    def _keep_up(self, grid_kept_s: float = 0.0) -> None:
+        """Find what must be kept up for other work, and where that has changed, plan again for the leases.
+
+        Args:
+            grid_kept_s: how old the levels offered may be by which that is told.
+        """
         if self._demands is None or self._config.floors is None:
             found = Floors()
         else:
             try:
-                allowed = self._allowed()
+                allowed = self._allowed(grid_kept_s)
             except DaemonError:
                 return  # said by whoever needs the grid next
             found = floors(self._demands.demand(), allowed, self._config.floors, leader=self._board.leader)
@@ -257,9 +274,9 @@ class Controller:
             try:
                 self.leases.renew(lease, lease.need.again(self._limits()))
             except TargetNotAttainable as error:
-                self._unmet[lease.id] = f"{lease.label}: {error}"
+                self._unmet[lease.id] = str(error)
             except DaemonError as error:
-                log.warning("%s keeps its plan: %s", lease.label, error, extra=fields(TROUBLE, **_about(lease)))
+                self._said.say(logging.WARNING, f"{lease.label} keeps its plan: {error}", fields(TROUBLE, **_about(lease)))
 
     def _look_after(self, applied: Applied) -> None:
         try:
@@ -273,7 +290,7 @@ class Controller:
                 texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
-                    log.warning("%s", text, extra=fields(TROUBLE))
+                    self._said.say(logging.WARNING, text, fields(TROUBLE))
             if again:
                 self._set("; ".join(texts) or "; ".join(self.floors.reasons) or "what others allow or need has changed")
                 return
@@ -283,37 +300,35 @@ class Controller:
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _set(self, reason: str) -> Applied:
-        setting, self._floors_when_set = self._setting(), self.floors.levels
+        setting, self._floors_when_set, self._changed_s = self._setting(), self.floors.levels, self._monotonic()
         applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied = applied
         self.troubles = () if applied.verified else applied.notes
         about = fields(CLOCKS_SET, configuration=_listed(applied.accepted), verified=applied.verified, reason=reason)
         log.info("%s, for %s", _in_words(applied.accepted), reason, extra=about)
         for note in applied.notes:
-            log.warning("%s", note, extra=fields(TROUBLE, reason=reason))
+            self._said.say(logging.WARNING, note, fields(TROUBLE, reason=reason))
         return applied
 
     def _give_back(self, longest_s: float = 0.0) -> RestoreReport:
         self.applied, self.floors = None, Floors()
-        known = self.troubles
         try:
             report = self._board.restore(longest_s)
         except (DaemonError, OSError) as error:
             report = RestoreReport(failed=(str(error),))
         self.troubles = tuple(f"not given back yet: {text}" for text in report.failed)
         for text in report.notes:
-            log.warning("%s", text, extra=fields(TROUBLE))
+            self._said.say(logging.WARNING, text, fields(TROUBLE))
         for text in self.troubles:
-            if text not in known:
-                log.error("%s", text, extra=fields(TROUBLE))
+            self._said.say(logging.ERROR, text, fields(TROUBLE))
         for path in report.left:
-            log.info("%s was left as somebody else set it", path, extra=fields(GIVEN_BACK))
+            self._said.say(logging.INFO, f"{path} was left as somebody else set it", fields(GIVEN_BACK))
         if report.restored and not report.failed:
             log.info("the board is as it was found", extra=fields(GIVEN_BACK))
         return report
 
     def _check(self, configuration: FrequencyConfiguration) -> None:
-        grid = self._board.grid()
+        grid = self._offered()
         for axis in AXES:
             level, allowed = getattr(configuration, axis), self._inside(axis, grid.levels(axis))
             if level not in allowed:
@@ -340,9 +355,16 @@ class Controller:
             clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
         return BoardSetting(FrequencyConfiguration(*nearest), clusters)
 
-    def _allowed(self) -> FrequencyGrid:
+    def _offered(self, kept_s: float = 0.0) -> FrequencyGrid:
+        """The levels that the board offers now, or offered up to so many seconds ago."""
+        now = self._monotonic()
+        if self._grid is None or now - self._grid[0] >= kept_s:
+            self._grid = (now, self._board.grid())
+        return self._grid[1]
+
+    def _allowed(self, grid_kept_s: float = 0.0) -> FrequencyGrid:
         """The levels that the board offers now and the operator allows."""
-        grid = self._board.grid()
+        grid = self._offered(grid_kept_s)
         levels = {axis: grid.levels(axis) for axis in AXES}
         missed = tuple(self._config.limits.missed({**levels, **self._board.clusters()}))
         for text in set(missed).difference(self._missed_limits):

@@ -10,7 +10,7 @@ the last one ends, the board is given back as it was found.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,9 @@ class Need:
         predicted: what the plan promised, as it goes over the wire.
         again: plans anew within other limits; None for a configuration asked for by itself.
         boundary: where the list of launches ends that was planned for, if before the end of its network.
+        limits: those that it was planned within.
+        plan: the plan, as it goes over the wire.
+        missed: which part of the target is not kept at a configuration, in words; None where all of it is.
     """
 
     configuration: FrequencyConfiguration
@@ -53,6 +56,9 @@ class Need:
     predicted: Mapping[str, Any] | None = None
     again: Callable[[Limits], Need] | None = field(default=None, compare=False)
     boundary: Boundary | None = None
+    limits: Limits | None = None
+    plan: Mapping[str, Any] | None = field(default=None, compare=False)
+    missed: Callable[[FrequencyConfiguration], str | None] | None = field(default=None, compare=False)
 
     @property
     def paced(self) -> bool:
@@ -60,16 +66,34 @@ class Need:
         return self.fps is not None and self.predicted is not None and self.predicted["latency_ms"] * self.fps <= 500
 
 
+class Frames:
+    """The latencies that a lease's holder reported last, in ms. For one thread."""
+
+    def __init__(self) -> None:
+        self._latencies_ms: deque[float] = deque(maxlen=FRAMES_KEPT)
+        self._observed: dict[str, float] | None = None
+
+    def report(self, latencies_ms: Iterable[float]) -> None:
+        self._latencies_ms.extend(latencies_ms)
+        self._observed = None
+
+    def observed(self) -> dict[str, float] | None:
+        """How many, mean and percentiles in ms; None before the first report."""
+        if self._observed is None:
+            self._observed = observed(self._latencies_ms)
+        return self._observed
+
+
 @dataclass(frozen=True)
 class Lease:
-    """One lease; ``since_s`` is on the caller's monotonic clock, ``latencies_ms`` the frames its holder reported."""
+    """One lease; ``since_s`` is on the caller's monotonic clock."""
 
     id: str
     holder: Holder
     need: Need
     reason: str
     since_s: float
-    latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=FRAMES_KEPT), compare=False)
+    frames: Frames = field(default_factory=Frames, compare=False)
 
     @property
     def label(self) -> str:
@@ -78,10 +102,19 @@ class Lease:
 
 @dataclass(frozen=True)
 class LeaseLimits:
-    """How many leases there may be."""
+    """How many leases there may be.
+
+    Attributes:
+        total: of everybody.
+        per_user: of one user; root has no bound of its own.
+        per_connection: of one connection.
+        for_root: how many of all are kept free for root; at most an eighth.
+    """
 
     total: int = 64
+    per_user: int = 16
     per_connection: int = 8
+    for_root: int = 8
 
 
 class Leases:
@@ -102,13 +135,19 @@ class Leases:
         """Make a lease without putting it into force.
 
         Raises:
-            LimitReached: there are as many as there may be, in total or of this connection.
+            LimitReached: there are as many as there may be, in total, of this user or of this connection.
         """
-        mine = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
-        if len(self._leases) >= self._limits.total or mine >= self._limits.per_connection:
+        limits = self._limits
+        here = sum(lease.holder.connection == holder.connection for lease in self._leases.values())
+        own = sum(lease.holder.uid == holder.uid for lease in self._leases.values())
+        total, most_of_one = limits.total, limits.total
+        if holder.uid != 0:
+            total -= min(limits.for_root, limits.total // 8)
+            most_of_one = limits.per_user
+        if len(self._leases) >= total or own >= most_of_one or here >= limits.per_connection:
             raise LimitReached(
-                f"{len(self._leases)} leases are held, {mine} of them by this connection; "
-                f"at most {self._limits.total} and {self._limits.per_connection}"
+                f"{len(self._leases)} leases are held, {own} of them by uid {holder.uid}, {here} by this connection; "
+                f"at most {total}, {most_of_one} and {limits.per_connection}"
             )
         self._count += 1
         return Lease(str(self._count), holder, need, reason, now_s)
@@ -123,23 +162,28 @@ class Leases:
         """Let a lease that is in force need something else from now on."""
         self._leases[lease.id] = replace(lease, need=need)
 
+    def by_id(self) -> dict[str, Lease]:
+        """Those in force now, by their names, in the order in which they came."""
+        return dict(self._leases)
+
     def of(self, connection: Hashable) -> list[Lease]:
         return [lease for lease in self._leases.values() if lease.holder.connection == connection]
 
-    def find(self, lease_id: str, *, uid: int) -> Lease:
-        """The lease of this name, for a caller of this user.
 
-        Raises:
-            UsageError: there is none; the text lists those there are.
-            NotPermitted: it is another user's, and the caller is not root.
-        """
-        lease = self._leases.get(lease_id)
-        if lease is None:
-            held = ", ".join(self._leases) or "none"
-            raise UsageError(f"lease {lease_id!r:.40} is not held; held: {held}")
-        if uid not in (0, lease.holder.uid):
-            raise NotPermitted(f"lease {lease_id} belongs to uid {lease.holder.uid}; only its holder or root may do that")
-        return lease
+def find(leases: Mapping[str, Lease], lease_id: str, *, uid: int) -> Lease:
+    """The lease of this name, for a caller of this user.
+
+    Raises:
+        UsageError: there is none; the text lists those there are.
+        NotPermitted: it is another user's, and the caller is not root.
+    """
+    lease = leases.get(lease_id)
+    if lease is None:
+        held = ", ".join(leases) or "none"
+        raise UsageError(f"lease {lease_id!r:.40} is not held; held: {held}")
+    if uid not in (0, lease.holder.uid):
+        raise NotPermitted(f"lease {lease_id} belongs to uid {lease.holder.uid}; only its holder or root may do that")
+    return lease
 
 
 def combine(needs: Sequence[Need]) -> FrequencyConfiguration:
@@ -158,7 +202,7 @@ def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
     ]
 
 
-def observed(latencies_ms: Sequence[float]) -> dict[str, float] | None:
+def observed(latencies_ms: Collection[float]) -> dict[str, float] | None:
     """Frames, mean and percentiles of what a holder reported, in ms; None before the first report."""
     if not latencies_ms:
         return None

@@ -15,7 +15,8 @@ from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.surface import Surface
 from ..kernels.units import AXES, CLOCKS, mhz_text
 from .errors import TargetNotAttainable, UsageError
-from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Outlook, Target, parse_target
+from .planning.outlooks import Outlooks, in_time, outlook, pareto_front, requirements
+from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Target, check_rate, parse_target
 
 __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "pareto_front", "parse_target", "plan"]
 
@@ -172,6 +173,7 @@ def plan(
     fps: float | None = None,
     confidence: float | None = None,
     limits: Limits | None = None,
+    outlooks: Outlooks = outlook,
 ) -> Plan:
     """Choose the configuration that meets a target best.
 
@@ -183,46 +185,38 @@ def plan(
         confidence: the probability, 0.5 to below 1, with which the target (and the period) must be met. What is preferred among
             the configurations that do is judged by the median prediction.
         limits: the range each clock must stay in.
+        outlooks: makes, or has kept, what the surface offers.
 
     Raises:
         TargetNotAttainable: no permitted configuration meets the target; the text names the best there is.
         UsageError: an argument makes no sense.
+        InputError: the surface's figures do not.
     """
-    if fps is not None and not 0 < fps < float("inf"):
-        raise UsageError(f"fps={fps:g}: expected a positive frame rate")
+    check_rate(fps)
     if confidence is not None and not 0.5 <= confidence < 1:
         raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")
     target = parse_target(target) if isinstance(target, str) else target
-    return _Planner(surface, target, fps, confidence, limits or Limits()).plan()
-
-
-def in_time(outlook: Outlook, fps: float | None) -> NDArray[np.bool_]:
-    """Where an inference ends within the period of a frame rate; without one, everywhere."""
-    met: NDArray[np.bool_] = outlook.latency_ms <= (1e3 / fps if fps else np.inf)
-    return met
-
-
-def pareto_front(outlook: Outlook, permitted: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
-    """Grid indices of the permitted configurations that no other beats in both latency and energy, fastest first."""
-    latency, energy = outlook.latency_ms.ravel(), outlook.energy_mj.ravel()
-    best = np.inf
-    for flat in np.lexsort((energy, latency)):
-        if permitted.flat[flat] and energy[flat] < best:
-            best = energy[flat]
-            cpu, gpu, emc = np.unravel_index(int(flat), permitted.shape)
-            yield int(cpu), int(gpu), int(emc)
+    return _Planner(surface, target, fps, confidence, limits or Limits(), outlooks).plan()
 
 
 class _Planner:
     """The state of one planning: expected and cautious figures, and which configurations are permitted and attain."""
 
-    def __init__(self, surface: Surface, target: Target, fps: float | None, confidence: float | None, limits: Limits) -> None:
+    def __init__(
+        self,
+        surface: Surface,
+        target: Target,
+        fps: float | None,
+        confidence: float | None,
+        limits: Limits,
+        outlooks: Outlooks,
+    ) -> None:
         self.surface, self.target, self.fps, self.confidence = surface, target, fps, confidence
         self.grid = surface.grid
-        self.expected = outlook(surface, fps)
-        self.cautious = outlook(surface, fps, confidence)
+        self.expected = outlooks(surface, fps, None)
+        self.cautious = outlooks(surface, fps, confidence)
         self.permitted = limits.permits(self.grid)
-        self.requirements = [bound for bound in (target.bound, Bound("latency_ms", 1e3 / fps) if fps else None) if bound]
+        self.requirements = requirements(target, fps)
 
     def plan(self) -> Plan:
         attaining = self.permitted.copy()
@@ -348,24 +342,6 @@ class _Planner:
             return f"{need}; the fastest takes {best}"
         within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
         return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
-
-
-def outlook(surface: Surface, fps: float | None, confidence: float | None = None) -> Outlook:
-    """What a surface offers, by median or as what is not exceeded with a confidence.
-
-    With a frame rate, energy is that of a frame and power the mean over the period; their relative error is taken to be that of
-    an inference's energy, although the idle part is better known.
-    """
-    if fps is None:
-        expected = Outlook(surface.latency_ms, surface.power_mw, surface.energy_mj)
-    else:
-        energy_mj = surface.energy_per_frame_mj(fps)
-        expected = Outlook(surface.latency_ms, energy_mj * fps, energy_mj)
-    if confidence is None:
-        return expected
-    cautious = surface.quantile(confidence)
-    factor = cautious.energy_mj / surface.energy_mj
-    return Outlook(cautious.latency_ms, expected.power_mw * factor, expected.energy_mj * factor)
 
 
 def _index_of_top(grid: FrequencyGrid) -> tuple[int, int, int]:

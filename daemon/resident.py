@@ -11,20 +11,26 @@ import logging
 import os
 import signal
 import socket
+import stat
 import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 from .. import __version__
+from ..profiles.board import BoardDescription
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
+from .board.desk import Desk
+from .board.thread import STUCK_S
 from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
-from .errors import DaemonError, UsageError
+from .descriptors.stragglers import Stragglers
+from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
+from .hardware.sensors.sampled import SampledSensors
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
@@ -33,6 +39,7 @@ from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_
 from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
+from .watch.sleep import Sleep, since_boot
 from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
 from .wire.server import Server, ServerLimits
 from .worker.workers import Workers, WorkerSettings
@@ -40,8 +47,11 @@ from .worker.workers import Workers, WorkerSettings
 log = logging.getLogger(__name__)
 
 _WRITES_KEPT = 64
-_TEND_S = 0.5
+_CHANGES_S = 1.0
+_LAST_WORD_S = 8.0
+"""How long giving back may take when the service ends; the unit's TimeoutStopSec= is a little longer."""
 _UNCHANGED = -1
+_ADMIN_LIMITS = ServerLimits(connections=16, connections_per_user=16)
 
 
 class Resident:
@@ -73,6 +83,13 @@ class Resident:
             stack.enter_context(locked(folder))
         writes: deque[tuple[str, str]] = deque(maxlen=_WRITES_KEPT)
         files = Files(args.root, lambda path, value: writes.append((path, value)), LONGEST_S)
+        sensors: list[SampledSensors] = []
+
+        def sensing(description: BoardDescription) -> SampledSensors:
+            sensors.append(SampledSensors(Files(args.root, longest_s=LONGEST_S), description))
+            sensors[0].start()
+            return sensors[0]
+
         hardware = Hardware.probe(
             files,
             SystemClock(),
@@ -81,23 +98,29 @@ class Resident:
             older=state_dir.resolve() / OLDER_BASELINE_NAME,
             leave=[AXES[axis] for axis in AXES if axis not in config.axes],
             clusters=config.clusters,
+            sensing=sensing,
         )
+        stack.callback(sensors[0].stop)
         for note in hardware.notes:
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
-        self._controller = Controller(hardware, config, time.monotonic, demands)
-        self._controller.recover()
-        self._controller.check_limits()
+        controller = Controller(hardware, config, time.monotonic, demands, Sleep(time.monotonic, since_boot).over)
+        controller.recover()
+        controller.check_limits()
+        events = Events(hardware.sensors.over_current, time.monotonic)
+        self._board = Desk(hardware, controller, events, writes, lambda: files.ended)
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
         self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
+        self._stragglers = Stragglers()
         self._context = Context(
             version=__version__,
-            hardware=hardware,
-            controller=self._controller,
+            description=hardware.description,
+            board=self._board,
+            sensors=sensors[0],
             surfaces=Surfaces(
-                Workers(self._workers),
+                Workers(self._workers, self._stragglers),
                 profile,
                 table_folder(state_dir.resolve() / "cache"),
                 SurfaceCache(state_dir.resolve() / "surfaces"),
@@ -105,12 +128,10 @@ class Resident:
             ),
             config=config,
             config_file=config_file,
-            events=Events(hardware.sensors.over_current, time.monotonic),
-            writes=writes,
             started_s=started_s,
         )
         path = args.socket or default_socket()
-        given = notify.listen_sockets()
+        self._given = given = notify.listen_sockets()
         self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, _group_id(config.socket_group)))
         self._admin = given.get("jetdvfs-admin") or stack.enter_context(
             _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, _UNCHANGED)
@@ -131,11 +152,14 @@ class Resident:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         config = self._context.config
-        server = Server(__version__, ServerLimits(connections=config.clients.connections))
-        server.listen(self._public, Api(self._context))
+        server = Server(__version__, self._stragglers)
+        limits = ServerLimits(connections=config.clients.connections)
+        server.listen(self._public, Api(self._context), limits, inherited="jetdvfs" in self._given)
         admin = AdminApi(self._context)
-        server.listen(self._admin, admin, only_uids=frozenset({0, os.geteuid()}))
-        background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._tend())}
+        of_root = frozenset({0, os.geteuid()})
+        server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=of_root, inherited="jetdvfs-admin" in self._given)
+        self._board.thread.start()
+        background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._say_how_it_is())}
 
         def heed(number: int) -> None:
             if number == RELOADING:
@@ -151,11 +175,15 @@ class Resident:
         finally:
             signals.ignore()
         notify.notify("STOPPING=1", "STATUS=Giving the board back")
-        self._controller.give_back()
+        try:
+            await self._board.give_back(_LAST_WORD_S)
+        except HardwareBusy as error:
+            log.critical("the board is not given back: %s", error)
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await server.close()
+        self._board.thread.stop()
 
     async def _reload(self, admin: AdminApi) -> None:
         """Read the configuration again, and tell the service manager when that is done."""
@@ -164,18 +192,29 @@ class Resident:
             await admin.reload()
         notify.notify("READY=1")
 
-    async def _tend(self) -> None:
-        """Sign of life to the service manager, and the controller's own upkeep."""
+    async def _say_how_it_is(self) -> None:
+        """Tell the service manager that all is well, as long as the board's thread gets on, and what changes."""
+        if not notify.has_manager():
+            return
         watchdog_s = notify.watchdog_s()
-        told = None
+        beat_s = watchdog_s / 3 if watchdog_s else _CHANGES_S
+        due_s = time.monotonic()
+        told = ""
         while True:
-            self._controller.tend()
-            self._context.events.look()
-            status = f"STATUS={len(self._controller.leases)} leases"
-            if watchdog_s is not None or status != told:
-                notify.notify("WATCHDOG=1", status)
+            now_s = time.monotonic()
+            leases = len(self._board.snapshot.leases)
+            status = f"STATUS={leases} lease{'' if leases == 1 else 's'}"
+            said = [status] if status != told else []
+            if watchdog_s and now_s >= due_s:
+                due_s = now_s + beat_s
+                if self._board.thread.moves():
+                    said.insert(0, "WATCHDOG=1")
+                else:
+                    log.critical("the board's thread has not got on for %g s: no sign of life is given", STUCK_S)
+            if said:
+                notify.notify(*said)
                 told = status
-            await asyncio.sleep(min(_TEND_S, watchdog_s / 3) if watchdog_s else _TEND_S)
+            await asyncio.sleep(min(_CHANGES_S, max(due_s - now_s, 0.01)) if watchdog_s else _CHANGES_S)
 
 
 def _group_id(wanted: str | None) -> int:
@@ -203,6 +242,8 @@ def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
     with sock:
         try:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not _is_socket(path):
+                raise UsageError(f"socket {path}: something else than a socket is there; remove it, or name another path")
             if _answers(path):
                 raise UsageError(f"socket {path}: another daemon answers on it")
             path.unlink(missing_ok=True)
@@ -213,13 +254,22 @@ def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
                 os.umask(before)
             if group_id != _UNCHANGED:
                 os.chown(path, _UNCHANGED, group_id)
-            sock.listen(64)
+            sock.listen()
         except OSError as error:
             raise UsageError(f"socket {path}: {error.strerror or error}") from error
         try:
             yield sock
         finally:
-            path.unlink(missing_ok=True)
+            if _is_socket(path):
+                path.unlink(missing_ok=True)
+
+
+def _is_socket(path: Path) -> bool:
+    """Whether there is a socket at this path itself, or nothing."""
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return True
 
 
 def _answers(path: Path) -> bool:

@@ -19,11 +19,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import asyncio
     import logging
+    import warnings
 
     from .system.journal import TROUBLE, fields, log_handler
 
     args = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, handlers=[log_handler(sys.stderr)])
+    # One line of the log each.
+    warnings.formatwarning = lambda message, *_, **__: " ".join(str(message).split())
+    logging.captureWarnings(True)
 
     from ..kernels.errors import KernelsError
     from ..profiles.errors import ProfilesError

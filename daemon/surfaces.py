@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks that clients loaded, and their surfaces: made by the workers, checked, kept in memory and on disk.
 
-A network is kept as a child packed it, and never read here. What is kept of its surfaces, and shared, goes by the digest of those
-very bytes, which every child that sweeps them reads again.
+A network is kept as a child packed it, and never read here. Its surfaces are kept, and shared by the digest of its bytes, and
+every child that sweeps it reads it again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,12 @@ class Surfaces:
     """
 
     def __init__(
-        self, workers: Workers, profile: Profile | None, tables: TableFolder, stored: SurfaceCache, troubles: tuple[str, ...] = ()
+        self,
+        workers: Workers,
+        profile: Profile | None,
+        tables: TableFolder,
+        stored: SurfaceCache,
+        troubles: tuple[str, ...] = (),
     ) -> None:
         self.profile = profile
         self.troubles = troubles
@@ -128,7 +133,9 @@ class Surfaces:
             # Tables are checked once: a worker checks again only one that was touched since.
             self._known = self._tables.stamps(digests)
         except OSError as error:
-            raise WorkerFailed(f"profile: its models' node tables cannot be kept in {self._tables.path}: {error.strerror}") from error
+            raise WorkerFailed(
+                f"profile: its models' node tables cannot be kept in {self._tables.path}: {error.strerror}"
+            ) from error
         except BundleError as error:
             raise WorkerFailed(f"profile: {error}") from error
 

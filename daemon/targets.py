@@ -24,6 +24,14 @@ Figure: TypeAlias = Literal["latency_ms", "power_mw", "energy_mj"]
 
 FIGURE_NAMES: dict[Figure, str] = {"latency_ms": "latency", "power_mw": "power", "energy_mj": "energy"}
 FIGURE_UNITS: dict[Figure, str] = {"latency_ms": "ms", "power_mw": "mW", "energy_mj": "mJ"}
+# What an inference on a Jetson can have to do with, and some more: with figures beyond, no arithmetic on them overflows.
+FIGURE_RANGES: dict[Figure, tuple[float, float]] = {
+    "latency_ms": (1e-3, 1e7),
+    "power_mw": (1e-3, 1e7),
+    "energy_mj": (1e-3, 1e9),
+}
+FPS_RANGE = (0.001, 100_000)
+"""Frame rates that make sense, in frames per second: from one in a quarter of an hour on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +91,7 @@ class Target(ABC):
         """Make one from what follows the ``=`` of its text, None where there is no ``=``.
 
         Raises:
-            ValueError: the value is missing, superfluous or not a positive number.
+            ValueError: the value is missing, superfluous or not a number in the figure's range.
         """
 
     @classmethod
@@ -118,8 +126,9 @@ class BoundedTarget(Target):
             limit = float(value or "")
         except ValueError:
             limit = math.nan
-        if not 0 < limit < math.inf:
-            raise ValueError("with a positive number")
+        low, high = FIGURE_RANGES[cls.keyword]
+        if not low <= limit <= high:
+            raise ValueError(f"with a number from {low:g} to {high:.10g}")
         return cls(limit)
 
     @classmethod
@@ -236,6 +245,17 @@ def parse_target(text: str) -> Target:
             except ValueError as error:
                 raise UsageError(f"target {text!r:.80}: expected {target.usage()}, {error}") from error
     raise UsageError(f"target {text!r:.80}; valid: {', '.join(target.usage() for target in target_classes())}")
+
+
+def check_rate(fps: float | None) -> None:
+    """Refuse a frame rate that makes no sense.
+
+    Raises:
+        UsageError: it is not within :data:`FPS_RANGE`.
+    """
+    low, high = FPS_RANGE
+    if fps is not None and not low <= fps <= high:
+        raise UsageError(f"fps={fps:g}: expected a frame rate from {low:g} to {high:g}")
 
 
 def listing() -> str:

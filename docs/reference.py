@@ -28,6 +28,7 @@ FACES = (
     "daemon.notebook",
     "daemon.qos",
     "daemon.wire.client",
+    "daemon.wire.kept",
     "daemon.planner",
     "daemon.targets",
     "daemon.errors",

@@ -16,6 +16,7 @@ CLOCKS: Mapping[str, str] = {"cpu_khz": "CPU", "gpu_hz": "GPU", "emc_hz": "EMC"}
 
 KHZ_PER_MHZ = 1e3
 HZ_PER_MHZ = 1e6
+_LEAST_MHZ, _MOST_MHZ = 0.001, 1_000_000
 
 
 def per_mhz(clock: str) -> float:
@@ -29,5 +30,11 @@ def mhz(clock: str, level: float) -> float:
 
 
 def mhz_text(clock: str, level: float) -> str:
-    """The same for people, to the last digit that a frequency has: ``905.25``; without the unit."""
-    return f"{mhz(clock, level):.10g}"
+    """The same for people, to the last digit that a frequency has: ``905.25``; without the unit.
+
+    What is no frequency of a clock any more is not spelled out.
+    """
+    value = mhz(clock, level)
+    if 0 < value < _LEAST_MHZ:
+        return f"less than {_LEAST_MHZ:g}"
+    return f"more than {_MOST_MHZ:.0f}" if value > _MOST_MHZ else f"{value:.10g}"

@@ -213,10 +213,10 @@ def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
 def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
     """The members of a value of this type: key, value, and the value's type."""
     kind = _plain(kind)
-    inner = get_args(kind)
+    inner = () if get_origin(kind) is Literal else get_args(kind)
     if isinstance(raw, Mapping) and _is_record(kind):
         yield from ((name, raw[name], of) for name, of in _members(kind).items() if name in raw)
-    elif isinstance(raw, Mapping) and len(inner) == 2:
+    elif isinstance(raw, Mapping) and len(inner) == 2 and inner[-1] is not ...:
         for key, value in raw.items():
             yield from ((str(key), part, of) for part, of in ((key, inner[0]), (value, inner[1])))
     elif isinstance(raw, (list, tuple)) and inner:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...kernels.grid import FrequencyConfiguration
+from ...kernels.text import printable
 
 SIMULATED = "simulated: this profile was measured on a simulated board; its figures are not those of a real one"
 
@@ -33,11 +34,6 @@ def table(
         )
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def printable(text: str) -> str:
-    """A name out of somebody's file, without what a terminal would take for commands."""
-    return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
 
 def amount(value: float, unit: str) -> str:

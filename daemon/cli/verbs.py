@@ -19,9 +19,9 @@ from types import ModuleType
 
 from ... import __version__
 from ...kernels.errors import KernelsError
+from ...kernels.text import printable
 from ...profiles.errors import ProfilesError
 from ..errors import DaemonError, InputError, UsageError
-from .output import printable
 from .parser import Parser
 
 COMMAND = "./my-application"
@@ -62,7 +62,8 @@ def run(arguments: list[str], verb: str) -> int:
         _give_up_output()
         return 0
     except OSError as error:
-        print(f"jetdvfs {verb}: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"jetdvfs {verb}: {printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
         _give_up_output()
         return InputError.exit_code
 

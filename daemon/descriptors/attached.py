@@ -11,8 +11,8 @@ from dataclasses import dataclass
 class Attached:
     """What a child needs to get the descriptor for itself.
 
-    Closing a stranger's descriptor asks the file system behind it, which may never answer. So the resident process does not even
-    receive it: it hands the connection to a child that does.
+    Closing a stranger's descriptor asks the file system behind it, which may never answer. So the resident process does not
+    even receive it: it hands the connection to a child that does.
 
     Attributes:
         sock: the connection; only its number is for use, to be inherited.

@@ -19,6 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import UsageError
 from .attached import Attached
 from .holder import SIZE
 from .stragglers import Stragglers
@@ -49,16 +50,18 @@ class Disposal:
         else:
             sock.close()
 
-    async def discard(self, attached: Attached) -> bool:
-        """Have a message and its descriptors taken off a connection that goes on; False if that cannot be done."""
-        if self._stragglers.too_many(attached.uid):
-            return False
-        done = asyncio.get_running_loop().create_future()
-        self._holder(attached.uid).give(_Order(attached.sock, attached.size, done))
-        try:
-            return await asyncio.wait_for(done, _ANSWER_S)
-        except asyncio.TimeoutError:
-            return False
+    async def receive(self, attached: Attached) -> bool:
+        """Have these bytes taken off a connection that goes on, with any descriptors; whether there were any.
+
+        Raises:
+            UsageError: it cannot be done; the connection must be closed.
+        """
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(asyncio.TimeoutError):
+            self._holder(attached.uid).give(_Order(attached.sock, attached.size, done))
+            if found := await asyncio.wait_for(done, _ANSWER_S):
+                return found == 2
+        raise UsageError("message: a descriptor in the connection's queue cannot be got rid of")
 
     def end(self) -> None:
         """Let every holder end, without waiting for it."""
@@ -91,7 +94,7 @@ class _Order:
 
     sock: socket.socket
     size: int = 0
-    done: asyncio.Future[bool] | None = None
+    done: asyncio.Future[int] | None = None
 
 
 class _Holder:
@@ -100,7 +103,7 @@ class _Holder:
     def __init__(self) -> None:
         self.child: subprocess.Popen[bytes] | None = None
         self.waiting: deque[_Order] = deque()
-        self._asked: deque[asyncio.Future[bool]] = deque()
+        self._asked: deque[asyncio.Future[int]] = deque()
         self._loop = asyncio.get_running_loop()
         self._ours: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -167,7 +170,7 @@ class _Holder:
             self._ours = None
         for _ in range(1 if answer else len(self._asked)):
             if not (done := self._asked.popleft()).done():
-                done.set_result(answer == b"\1")
+                done.set_result(int.from_bytes(answer, "big"))
 
 
 def _carries_descriptors(sock: socket.socket) -> bool:

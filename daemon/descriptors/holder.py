@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A child that takes over connections with strangers' descriptors in them, closes nothing, and may hang when it ends.
 
-It is run as a file, with the standard library alone, so that it is there in a few milliseconds. Its one argument is the number of
-a socket. Each record from there is a connection and a number of bytes: 0 to keep the connection as it is; otherwise so
-many bytes are received from it, with the descriptors that come along, and one byte is answered: 1 when they were there.
+It is run as a file, with the standard library alone, so that it is there in a few milliseconds. Its one argument is the number
+of a socket. Each record from there is a connection and a number of bytes: 0 to keep the connection as it is; otherwise so many
+bytes are received from it, with the descriptors that come along, and one byte is answered: 0 when they were not there or
+too many descriptors are kept already, 1 when they came without descriptors, 2 with some.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import struct
 import sys
 
 SIZE = struct.Struct(">I")
-_MOST_DESCRIPTORS = 256  # a message carries at most 253
+_DESCRIPTORS_OF_A_MESSAGE = 253  # the kernel's bound
+_KEPT = 10_000
 
 
 def main(number: int) -> None:
@@ -25,25 +27,27 @@ def main(number: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.chdir("/")
     orders = socket.socket(fileno=number)
+    kept = 0
     while True:
         record, descriptors, _, _ = socket.recv_fds(orders, SIZE.size, 1)
         if not record:
             return
         (size,) = SIZE.unpack(record)
         if size and descriptors:
-            answer = _receive(descriptors[0], size)
+            answer, more = _receive(descriptors[0], size) if kept < _KEPT else (b"\0", 0)
+            kept += more
             with contextlib.suppress(OSError):
                 orders.send(answer)
 
 
-def _receive(number: int, size: int) -> bytes:
+def _receive(number: int, size: int) -> tuple[bytes, int]:
     """Take a message off a connection. Its descriptors stay open, the connection does not: others have it too."""
     with socket.socket(fileno=number) as connection:
         try:
-            data, _, _, _ = socket.recv_fds(connection, size, _MOST_DESCRIPTORS, socket.MSG_DONTWAIT)
+            data, descriptors, _, _ = socket.recv_fds(connection, size, _DESCRIPTORS_OF_A_MESSAGE, socket.MSG_DONTWAIT)
         except OSError:
-            return b"\0"
-        return bytes([len(data) == size])
+            return b"\0", 0
+        return bytes([0 if len(data) != size else 2 if descriptors else 1]), len(descriptors)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
@@ -54,11 +54,15 @@ class Applied:
         return self.clusters[axis].accepted if axis in self.clusters else None
 
     def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        for name in ("requested", "accepted", "effective"):
-            data[name] = getattr(self, name)._asdict()
-        data["clusters"] = [{"policy": name, **level._asdict()} for name, level in self.clusters.items()]
-        return {**data, "writes": [write._asdict() for write in self.writes], "notes": list(self.notes)}
+        return {
+            **{name: getattr(self, name)._asdict() for name in ("requested", "accepted", "effective")},
+            "verified": self.verified,
+            "reason": self.reason,
+            "writes": [write._asdict() for write in self.writes],
+            "elapsed_ms": self.elapsed_ms,
+            "notes": list(self.notes),
+            "clusters": [{"policy": name, **level._asdict()} for name, level in self.clusters.items()],
+        }
 
 
 def outcome(

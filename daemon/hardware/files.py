@@ -31,6 +31,9 @@ _RETRIED_S = 0.1
 _RETRY_PAUSE_S = 0.002
 _MOST_LINKS = 40
 _READ_BYTES = 1 << 16
+# No figure of a board is as large; what is comes from a driver that has gone wrong, and fits into no answer.
+_MOST = 1 << 53
+_FASTEST = 10**12
 # What may go away by itself: a node that is not there yet, a powered-off part, a firmware or bus that did not answer.
 _TRANSIENT = frozenset(
     {
@@ -55,6 +58,9 @@ class Files:
         observer: called with ``(path, value)`` after every write that the kernel took, in order.
         longest_s: how long a file may take to answer until it is taken to hang; None waits for ever.
         clock: bounds how long a write is tried again.
+
+    Attributes:
+        ended: how many reads and writes have come back or were given up; it grows for as long as the board's files move on.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Files:
         self._observer = observer
         self._clock = clock or SystemClock()
         self._located: dict[str, str] = {}
+        self.ended = 0
 
     @property
     def hanging(self) -> tuple[str, ...]:
@@ -92,13 +99,15 @@ class Files:
 
         Raises:
             HardwareBusy: as for :meth:`read_text`.
-            HardwareRefused: it cannot be read, or holds no whole number.
+            HardwareRefused: it cannot be read, or holds no whole number, or one that is no figure of a board.
         """
         text = self.read_text(path)
         try:
-            return int(text)
+            if -_MOST < (number := int(text)) < _MOST:
+                return number
         except ValueError:
-            raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number") from None
+            pass
+        raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number")
 
     def find_text(self, path: str) -> str | None:
         """The file's text, or None where it cannot be read now."""
@@ -113,6 +122,11 @@ class Files:
             return self.read_int(path)
         except DaemonError:
             return None
+
+    def find_rate(self, path: str) -> int | None:
+        """The file's frequency, or None where it cannot be read now or is none: a word, below zero, or beyond all clocks."""
+        rate = self.find_int(path)
+        return rate if rate is not None and 0 <= rate <= _FASTEST else None
 
     def write_text(self, path: str, value: str, valid: Iterable[object] = ()) -> None:
         """Write a value and a newline in one system call, to a file that exists; again for a while where that may help.
@@ -139,8 +153,9 @@ class Files:
             self._observer(path, value)
 
     def exists(self, path: str) -> bool:
+        known = self._located.get(path)
         try:
-            return os.path.lexists(self._locate(path))
+            return (known is not None and os.path.lexists(known)) or os.path.lexists(self._locate(path))
         except OSError:
             return False
 
@@ -154,10 +169,10 @@ class Files:
     def list_names(self, path: str) -> tuple[str, ...]:
         """The names in a directory, ``policy10`` after ``policy9``; empty where it cannot be listed."""
         try:
-            with os.scandir(self._locate(path)) as entries:
-                return tuple(sorted((entry.name for entry in entries), key=lambda name: (len(name), name)))
+            names = self._scan(path)
         except OSError:
             return ()
+        return tuple(sorted(names, key=lambda name: (len(name), name)))
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """The existing paths that match a pattern; ``*`` and ``?`` stay within one component."""
@@ -171,14 +186,18 @@ class Files:
         return tuple(path for path in found if checked or self.exists(path))
 
     def _patiently(self, path: str, doing: str, call: Callable[[], T]) -> T:
-        return call() if self._patience is None else self._patience.call(path, doing, call)
+        try:
+            return call() if self._patience is None else self._patience.call(path, doing, call)
+        finally:
+            self.ended += 1
 
     def _read(self, path: str) -> bytes:
         descriptor = self._open(path, os.O_RDONLY)
         try:
-            chunks = []
-            while chunk := os.read(descriptor, _READ_BYTES):
-                chunks.append(chunk)
+            chunks = [os.read(descriptor, _READ_BYTES)]
+            # An attribute below /sys is a page at most and comes whole (Linux, Documentation/filesystems/sysfs.rst).
+            while chunks[-1] and not path.startswith("/sys/"):
+                chunks.append(os.read(descriptor, _READ_BYTES))
             return b"".join(chunks)
         finally:
             os.close(descriptor)
@@ -205,6 +224,18 @@ class Files:
         self._located[path] = place = self._locate(path)
         return os.open(place, access | os.O_CLOEXEC | os.O_NOFOLLOW)
 
+    def _scan(self, path: str) -> list[str]:
+        known = self._located.get(path)
+        if known is not None:
+            try:
+                return _names(known)
+            except OSError:
+                del self._located[path]
+        place = self._locate(path)
+        names = _names(place)
+        self._located[path] = place
+        return names
+
     def _locate(self, path: str) -> str:
         """Where a board path lies on this machine, every link resolved below the root."""
         if self.root == "/":
@@ -229,6 +260,18 @@ class Files:
                 del done[1:]
             todo.extend(target.split("/")[::-1])
         return "/".join(done)
+
+
+def rate_in(text: str | None) -> int | None:
+    """The frequency that a text is; None for a word, and for a number beyond all clocks."""
+    if text is None or not text.isdecimal() or len(text) > len(str(_FASTEST)):
+        return None
+    return int(text)
+
+
+def _names(place: str) -> list[str]:
+    with os.scandir(place) as entries:
+        return [entry.name for entry in entries]
 
 
 def _failure(error: OSError, path: str, doing: str, valid: Iterable[object] = ()) -> DaemonError:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -26,7 +26,8 @@ from .identity import Identity, described_boards, match_board, read_identity
 from .limits import moved_limits
 from .offered import Offered
 from .power_modes import RunningModes
-from .sensors.sensors import Sensors
+from .sensors.fan import Fan, read_fan
+from .sensors.sensors import Sensing, Sensors
 from .setter import Setter, Step
 from .transition import Transition
 
@@ -50,10 +51,11 @@ class Hardware:
         older: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
+        sensing: Callable[[BoardDescription], Sensing] | None = None,
     ) -> None:
         self.description = description
         self.identity = identity
-        self.sensors = Sensors(files, description)
+        self.sensors: Sensing = Sensors(files, description) if sensing is None else sensing(description)
         self._files = files
         self._clock = clock
         self._modes = RunningModes(files, description.cores)
@@ -73,6 +75,7 @@ class Hardware:
         older: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
+        sensing: Callable[[BoardDescription], Sensing] | None = None,
     ) -> Hardware:
         """Find out which board this is and what of it can be controlled.
 
@@ -85,6 +88,7 @@ class Hardware:
             older: the file in which earlier versions kept it, which is honoured once.
             leave: axes (``emc_hz``) that are not to be set, on the operator's wish.
             clusters: whether the CPU's clusters are set together, which they are by default.
+            sensing: makes what reads the sensors of a board of this description; by default each is read when it is asked for.
 
         Raises:
             InputError: no description fits this machine.
@@ -99,7 +103,7 @@ class Hardware:
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
             description = named[board]
-        hardware = cls(files, clock, description, identity, baseline, older, leave, clusters)
+        hardware = cls(files, clock, description, identity, baseline, older, leave, clusters, sensing)
         if hardware._keeper is not None:
             with contextlib.suppress(DaemonError):  # its notes say so; tried again before anything is set
                 hardware._keeper.recall()
@@ -120,7 +124,7 @@ class Hardware:
             daemon = "" if self._keeper else "a running jetdvfsd, "
             notes.append(f"memory clock is locked by somebody else: by {daemon}{others}")
         notes += self._files.hanging
-        notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.throttled())]
+        notes += [*self.sensors.notes, *(f"throttled: {reason}" for reason in self.sensors.throttled())]
         return tuple(notes)
 
     def moved_limits(self) -> tuple[str, ...]:
@@ -187,12 +191,16 @@ class Hardware:
         self._axes.look_again()
         return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
-    def current(self) -> FrequencyConfiguration:
-        """The clocks as measured; where there is nothing to measure, as requested."""
+    def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
+        """The clocks as measured; where there is nothing to measure, as requested.
+
+        Args:
+            readings: what :meth:`read` said just now.
+        """
         levels = {name: self._offered.fixed_level(name) for name in self._axes.fixed}
-        for name, readings in self.read().items():
+        for name, found in (self.read() if readings is None else readings).items():
             if name in TITLES:
-                levels[name] = min(effective(reading) for reading in readings)
+                levels[name] = min(effective(reading) for reading in found)
         return FrequencyConfiguration(**levels)
 
     def memory_hz(self) -> int:
@@ -207,8 +215,12 @@ class Hardware:
         return driver.load() if isinstance(driver, gpu.GpuClock) else None
 
     def throttled(self) -> tuple[str, ...]:
-        """Why the board runs slower than its clocks say (see :meth:`Sensors.throttled`)."""
-        return self.sensors.throttled()
+        """Why the board runs slower than its clocks say now (see :meth:`Sensing.throttled`)."""
+        return self.sensors.throttled(now=True)
+
+    def fan(self) -> Fan | None:
+        """How hard the fan is driven and how fast it turns; None where there is none."""
+        return read_fan(self._files)
 
     def mode(self) -> PowerMode | None:
         """The power mode in force, or None where the system does not say; its caps bound the grid."""

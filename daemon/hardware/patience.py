@@ -17,7 +17,9 @@ T = TypeVar("T")
 class _Call:
     def __init__(self, name: str, function: Callable[[], Any]) -> None:
         self.name = name
-        self.over = threading.Event()
+        self.ended = False
+        self._over = threading.Lock()  # held until the call has come back; an Event costs several times as much
+        self._over.acquire()
         self._function = function
         self._result: Any = None
         self._error: BaseException | None = None
@@ -27,7 +29,12 @@ class _Call:
             self._result = self._function()
         except BaseException as error:
             self._error = error
-        self.over.set()
+        self.ended = True
+        self._over.release()
+
+    def wait(self, longest_s: float) -> bool:
+        """Whether it came back in time; to be called once."""
+        return self._over.acquire(timeout=longest_s)
 
     def outcome(self) -> Any:
         if self._error is not None:
@@ -50,7 +57,7 @@ class Patience:
     @property
     def hanging(self) -> tuple[str, ...]:
         """What the calls that have not come back were about."""
-        return tuple(call.name for call in tuple(self._stuck.values()) if not call.over.is_set())
+        return tuple(call.name for call in tuple(self._stuck.values()) if not call.ended)
 
     def call(self, path: str, doing: str, function: Callable[[], T]) -> T:
         """Call a function that touches a file.
@@ -64,7 +71,7 @@ class Patience:
         place = posixpath.dirname(path)
         before = self._stuck.get(place)
         if before is not None:
-            if not before.over.is_set():
+            if not before.ended:
                 raise HardwareHangs(before.name)
             del self._stuck[place]
         if self._calls is None:
@@ -72,7 +79,7 @@ class Patience:
             threading.Thread(target=_work, args=(self._calls,), name="board-files", daemon=True).start()
         call = _Call(f"{path}: {doing} hangs", function)
         self._calls.put(call)
-        if not call.over.wait(self.longest_s):
+        if not call.wait(self.longest_s):
             self._stuck[place] = call
             self.end()
             raise HardwareHangs(call.name)

@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from ...kernels.text import printable
+
 IDENTIFIER = "jetdvfsd"
 
 # Kinds of entries, as MESSAGE_ID (systemd.journal-fields(7)).
@@ -32,7 +34,7 @@ def fields(kind: str, **values: object) -> dict[str, str]:
         kind: one of this module's.
         values: by their names in lower case; ``lease`` becomes ``JETDVFS_LEASE``. None and empty texts are left out.
     """
-    named = {f"JETDVFS_{name.upper()}": str(value) for name, value in values.items() if value not in (None, "")}
+    named = {f"JETDVFS_{name.upper()}": printable(str(value)) for name, value in values.items() if value not in (None, "")}
     return {"MESSAGE_ID": kind, **named}
 
 
@@ -41,15 +43,25 @@ def log_handler(stderr: TextIO, environment: Mapping[str, str] = os.environ) -> 
     open_journal = _journal_handler() if _is_journal(stderr, environment.get("JOURNAL_STREAM", "")) else None
     if open_journal is not None:
         handler: logging.Handler = open_journal(SYSLOG_IDENTIFIER=IDENTIFIER)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(_Printable("%(message)s"))
         return handler
     handler = logging.StreamHandler(stderr)
     managed = environment.get("JOURNAL_STREAM") or environment.get("NOTIFY_SOCKET")
-    handler.setFormatter(_WithPriority("%(message)s") if managed else logging.Formatter("%(message)s"))
+    handler.setFormatter(_WithPriority("%(message)s") if managed else _Printable("%(message)s"))
     return handler
 
 
-class _WithPriority(logging.Formatter):
+class _Printable(logging.Formatter):
+    """A message is one line, whatever names are in it; only what Python says of an error that nobody expected has several."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(printable, super().formatException(ei).splitlines()))
+
+
+class _WithPriority(_Printable):
     """Every line begins with its priority; one without would count as less urgent than it is."""
 
     def format(self, record: logging.LogRecord) -> str:

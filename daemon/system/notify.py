@@ -7,13 +7,20 @@ import contextlib
 import os
 import socket
 
+_KIND = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+
+
+def has_manager() -> bool:
+    """Whether there is a service manager to tell."""
+    return os.environ.get("NOTIFY_SOCKET", "").startswith(("/", "@"))
+
 
 def notify(*states: str) -> bool:
     """Tell the service manager, for instance ``notify("READY=1", "STATUS=idle")``; False where there is none to tell."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
+    if not has_manager():
         return False
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+    address = os.environ["NOTIFY_SOCKET"]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, _KIND) as sock:
         sock.connect("\0" + address[1:] if address.startswith("@") else address)
         sock.sendall("\n".join(states).encode())
         return True

@@ -52,7 +52,7 @@ def read_counters(files: Files, pids: Collection[int]) -> Counters:
     """
     idle = {}
     for line in (files.find_text("/proc/stat") or "").splitlines():
-        if told := re.match(r"cpu(\d+)(?: \d+){3} (\d+) (\d+)", line):
+        if told := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
             idle[told[1]] = int(told[2]) + int(told[3])
     threads: dict[tuple[str, str], tuple[int, str]] = {}
     own = 0
@@ -62,7 +62,7 @@ def read_counters(files: Files, pids: Collection[int]) -> Counters:
             times = _times(files, f"/proc/{pid}/task/{thread}/stat")
             if len(times) > _LAST_CPU:
                 threads[pid, thread] = (sum(times[_OWN_TIMES]), str(times[_LAST_CPU]))
-    khz = {policy: files.find_int(f"{policy}/scaling_cur_freq") or 0 for policy in files.glob(POLICIES)}
+    khz = {policy: files.find_rate(f"{policy}/scaling_cur_freq") or 0 for policy in files.glob(POLICIES)}
     return Counters(idle, threads, own, khz, {what: _waited_us(files, what) for what in ("cpu", "memory")})
 
 
@@ -82,9 +82,9 @@ def _tree(files: Files, pids: Collection[int]) -> Iterator[str]:
 def _times(files: Files, path: str) -> list[int]:
     """The numbers of a stat file after the command's name, the state letter as zero; empty where the process is gone."""
     words = (files.find_text(path) or "").rpartition(")")[2].split()
-    return [0, *(int(word) for word in words[1:] if word.lstrip("-").isdecimal())] if words else []
+    return [0, *(int(word) for word in words[1:] if len(word) < 20 and word.lstrip("-").isdecimal())] if words else []
 
 
 def _waited_us(files: Files, what: str) -> int:
-    told = re.match(r"some .*\btotal=(\d+)", files.find_text(f"/proc/pressure/{what}") or "")
+    told = re.match(r"some .*\btotal=(\d{1,18})\b", files.find_text(f"/proc/pressure/{what}") or "")
     return int(told[1]) if told else 0

@@ -68,7 +68,7 @@ class _Window:
 
 
 class DemandMonitor:
-    """Follows the demand of other work; :meth:`sample` is to be called about twice a second.
+    """Follows the demand of other work; :meth:`sample` is to be called every few seconds at most.
 
     Args:
         board: tells the memory clock and how busy the GPU is.
@@ -92,11 +92,12 @@ class DemandMonitor:
         self._pressed: deque[_Window] = deque()
         self._calm: deque[_Window] = deque()
         self._memory = MemoryDemand()
+        self._blind = False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of other work cannot be seen."""
-        if self._memory_khz() is not None:
+        """What of other work cannot be seen, as of the last sample."""
+        if not self._blind:
             return ()
         named = " and ".join(self._monitors) or "memory activity"
         return (f"{named} cannot be read: no memory clock is kept up for other work",)
@@ -163,6 +164,7 @@ class DemandMonitor:
 
     def _follow_memory(self, now: float, leased: Leased, same: bool) -> None:
         counted = self._memory_khz()
+        self._blind = counted is None
         if counted is None:
             return
         if not same:
@@ -173,7 +175,7 @@ class DemandMonitor:
 
     def _memory_khz(self) -> int | None:
         """The memory clock in use, as the running kernel's monitor counts it; None where none can be read."""
-        return next((khz for path in self._monitors if (khz := self._files.find_int(path)) is not None), None)
+        return next((khz for path in self._monitors if (khz := self._files.find_rate(path)) is not None), None)
 
 
 def _keep(windows: deque[_Window], window: _Window, seconds: float) -> None:

@@ -52,7 +52,8 @@ class MemoryDemand:
         idle = None if gpu_load is None else gpu_load < _IDLE
         before = self._counted[-1] if self._counted else None
         self._counted.append(_Sample(now, hz, idle))
-        while now - self._counted[0].time_s > hold_s:
+        # One that is older stands for the time until the next: samples may be seconds apart.
+        while len(self._counted) > 1 and now - self._counted[1].time_s >= hold_s:
             self._counted.popleft()
         since = now - self._counted[0].time_s
         long = since >= _ALMOST * hold_s

@@ -14,29 +14,26 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import select
 import socket
 import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from operator import index
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from ...kernels.errors import GridError, ShapeError
-from ...kernels.units import AXES
 from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
-from . import protocol
+from . import asked, forked, protocol
+from .asked import Configuration
+from .reports import Reporter
 
-if TYPE_CHECKING:
-    from ...kernels.network import TensorSpec
-
-Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
-"""Text (``"1190.4,905.25,1600"``), or the three clocks by name or in order, in kHz, Hz and Hz."""
 _Self = TypeVar("_Self", bound="Client")
 
-_REPORT_EVERY = 32
+RELEASE_S = 1.0
+"""How long the end of a lease's block may take; a daemon that does not answer by then ends the lease when it can."""
 
 
 class Client:
@@ -63,8 +60,11 @@ class Client:
         self._interface = interface
         self._lock = threading.Lock()
         self._buffer = bytearray()
+        self._unread = 0
+        self._timeout_s = timeout_s
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._sock.settimeout(timeout_s)
+        forked.stays_behind(self)
         try:
             self._sock.connect(os.fspath(self._path))
         except PermissionError as error:
@@ -82,6 +82,24 @@ class Client:
 
     def close(self) -> None:
         """End the connection; the daemon releases what it held."""
+        self.hang_up()
+        self._sock.close()
+
+    def hang_up(self) -> None:
+        """End the connection, also for a thread that waits on it: what that does then fails with :class:`NoDaemon`."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def wait_until_gone(self) -> None:
+        """Return when the daemon has ended the connection, or somebody here has."""
+        with contextlib.suppress(ValueError):  # it is closed already
+            ended = select.poll()
+            ended.register(self._sock, select.POLLRDHUP)
+            ended.poll()
+
+    def after_fork(self) -> None:
+        """In a forked child: the connection is the parent's, calls raise :class:`NoDaemon`."""
+        self._lock = threading.Lock()
         self._sock.close()
 
     def status(self) -> dict[str, Any]:
@@ -104,7 +122,7 @@ class Client:
         Raises:
             InputError: the file cannot be opened or was refused.
         """
-        tensors = [_tensor(item) for item in inputs]
+        tensors = [asked.tensor(item) for item in inputs]
         try:
             descriptor = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -118,13 +136,13 @@ class Client:
         self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
     ) -> LoadedModel:
         """The same from a descriptor open for reading."""
-        tensors = [_tensor(item) for item in inputs]
-        parameters = {"inputs": tensors, "name": _short(name), "accept_boundary": _names(accept_boundary)}
+        tensors = [asked.tensor(item) for item in inputs]
+        parameters = {"inputs": tensors, "name": asked.short(name), "accept_boundary": asked.names(accept_boundary)}
         return LoadedModel(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
 
     def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> LoadedModel:
         """Register a network from the JSON of ``jetdvfs decompose --json``; ``accept_boundary`` as in :meth:`load`."""
-        parameters = {"network": network, "accept_boundary": _names(accept_boundary)}
+        parameters = {"network": network, "accept_boundary": asked.names(accept_boundary)}
         return LoadedModel(self, self._object("LoadNetwork", "network", parameters))
 
     def predict(
@@ -138,7 +156,7 @@ class Client:
         """Predictions by name: ``at`` the configuration given, or ``top``, ``fastest`` and ``frugal``."""
         parameters = {
             "network": _handle(network),
-            "configuration": _configuration(configuration),
+            "configuration": asked.configuration(configuration),
             "fps": fps,
             "method": method,
         }
@@ -182,55 +200,71 @@ class Client:
         parameters = {
             "network": None if network is None else _handle(network),
             "target": target,
-            "configuration": _configuration(configuration),
+            "configuration": asked.configuration(configuration),
             "fps": fps,
             "confidence": confidence,
             "method": method,
             "reason": reason[: protocol.TEXT_CHARACTERS],
-            "app": _short(app or Path(sys.argv[0] or "python").name),
+            "app": asked.short(app or Path(sys.argv[0] or "python").name),
         }
         return HeldLease(self, self.call("Hold", parameters))
 
-    def release(self, lease: HeldLease | str) -> None:
-        """End a lease, one's own or another of the same user."""
-        self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id})
+    def release(self, lease: HeldLease | str, *, within_s: float | None = None) -> None:
+        """End a lease, one's own or another of the same user; ``within_s`` as for :meth:`call`."""
+        self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
-    def call(self, method: str, parameters: Mapping[str, Any], *, descriptor: int | None = None) -> dict[str, Any]:
+    def call(
+        self, method: str, parameters: Mapping[str, Any], *, descriptor: int | None = None, within_s: float | None = None
+    ) -> dict[str, Any]:
         """Any method of the interface.
+
+        Args:
+            descriptor: what goes along.
+            within_s: wait for no longer than this; the daemon still does what it was asked, and the connection goes on.
 
         Raises:
             NoDaemon: the connection ended, or no answer came in time.
             DaemonError: the error the daemon answered with.
         """
-        message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": _present(parameters)})
+        message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": asked.present(parameters)})
         if len(message) > protocol.MESSAGE_BYTES:
             raise UsageError(f"{method}: the call has {len(message)} bytes; at most {protocol.MESSAGE_BYTES} are taken")
-        with self._lock:
-            try:
-                # A daemon that refuses the connection says so and hangs up, maybe before it was asked anything.
-                with contextlib.suppress(BrokenPipeError):
-                    self._send(message, descriptor)
-                reply = protocol.decode(self._receive())
-            except (OSError, UsageError) as error:
-                # After half an exchange nobody knows which answer comes next.
-                self._sock.close()
-                raise NoDaemon(f"the daemon on {self._path} went away during {method} ({protocol.one_line(error)})") from error
+        if not self._lock.acquire(timeout=-1 if within_s is None else within_s):
+            raise NoDaemon(f"the daemon on {self._path} has not answered another call yet")
+        try:
+            self._sock.settimeout(self._timeout_s if within_s is None else within_s)
+            # A daemon that refuses the connection says so and hangs up, maybe before it was asked anything.
+            with contextlib.suppress(BrokenPipeError):
+                self._send(message, descriptor)
+            reply = self._receive(skip_later=within_s is not None)
+        except (OSError, UsageError) as error:
+            # After half an exchange nobody knows which answer comes next.
+            self.hang_up()
+            raise NoDaemon(f"the daemon on {self._path} went away during {method} ({protocol.one_line(error)})") from error
+        finally:
+            self._lock.release()
         protocol.raise_error(reply)
         found = reply.get("parameters")
         return found if isinstance(found, dict) else {}
 
     def post(self, method: str, parameters: Mapping[str, Any]) -> bool:
-        """A call without an answer that never waits and never raises; False when it could not be sent whole."""
+        """A call without an answer that never waits and never raises; False when it cannot be sent now, but may be later."""
         message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": parameters, "oneway": True})
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            sent = self._sock.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            if sent != len(message):
-                self._sock.close()
-            return sent == len(message)
-        except OSError:
-            return False
+            # Python would wait for room, whatever the flags say. A socket with room takes a message of this size whole: it
+            # counts as writable while three quarters of its buffer are free.
+            room = select.poll()
+            room.register(self._sock, select.POLLOUT)
+            if not room.poll(0):
+                return False
+            if self._sock.send(message, socket.MSG_NOSIGNAL) != len(message):
+                self.hang_up()
+            return True
+        except (OSError, ValueError):
+            self.hang_up()
+            return True
         finally:
             self._lock.release()
 
@@ -245,7 +279,20 @@ class Client:
             sent = socket.send_fds(self._sock, [message], [descriptor])
             self._sock.sendall(message[sent:])
 
-    def _receive(self) -> bytes:
+    def _receive(self, *, skip_later: bool) -> dict[str, Any]:
+        """The answer to the last call; with ``skip_later``, one that does not come in time is dropped when it does."""
+        try:
+            while self._unread:
+                self._next()
+                self._unread -= 1
+            return protocol.decode(self._next())
+        except TimeoutError as error:
+            if not skip_later:
+                raise
+            self._unread += 1
+            raise NoDaemon(f"the daemon on {self._path} does not answer") from error
+
+    def _next(self) -> bytes:
         while (end := self._buffer.find(0)) < 0:
             chunk = self._sock.recv(1 << 16)
             if not chunk:
@@ -273,20 +320,20 @@ class LoadedModel:
 
 
 class HeldLease:
-    """Clocks held. As a context manager it is released at the end, however that comes.
+    """Clocks held. As a context manager it is released at the end, however that comes and within a second.
 
     Attributes:
-        id: its name in ``status`` and for ``release``; empty for a lease that stands for none.
+        id: its name in ``status`` and for ``release``.
         plan: the plan it follows, or None for a configuration asked for by itself.
         applied: what was requested of the board, accepted by it, and seen in effect.
     """
 
-    def __init__(self, client: Client | None, answer: Mapping[str, Any]) -> None:
-        self.id: str = answer.get("lease", "")
+    def __init__(self, client: Client, answer: Mapping[str, Any]) -> None:
+        self.id: str = answer["lease"]
         self.plan: Mapping[str, Any] | None = answer.get("plan")
         self.applied: Mapping[str, Any] | None = answer.get("applied")
         self._client = client
-        self._frames: list[float] = []
+        self._reporter = Reporter(partial(_send, client, self.id))
 
     def __enter__(self) -> HeldLease:
         return self
@@ -294,25 +341,40 @@ class HeldLease:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # With the daemon gone, or the lease ended by somebody else, there is nothing left to release.
         with contextlib.suppress(DaemonError):
-            self.release()
+            self.release(within_s=RELEASE_S)
 
-    def release(self) -> None:
-        """Give the clocks back."""
-        self.flush()
-        if self._client is not None:
-            self._client.release(self)
+    def __del__(self) -> None:
+        self.abandon()
+
+    @property
+    def dropped(self) -> int:
+        """How many frames were reported and never sent, for want of a daemon that takes them."""
+        return self._reporter.dropped
+
+    def release(self, *, within_s: float | None = None) -> None:
+        """Give the clocks back; ``within_s`` as for :meth:`Client.call`."""
+        self._reporter.end()
+        self._client.release(self, within_s=within_s)
+
+    def abandon(self) -> None:
+        """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""
+        self._reporter.abandon()
 
     def report(self, latency_ms: float) -> None:
-        """Note a frame's latency; sent to the daemon a few dozen at a time, without waiting and without ever raising."""
-        self._frames.append(latency_ms)
-        if len(self._frames) >= _REPORT_EVERY:
-            self.flush()
+        """Note a frame's latency. It never waits and never raises: what is noted is sent by a thread, a few times a second."""
+        self._reporter.note(latency_ms)
 
     def flush(self) -> None:
-        """Send what was noted and not sent yet; dropped where nobody takes it."""
-        frames, self._frames = self._frames, []
-        if frames and self._client is not None:
-            self._client.post("Report", {"lease": self.id, "latency_ms": frames})
+        """Send what was noted and not sent yet, as far as the daemon takes it now."""
+        self._reporter.flush()
+
+
+def _send(client: Client, lease_id: str, latencies_ms: Sequence[float]) -> bool:
+    """Send what of it the daemon takes, and let go of what nobody could."""
+    with contextlib.suppress(TypeError, ValueError):
+        taken = [float(one) for one in latencies_ms if 0 <= one <= protocol.LONGEST_FRAME_MS]
+        return client.post("Report", {"lease": lease_id, "latency_ms": taken})
+    return True
 
 
 def _who_may(path: Path) -> str:
@@ -330,57 +392,5 @@ def _who_may(path: Path) -> str:
     return f"join the group {group} with 'sudo usermod -aG {group} $USER', then log in again"
 
 
-def _tensor(item: Any) -> dict[str, Any]:
-    """An input in any of its forms, as the interface has it."""
-    try:
-        spec = _spec(item)
-    except ShapeError as error:
-        raise InputError(str(error)) from error
-    except (KeyError, TypeError) as error:
-        raise UsageError(
-            f"input {item!r:.80}: expected a shape such as 1x3x224x224, with :int64 or so for another type"
-        ) from error
-    return {"shape": list(spec.shape), "dtype": spec.dtype}
-
-
-def _spec(item: Any) -> TensorSpec:
-    from ...kernels.inputs import input_spec, parse_input  # an application that loads no model need not wait for it
-
-    if isinstance(item, str):
-        return parse_input(item)
-    if isinstance(item, Mapping):
-        return input_spec([index(size) for size in item["shape"]], item.get("dtype") or "float32")
-    if hasattr(item, "shape"):
-        return input_spec([index(size) for size in item.shape], str(item.dtype).rpartition(".")[2])
-    return input_spec([index(size) for size in item])
-
-
-def _configuration(value: Configuration | None) -> dict[str, int] | None:
-    if value is None or isinstance(value, Mapping):
-        return None if value is None else dict(value)
-    from ...kernels.grid import FrequencyConfiguration, parse_configuration
-
-    try:
-        clocks = parse_configuration(value) if isinstance(value, str) else FrequencyConfiguration(*map(int, value))
-    except GridError as error:
-        raise UsageError(str(error)) from error
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"configuration {value!r:.80}: expected {', '.join(AXES)}") from error
-    return clocks._asdict()
-
-
-def _names(accepted: Sequence[str]) -> list[str] | None:
-    """Operators' names; one alone may come without a list around it."""
-    return ([accepted] if isinstance(accepted, str) else list(accepted)) or None
-
-
 def _handle(network: LoadedModel | str) -> str:
     return network if isinstance(network, str) else network.handle
-
-
-def _short(text: str | None) -> str | None:
-    return None if text is None else text[: protocol.TEXT_CHARACTERS]
-
-
-def _present(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parameters.items() if value is not None}

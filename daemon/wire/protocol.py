@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...kernels.text import printable
 from ..errors import (
     DaemonError,
     HardwareBusy,
@@ -39,6 +40,10 @@ MESSAGE_BYTES = 1 << 20
 """The longest message either end accepts, its NUL included."""
 TEXT_CHARACTERS = 256
 """The longest reason, application name or network name."""
+LONGEST_FRAME_MS = 1e7
+"""The longest latency that is taken for one of a frame."""
+
+_ERROR_CHARACTERS = 2000
 
 _ERRORS: Mapping[str, type[DaemonError]] = {
     "InvalidRequest": UsageError,
@@ -96,13 +101,14 @@ def raise_error(reply: Mapping[str, Any]) -> None:
         return
     parameters = reply.get("parameters") or {}
     if name == f"{SERVICE}.InvalidParameter":
-        raise UsageError(str(parameters.get("message") or f"parameter {parameters.get('parameter')!r} is not valid"))
+        raise UsageError(printable(str(parameters.get("message") or f"parameter {parameters.get('parameter')!r} is not valid")))
     if str(name).startswith(f"{SERVICE}."):
-        raise UsageError(f"the daemon answers {str(name).rpartition('.')[2]} ({', '.join(map(str, parameters.values()))})")
+        text = f"the daemon answers {str(name).rpartition('.')[2]} ({', '.join(map(str, parameters.values()))})"
+        raise UsageError(printable(text))
     kind = _ERRORS.get(str(name).rpartition(".")[2], DaemonError)
-    raise kind(str(parameters.get("message", name)))
+    raise kind(printable(str(parameters.get("message", name))))
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's text on one line of bounded length."""
-    return " ".join(str(error).split())[:2000] or type(error).__name__
+    """An exception's text on one line of bounded length, without control characters."""
+    return printable(" ".join(str(error)[:_ERROR_CHARACTERS].split())) or type(error).__name__

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accounts for children: numbers that nobody else has, for as long as a child lives.
 
-They are of the range that systemd keeps for ``DynamicUser=`` (61184 to 65519, see https://systemd.io/UIDS-GIDS), which no account
-is made in, so that two children have no rights over each other, nor over anything else on the machine.
+They are of the range that systemd keeps for ``DynamicUser=`` (61184 to 65519, see https://systemd.io/UIDS-GIDS), in which no
+account is made, so that two children have no rights over each other, nor over anything else on the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROCESSES = Path("/proc")
 
 
 class Accounts:
-    """Deals out candidates, each to one child at a time; whether others use them is for the child to see, as it may take long."""
+    """Deals out candidates, each to one child at a time; whether others use them the child finds out, as that may take long."""
 
     def __init__(self) -> None:
         self._dealt: set[int] = set()
@@ -47,7 +47,9 @@ def first_free(candidates: Collection[int]) -> int:
     for number in candidates:
         if number not in running and not (_DYNAMIC / str(number)).exists() and not _is_known(number):
             return number
-    raise PermissionError(f"accounts {', '.join(map(str, candidates))} are all in use; one that is free is needed to read models as")
+    raise PermissionError(
+        f"accounts {', '.join(map(str, candidates))} are all in use; one that is free is needed to read models as"
+    )
 
 
 def _is_known(number: int) -> bool:

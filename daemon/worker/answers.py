@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What children answer: what is told of a network, and surfaces. The parent checks all of it, for a child may have been taken over.
+"""What children answer: what is told of a network, and surfaces; the parent checks it, for a child may have been taken over.
 
 A network itself travels and is kept as a child made it, compressed, and the parent never looks inside: the child that sweeps it
 reads it again.
@@ -131,8 +131,8 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
     for size, limit, how in ((len(plain), NETWORK_BYTES, ""), (len(payload), COMPRESSED_BYTES, " compressed")):
         if size > limit:
             raise InputError(
-                f"network {name!r:.60}: its list of {len(launches)} launches is longer than an answer may be: {size} bytes{how}, "
-                f"at most {limit}"
+                f"network {name!r:.60}: its list of {len(launches)} launches is longer than an answer may be: "
+                f"{size} bytes{how}, at most {limit}"
             )
     info = NetworkInfo(
         name=name,
@@ -141,7 +141,7 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
         host_calls=len(network.calls) - len(launches),
         kinds=network.kinds,
         flops=sum(launch.flops for launch in launches),
-        boundary=network.boundary and End(**asdict(network.boundary)),
+        boundary=End(**asdict(network.boundary)) if network.boundary else None,
     )
     return info, payload
 
@@ -155,7 +155,7 @@ def unpacked_network(payload: bytes) -> Network:
     inflating = zlib.decompressobj()
     try:
         plain = inflating.decompress(payload, NETWORK_BYTES + 1)
-        data = json.loads(plain) if inflating.eof else None
+        data = json.loads(plain) if inflating.eof else {}
     except (zlib.error, ValueError, RecursionError) as error:
         raise InputError(f"network: what was kept of it cannot be read ({error})") from error
     return Network.from_json(data)
@@ -171,7 +171,7 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
     info = SurfaceInfo(
         surface.method,
         tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
-        surface.boundary and End(**asdict(surface.boundary)),
+        End(**asdict(surface.boundary)) if surface.boundary else None,
     )
     return info, b"".join(getattr(surface, name).astype(_FIGURE).tobytes() for name in FIGURES)
 
@@ -191,11 +191,11 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
     for name, array in figures.items():
         most = _MOST_SIGMA if name.endswith("_sigma") else _MOST
         if not ((array == 0) | (array >= _LEAST)).all() or not (array <= most).all():
-            raise CostModelError(f"surface: {name} holds values that are no figures of a network; expected 0, or {_LEAST} to {most}")
+            raise CostModelError(f"surface: {name} holds values that are no figures; expected 0, or {_LEAST} to {most}")
     return Surface(
         grid=grid,
         method=info.method,
         unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
-        boundary=info.boundary and Boundary(**vars(info.boundary)),
+        boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
         **figures,
     )

@@ -32,7 +32,9 @@ def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
     """
     header = {"walls": walls, "about": asdict(about)}
     if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
-        raise InputError(f"network: what is told of it takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names")
+        raise InputError(
+            f"network: what is told of it takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names"
+        )
     return encoded(header, payload)
 
 

@@ -31,19 +31,24 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("beneath", ctypes.c_int32))
 
 
+def version() -> int:
+    """The kernel's ABI of Landlock, which says how much can be kept from a process; 0 where there is none, or it is off."""
+    return max(0, int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
+
+
 def restrict(readable: Collection[int]) -> int:
-    """Keep this thread, and those it starts, from every file but those ``readable``: open folders, with what is in them, and files.
+    """Keep this thread, and those it starts, from every file but those ``readable``: open files, and open folders' content.
 
     It must have given up new privileges before.
 
     Returns:
-        The kernel's ABI of Landlock, which says how much is kept from it; 0 where there is none, and nothing is.
+        The :func:`version`; where that is 0, nothing is kept from it.
 
     Raises:
         OSError: there is one, and it refused.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    abi = int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION))
+    abi = version()
     if abi < 1:
         return 0
     ruleset = _Ruleset(*(_known(rights, abi) for rights in (_FILE_RIGHTS, _NETWORK_RIGHTS, _KEPT_WITHIN)))

@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
         # Opened with the rights that are given up next: they may lie where only root gets to.
         handles = {os.open(folder, os.O_RDONLY | os.O_DIRECTORY): folder for folder in task.folders}
         paths = [Path(f"/proc/self/fd/{handle}") for handle in handles]
-        files = [os.open(path, os.O_RDONLY) for path in _ALSO_READ if os.path.exists(path)]
+        files = [os.open(path, os.O_RDONLY) for path in _ALSO_READ if Path(path).exists()]
         walls: tuple[str, ...] = ()
         try:
             crew = ThreadPoolExecutor(task.threads) if task.threads else None

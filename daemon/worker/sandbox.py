@@ -38,10 +38,11 @@ def confine(
 ) -> tuple[str, ...]:
     """Leave this process no privileges, no other descriptors than ``keep`` and 0 to 2, and bounded resources.
 
-    Where it runs as root it becomes the first of ``candidates`` that is free, user and group, without other groups and without a
-    network. It may open files to be read that are open in ``readable`` or below folders open there, none to be written or run, and makes no system calls but
-    those of :data:`.seccomp.NUMBERS`, as far as the kernel has Landlock and such filters. Nothing of this can be undone, by the process
-    itself or by a program it starts; whatever it is going to use has to be loaded before.
+    Where it runs as root it becomes the first of ``candidates`` that is free, user and group, without other groups and without
+    a network. As far as the kernel has Landlock and filters of system calls, it may open files to be read that are open in
+    ``readable``, or are in folders open there, none to be written or run, and makes no system calls but those in
+    :data:`.seccomp.NUMBERS`. Nothing of this can be undone, by the process itself or by a program it starts; whatever it is
+    going to use has to be loaded before.
 
     ``start_threads`` starts the threads the process is going to need, without privileges as it is by then; afterwards it can
     start no more, nor other processes.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A filter of system calls for a process that has everything loaded and only reads, computes and answers.
 
-The filter is a classic BPF program (seccomp(2)) over ``struct seccomp_data``: the architecture, the call's number, its arguments. What
-is not listed is refused with EPERM; a call by another architecture's numbers, of which 32-bit ones on a 64-bit kernel
-would be some, ends the process.
+The filter is a classic BPF program (seccomp(2)) over ``struct seccomp_data``: the architecture, the call's number, its
+arguments. What is not listed is refused with EPERM; a call by another architecture's numbers, such as 32-bit ones on a 64-bit
+kernel, ends the process.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def restrict() -> bool:
     """Filter this process's system calls, those of all its threads; it must have given up new privileges before.
 
     Returns:
-        Whether the filter is in place: not where the kernel has none, something forbids to set one, or the machine is not known.
+        Whether the filter is in place; not where the kernel has none, something forbids setting one, or the machine is unknown.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:

@@ -17,8 +17,8 @@ _LONGEST_WAIT_S = 120.0
 class Slots:
     """Places for children, given to users in turns.
 
-    One of several places is always left to others: nobody gets a second one while only one is left, but for the owner, who is also
-    served before everybody else.
+    One of several places is always left to others: nobody gets a second one while only one is left, but for the owner, who is
+    served before everybody else, too.
 
     Args:
         places: how many children there may be at once.
@@ -55,7 +55,9 @@ class Slots:
         turn = asyncio.get_running_loop().create_future()
         queue = self._waiting.setdefault(uid, deque())
         if len(queue) >= self._waiting_per_user:
-            raise LimitReached(f"{len(queue)} models and networks of uid {uid} wait to be read or predicted, as many as may; try later")
+            raise LimitReached(
+                f"{len(queue)} models and networks of uid {uid} wait to be read or predicted, as many as may; try later"
+            )
         queue.append(turn)
         self._give()
         try:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from ...profiles.documents import convert
+
 
 @dataclass(frozen=True)
 class Task:
@@ -37,5 +39,4 @@ class Task:
 
     @classmethod
     def from_argument(cls, text: str) -> Task:
-        data = json.loads(text)
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+        return convert(json.loads(text), cls)

@@ -161,12 +161,12 @@ class Workers:
     ) -> tuple[Answer, bytes]:
         """Have a job done for a user; when this ends, so has the child, or it is counted as one that hangs."""
         async with self._slots.place(uid):
-            if self._stragglers.too_many(uid):
+            if connection is not None and self._stragglers.too_many(uid):
                 raise LimitReached(
                     f"model: {self._stragglers.of(uid)} readers of models of uid {uid} hang, as many as may; "
                     "the file systems of their files do not answer"
                 )
-            with self._accounts.dealt() as accounts, self._started(job, accounts, connection, outputs, folders) as (child, ours):
+            with self._started(job, connection, outputs, folders) as (child, ours):
                 try:
                     conversation = _converse(ours, encoded(request, payload), most_bytes)
                     answer, data = await asyncio.wait_for(conversation, self._settings.limit_s(job))
@@ -191,7 +191,7 @@ class Workers:
 
     @contextmanager
     def _started(
-        self, job: str, accounts: tuple[int, ...], connection: int | None, outputs: tuple[int, ...], folders: Sequence[Path]
+        self, job: str, connection: int | None, outputs: tuple[int, ...], folders: Sequence[Path]
     ) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
         """A child and our end of the socket to it."""
         threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
@@ -199,7 +199,7 @@ class Workers:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise _failure(job, f"cannot be started ({error.strerror})") from error
-        with ours:
+        with ours, self._accounts.dealt() as accounts:
             ours.setblocking(False)
             with theirs:
                 task = Task(theirs.fileno(), accounts, threads, connection, outputs, tuple(map(str, folders)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of node tables as its owner keeps it: others convert models, into files that are checked before anybody uses them."""
+"""The cache of node tables as its owner keeps it: others convert models, into files that are checked before they are used."""
 
 from __future__ import annotations
 

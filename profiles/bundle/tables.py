@@ -28,8 +28,8 @@ class TableCache:
     Args:
         folder: the cache; tables are kept in a folder in it.
         known: the stamps of tables that were checked before, by the models' checksums; what is still so is not checked again.
-        keep: what is done with a table that was converted, by its model's checksum; by default it goes into the folder. A folder
-            that cannot be written costs time, not correctness.
+        keep: what is done with a table that was converted, by its model's checksum; by default it goes into the folder. A
+            folder that cannot be written costs time, not correctness.
     """
 
     def __init__(

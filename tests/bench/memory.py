@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import tempfile
 import threading
@@ -24,8 +23,10 @@ from pathlib import Path
 import psutil
 
 from jetdvfs.daemon.wire.client import Client
+from jetdvfs.daemon.worker.answers import packed_network
 from jetdvfs.daemon.worker.workers import Workers
-from jetdvfs.profiles.bundle.finding import find_bundles
+from jetdvfs.profiles.bundle.bundle import read_manifest
+from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names, reference_network
 from jetdvfs.tests.bench.surfaces import large_bundle
 from jetdvfs.tests.support.board_daemon import Daemon, served_board
@@ -86,7 +87,7 @@ def predict_all(client: Client) -> list[float]:
 
 def with_a_daemon(profile: str, folder: Path) -> None:
     """Print the figures of a daemon that uses this profile."""
-    with served_board(folder / "root", "auto") as board:
+    with served_board(folder / "root", "auto", read_manifest(resolve_bundle(profile)).board) as board:
         daemon = Daemon(board, folder, "--profile", profile)
         try:
             with daemon.client() as client, Watch(daemon.process.pid) as watch:
@@ -110,10 +111,10 @@ def at_mirages_sizes(profile: str, folder: Path) -> None:
     networks = [reference_network(name) for name in reference_names()]
     large, cache, size = large_bundle(profile, networks, TREES, DEPTH, folder)
     network = max(networks, key=lambda network: len(network.launches))
-    payload = json.dumps(network.to_json(host_calls=True)).encode()
+    _, payload = packed_network(network)
     with Watch(os.getpid()) as watch:
         started = time.perf_counter()
-        asyncio.run(Workers().sweep(payload, large, cache, "timeline"))
+        asyncio.run(Workers().sweep(payload, large, cache, read_manifest(large).grid, "timeline"))
         seconds = time.perf_counter() - started
     print(
         f"{TREES} trees of depth {DEPTH} per model, {size / 1e6:.0f} MB of node tables: worker ({network.name}) at most "

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
-import json
 import os
 import tempfile
 import time
@@ -33,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jetdvfs.daemon.worker.answers import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.cost.features import feature_names, feature_rows
 from jetdvfs.kernels.cost.model import METHODS, BoardCost, surface
@@ -42,8 +42,9 @@ from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.kernels.trees.reader import read_treelite
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest, table_stamps
+from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
 from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.tables import TableCache
 from jetdvfs.profiles.bundle.writing import write_manifest
 from jetdvfs.profiles.measuring.sampling import Sampler
 from jetdvfs.profiles.reference import reference_names, reference_network
@@ -157,18 +158,21 @@ def report(title: str, networks: Sequence[Network], cost: BoardCost, repeats: in
 def report_workers(networks: Sequence[Network], bundle: Path, cache: Path, repeats: int) -> None:
     """What workers take for all networks with this bundle, whose node tables are in ``cache``."""
 
-    known = table_stamps(read_manifest(bundle), cache)  # as a daemon has them checked once, when it starts
+    manifest = read_manifest(bundle)
+    known = TableCache(cache).stamps(manifest.checksums.values())  # as a daemon has them checked once, when it starts
 
     def inside(threads: int) -> None:
         with ThreadPoolExecutor(threads) as crew:
             for network in networks:
-                cost = load_bundle(bundle, cache_dir=cache, one_by_one=True, known=known).cost
+                cost = load_bundle(bundle, tables=TableCache(cache, known), one_by_one=True).cost
                 surface(network, cost, each=crew.map).save(io.BytesIO())
 
     async def asked() -> None:
         workers = Workers()
-        payloads = [json.dumps(network.to_json(host_calls=True)).encode() for network in networks]
-        await asyncio.gather(*(workers.sweep(payload, bundle, cache, "timeline", known) for payload in payloads))
+        payloads = [packed_network(network)[1] for network in networks]
+        await asyncio.gather(
+            *(workers.sweep(payload, bundle, cache, manifest.grid, "timeline", known=known) for payload in payloads)
+        )
 
     for threads in (1, 2):
         print(f"inside a worker, on {threads} thread(s): {_took(repeats, partial(inside, threads))}")

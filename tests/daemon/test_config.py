@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jetdvfs.daemon.config import Bounds, ClientLimits, ClockLimits, Config, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
-from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, observed, raised_by
+from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, find, observed, raised_by
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 
@@ -36,25 +36,25 @@ cpu_clusters: apart
 cpu_leader: policy4
 limits: {cpu_khz: {min: 499200, max: 2265600}, emc_hz: {min: 800000000}}
 clients: {connections: 9, leases: 8, networks: 7}
-worker: {user: daemon, parallel: 1, threads: 3, timeout_s: 5}
+worker: {parallel: 1, threads: 3, timeout_s: 5}
 """
     config = load(tmp_path, text)
     assert (config.board, config.profile, config.socket_group) == ("agx-xavier", "mine", "video")
     assert config.axes == {"cpu", "gpu"}
     assert config.limits == ClockLimits(cpu_khz=Bounds(499200, 2265600), emc_hz=Bounds(800000000, None))
     assert config.clients == ClientLimits(connections=9, leases=8, networks=7)
-    assert config.worker == WorkerRules(user="daemon", parallel=1, threads=3, timeout_s=5)
+    assert config.worker == WorkerRules(parallel=1, threads=3, timeout_s=5)
     assert config.clusters == Clusters(apart=True, leader="policy4")
     assert config.warnings == ()
 
 
 def test_unknown_members_are_warned_about_by_their_full_name(tmp_path: Path) -> None:
-    config = load(tmp_path, "limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {usr: x}\nbord: x\n")
+    config = load(tmp_path, "limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {user: x}\nbord: x\n")
     assert [warning.split(": ")[1].split(" is")[0] for warning in config.warnings] == [
         "bord",
         "limits.npu_hz",
         "limits.gpu_hz.maximum",
-        "worker.usr",
+        "worker.user",
     ]
     assert config.warnings[0] == (
         f"{tmp_path / 'jetdvfsd.yaml'}, line 3: bord is unknown and ignored; "
@@ -136,15 +136,43 @@ def test_leases_are_bounded_in_total_and_per_connection() -> None:
         leases.new(holder("a"), need(1, 1, 1), "", 0.0)
 
 
+def test_one_user_s_leases_leave_others_theirs_and_everybody_s_leave_root_s() -> None:
+    leases = Leases(LeaseLimits(total=16, per_user=8, per_connection=8))
+
+    def taken(uid: int) -> int:
+        """How many this user gets until there are no more."""
+        for number in range(20):
+            try:
+                leases.add(leases.new(holder(f"{uid} {number}", uid), need(1, 1, 1), "", 0.0))
+            except LimitReached:
+                return number
+        return 20
+
+    assert taken(1000) == 8
+    assert taken(1001) == 6
+    assert taken(1002) == 0
+    assert taken(0) == 2
+
+
+def test_few_leases_are_for_everybody() -> None:
+    leases = Leases(LeaseLimits(total=2))
+    for _ in range(2):
+        leases.add(leases.new(holder(), need(1, 1, 1), "", 0.0))
+    with pytest.raises(
+        LimitReached, match="2 leases are held, 2 of them by uid 1000, 2 by this connection; at most 2, 16 and 8"
+    ):
+        leases.new(holder(), need(1, 1, 1), "", 0.0)
+
+
 def test_a_lease_is_its_user_s_or_root_s_to_end() -> None:
     leases = Leases()
     lease = leases.new(holder(uid=1000), need(1, 1, 1), "", 0.0)
     leases.add(lease)
-    assert leases.find(lease.id, uid=1000) is leases.find(lease.id, uid=0) is lease
+    assert find(leases.by_id(), lease.id, uid=1000) is find(leases.by_id(), lease.id, uid=0) is lease
     with pytest.raises(NotPermitted):
-        leases.find(lease.id, uid=1001)
+        find(leases.by_id(), lease.id, uid=1001)
     with pytest.raises(UsageError, match=f"held: {lease.id}"):
-        leases.find("nothing", uid=0)
+        find(leases.by_id(), "nothing", uid=0)
 
 
 def test_reports_are_summed_up_by_rank() -> None:
@@ -173,7 +201,7 @@ def test_drop_ins_say_the_last_word_member_by_member_in_the_order_of_their_names
     (tmp_path / "jetdvfsd.yaml.d" / "b30.yaml.off").write_text("board: [")
     config = load_config(path)
     assert config.limits.cpu_khz == Bounds(5, 7)
-    assert (config.profile, config.axes, config.floors) == ("mine", {"emc"}, None)
+    assert (config.profile, config.floors) == ("mine", None) and config.axes == {"emc"}
 
 
 def test_a_drop_in_gives_a_member_its_default_again_by_leaving_it_empty(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from jetdvfs.docs import completion
 
-ASKED = (
+ASKED: tuple[tuple[str, set[str], set[str]], ...] = (
     ("jetdvfs ho", {"hold"}, {"status"}),
     ("jetdvfs hold --conf", {"--config", "--confidence"}, {"--json"}),
     ("jetdvfs config ", {"check", "show"}, {"hold"}),

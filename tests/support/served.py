@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from jetdvfs.daemon.wire.server import Server, ServerLimits, Service
+from jetdvfs.daemon.wire.server import Server, ServerLimits
+from jetdvfs.daemon.wire.session import Service
 
 S = TypeVar("S", bound=Service)
 
@@ -30,8 +31,8 @@ class Served(Generic[S]):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(self.path))
             listener.listen()
-            server = Server("1.2.3", self._limits)
-            server.listen(listener, self.service)
+            server = Server("1.2.3")
+            server.listen(listener, self.service, self._limits)
             self._ready.set()
             await self._stop.wait()
             await server.close()

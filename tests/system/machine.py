@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, eventually
@@ -32,7 +32,8 @@ cp /board/etc/nv_tegra_release /etc/
 class Machine:
     """A booted machine, and the simulated board it stands on."""
 
-    def __init__(self, leader: int, board: Path) -> None:
+    def __init__(self, leader: int, board: Path, suite: str) -> None:
+        self.suite = suite
         self._leader, self._board = leader, board
 
     def command(self, words: str, user: str) -> list[str]:
@@ -52,6 +53,10 @@ class Machine:
         assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
 
+    def service(self, what: str) -> str:
+        """One of the service's properties, as systemctl shows it."""
+        return self.say(f"systemctl show --property={what} --value jetdvfsd")
+
     def journal(self) -> str:
         return self.run("journalctl --unit=jetdvfsd --no-pager").stdout
 
@@ -65,11 +70,17 @@ class Machine:
         files += [f"{GPU}/governor", f"{GPU}/min_freq", f"{GPU}/max_freq", f"{EMC}/mrq_rate_locked", f"{EMC}/rate"]
         return {path: (self._board / path).read_text().strip() for path in files}
 
+    def set_settings(self, settings: Mapping[str, str]) -> None:
+        """Set what may be set on the board, as somebody else does."""
+        for path, value in settings.items():
+            if "/clk/" not in path:
+                (self._board / path).write_text(value)
+
 
 @contextlib.contextmanager
 def booted(suite: str, folder: Path) -> Iterator[Machine]:
     """A machine with this Debian, freshly installed, on a simulated AGX Xavier that is served in ``folder``."""
-    root = ROOTS / suite
+    root = ROOTS / f"{suite}-systemd"
     subprocess.run([DEBIAN, "make", suite, root, *_PACKAGES], check=True, timeout=1200)
     with contextlib.ExitStack() as stack:
         board = stack.enter_context(_served_board(folder / "board"))
@@ -82,7 +93,7 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
         stack.callback(boot.terminate)
         leader = boot.stdout.readline()
         assert leader, f"it does not boot, see {root}.console"
-        machine = Machine(int(leader), board)
+        machine = Machine(int(leader), board, suite)
         assert eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 30), "it does not come up"
         machine.say(_PUT_BOARD_IN_PLACE)
         subprocess.run([DEBIAN, "source", f"/proc/{machine._leader}/root", "/srv/jetdvfs"], check=True)

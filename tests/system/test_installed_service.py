@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service as README installs it, word for word, on a fresh Debian with a real systemd and a simulated board."""
+"""The package as README builds and installs it, word for word, on a fresh Debian with a real systemd and a simulated board.
+
+The tests of one machine run in order: the last ones upgrade the package, remove it, and install without one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,19 +25,33 @@ pytestmark = pytest.mark.system
 ADMIN, OUTSIDER = "admin", "outsider"
 LOW = "1190400,675750000,1600000000"
 MODEL = "/srv/jetdvfs/profiles/reference/squeezenet1_0.pt --input 1x3x224x224"
+SUITES = ("bookworm", "trixie")
+DROP_IN = "/etc/jetdvfs/jetdvfsd.yaml.d/50-test.yaml"
+VARLINK = "unix:/run/jetdvfs/jetdvfs.sock"
 
 
-@pytest.fixture(scope="module", params=["bookworm", "trixie"])
-def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Somebody who may use sudo has followed README; nobody has configured anything."""
-    with booted(request.param, tmp_path_factory.mktemp(request.param)) as machine:
-        for user in (ADMIN, OUTSIDER):
-            machine.say(f"useradd --create-home --shell /bin/bash {user}")
-        machine.say(f"echo '{ADMIN} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/{ADMIN} && chown -R {ADMIN}: /srv/jetdvfs")
-        machine.say("apt-get update")
-        for command in commands_of("On a board"):
-            machine.say(f"cd /srv/jetdvfs && {command}", ADMIN)
-        yield machine
+def set_up(suite: str, folder: Path, stack: contextlib.ExitStack) -> Machine:
+    """A machine on which somebody who may use sudo has followed README; nobody has configured anything."""
+    machine = stack.enter_context(booted(suite, folder))
+    for user in (ADMIN, OUTSIDER):
+        machine.say(f"useradd --create-home --shell /bin/bash {user}")
+    machine.say(f"echo '{ADMIN} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/{ADMIN} && chown -R {ADMIN}: /srv/jetdvfs")
+    machine.say("apt-get update")
+    for command in commands_of("On a board"):
+        machine.say(f"cd /srv/jetdvfs && {command}", ADMIN)
+    return machine
+
+
+@pytest.fixture(scope="session")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Future[Machine]]]:
+    """All of them, set up side by side: it takes longer than the tests do."""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor() as pool:
+        yield {suite: pool.submit(set_up, suite, tmp_path_factory.mktemp(suite), stack) for suite in SUITES}
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def machine(request: pytest.FixtureRequest, machines: Mapping[str, Future[Machine]]) -> Machine:
+    return machines[request.param].result()
 
 
 @pytest.fixture
@@ -39,7 +59,7 @@ def found(machine: Machine) -> Iterator[dict[str, str]]:
     """The board's settings with the service running and nothing held; afterwards the service is as README left it."""
     found = machine.settings()
     yield found
-    machine.say("systemctl disable --now jetdvfsd.socket && systemctl reset-failed && systemctl restart jetdvfsd")
+    machine.say(f"rm -f {DROP_IN}; systemctl disable --now jetdvfsd.socket; systemctl reset-failed; systemctl restart jetdvfsd")
 
 
 @contextlib.contextmanager
@@ -59,31 +79,60 @@ def is_active(machine: Machine) -> bool:
     return machine.run("systemctl is-active jetdvfsd").stdout.strip() == "active"
 
 
+def can_hold(machine: Machine) -> bool:
+    return machine.run(f"jetdvfs hold --config {LOW} -- true", ADMIN).returncode == 0
+
+
 def test_the_service_runs_and_starts_at_boot(machine: Machine) -> None:
     assert is_active(machine), machine.journal()
     assert machine.say("systemctl is-enabled jetdvfsd") == "enabled"
-    assert machine.say("systemctl show --property=NRestarts --value jetdvfsd") == "0"
+    assert machine.service("NRestarts") == "0"
     assert "Traceback" not in machine.journal()
+
+
+def test_the_package_says_everything_that_its_libraries_need(machine: Machine) -> None:
+    depends = machine.say("dpkg-query --show --showformat='${Depends}' jetdvfs")
+    libraries = machine.say(
+        "dpkg --listfiles jetdvfs | grep '\\.so$' | xargs ldd | sed -n 's/.*=> \\(\\/[^ ]*\\) .*/\\1/p' "
+        "| grep -v /usr/lib/jetdvfs | sort -u | xargs realpath | xargs dpkg --search | cut -d: -f1 | sort -u"
+    ).split()
+    assert libraries
+    assert set(libraries) <= {word for part in depends.split(", ") for word in part.split()[:1]} | {"libgcc-s1"}
+
+
+def test_manual_pages_and_completion_are_there(machine: Machine) -> None:
+    listed = machine.say("dpkg --listfiles jetdvfs").splitlines()
+    pages = ("man1/jetdvfs.1.gz", "man5/jetdvfsd.yaml.5.gz", "man8/jetdvfsd.8.gz")
+    completion = (
+        "bash-completion/completions/jetdvfs",
+        "zsh/site-functions/_jetdvfs",
+        "fish/vendor_completions.d/jetdvfs.fish",
+    )
+    assert {*(f"/usr/share/man/{page}" for page in pages), *(f"/usr/share/{path}" for path in completion)} <= set(listed)
+
+
+def test_the_service_is_hardly_exposed(machine: Machine) -> None:
+    done = machine.run("systemd-analyze security --no-pager --threshold=20 jetdvfsd.service")
+    assert done.returncode == 0, done.stdout[-300:]
 
 
 def test_a_member_of_the_group_holds_a_configuration(machine: Machine, found: dict[str, str]) -> None:
     with held(machine, f"--config {LOW}") as lease:
         assert lease["applied"]["verified"]
         assert machine.gpu_hz() == 675750000 and machine.settings() != found
-        assert eventually(lambda: "1 leases" in machine.say("systemctl show --property=StatusText jetdvfsd"))
+        assert eventually(lambda: "1 leases" in machine.service("StatusText"))
         (listed,) = json.loads(machine.say("jetdvfs status --json", ADMIN))["leases"]
         assert listed["lease"] == lease["lease"]
     assert eventually(lambda: machine.settings() == found)
 
 
 def test_a_member_holds_a_target_with_the_profile_configured(machine: Machine, found: dict[str, str]) -> None:
-    machine.say("echo 'profile: agx-xavier-sim' > /etc/jetdvfs/jetdvfsd.yaml && systemctl restart jetdvfsd")
+    machine.say(f"echo 'profile: agx-xavier-sim' > {DROP_IN} && systemctl restart jetdvfsd")
     with held(machine, f"{MODEL} --target latency_ms=20") as lease:
         assert lease["plan"]["target"] == "latency_ms=20"
         assert machine.gpu_hz() == lease["plan"]["choice"]["configuration"]["gpu_hz"]
         assert machine.settings() != found
     assert eventually(lambda: machine.settings() == found)
-    machine.say("rm /etc/jetdvfs/jetdvfsd.yaml")
 
 
 @pytest.mark.parametrize("verb", ["status", f"hold --config {LOW} -- true"])
@@ -94,14 +143,82 @@ def test_somebody_outside_the_group_is_told_how_to_join_it(machine: Machine, ver
     assert "permission denied on /run/jetdvfs/jetdvfs.sock: join the group jetdvfs with 'sudo usermod" in done.stderr
 
 
+def test_the_doctor_says_what_is_wrong_to_whoever_asks(machine: Machine, found: dict[str, str]) -> None:
+    for user in (ADMIN, "root"):
+        assert machine.run("jetdvfs doctor", user).returncode == 0
+    outside = machine.run("jetdvfs doctor", OUTSIDER)
+    assert outside.returncode == 3
+    assert "sudo usermod -aG jetdvfs outsider, then log in again" in outside.stdout
+    machine.say("systemctl disable --now jetdvfsd")
+    stopped = machine.run("jetdvfs doctor", ADMIN)
+    assert stopped.returncode == 6
+    assert "sudo systemctl start jetdvfsd" in stopped.stdout and "sudo systemctl enable jetdvfsd" in stopped.stdout
+    machine.say("systemctl enable jetdvfsd")
+
+
+def test_a_configuration_that_is_wrong_is_told_and_keeps_the_service_from_starting_once(
+    machine: Machine, found: dict[str, str]
+) -> None:
+    machine.say(f"printf 'axes: [npu]\\nbord: x\\n' > {DROP_IN}")
+    checked = machine.run("jetdvfs config check", ADMIN)
+    assert checked.returncode == 2
+    assert f"{DROP_IN}, line 1: axes[0]: expected cpu, gpu or emc, got 'npu'" in checked.stdout
+    machine.run("systemctl restart jetdvfsd")
+    assert eventually(lambda: machine.service("ActiveState") == "failed")
+    assert machine.service("NRestarts") == "0"
+    assert "jetdvfsd.service is failed" in machine.run("jetdvfs doctor", ADMIN).stdout
+
+
+def test_a_reload_takes_new_limits_and_keeps_the_lease(machine: Machine, found: dict[str, str]) -> None:
+    process = machine.service("MainPID")
+    with held(machine, f"--config {LOW}"):
+        machine.say(f"echo 'limits: {{gpu_hz: {{max: 522750000}}}}' > {DROP_IN} && systemctl reload jetdvfsd")
+        assert eventually(lambda: machine.gpu_hz() == 522750000), machine.journal()
+        machine.say(f"rm {DROP_IN} && systemctl reload jetdvfsd")
+        assert eventually(lambda: machine.gpu_hz() == 675750000), machine.journal()
+    assert eventually(lambda: machine.settings() == found)
+    assert machine.service("MainPID") == process
+
+
+def test_a_reload_of_a_configuration_that_is_wrong_changes_nothing(machine: Machine, found: dict[str, str]) -> None:
+    with held(machine, f"--config {LOW}"):
+        machine.say(f"echo 'limits: 5' > {DROP_IN} && systemctl reload jetdvfsd")
+        assert eventually(lambda: f"{DROP_IN}, line 1: limits: expected a mapping, got 5" in machine.journal())
+        assert is_active(machine) and machine.gpu_hz() == 675750000
+
+
 def test_a_daemon_that_is_killed_gives_the_board_back_and_starts_again(machine: Machine, found: dict[str, str]) -> None:
     with held(machine, f"--config {LOW}"):
         assert machine.settings() != found
-        machine.say("kill -KILL $(systemctl show --property=MainPID --value jetdvfsd)")
+        machine.say("systemctl kill --kill-who=main --signal=KILL jetdvfsd")
         assert eventually(lambda: machine.settings() == found, 10), machine.journal()
     assert eventually(lambda: is_active(machine), 15), machine.journal()
-    assert machine.say("systemctl show --property=NRestarts --value jetdvfsd") == "1"
-    machine.say(f"jetdvfs hold --config {LOW} -- true", ADMIN)
+    assert machine.service("NRestarts") == "1"
+    assert can_hold(machine)
+
+
+def test_a_daemon_that_hangs_is_ended_by_the_watchdog_and_starts_again(machine: Machine, found: dict[str, str]) -> None:
+    with held(machine, f"--config {LOW}"):
+        assert machine.settings() != found
+        machine.say("systemctl kill --kill-who=main --signal=STOP jetdvfsd")
+        assert eventually(lambda: machine.settings() == found, 20), machine.journal()
+    assert eventually(lambda: is_active(machine), 15), machine.journal()
+    assert machine.service("NRestarts") == "1"
+    assert "Watchdog timeout" in machine.journal()
+    assert can_hold(machine)
+
+
+def test_a_machine_that_sleeps_wakes_with_the_clocks_that_are_held(machine: Machine, found: dict[str, str]) -> None:
+    """As far as a container sleeps: its service is frozen, and what the firmware of a board forgets is put back meanwhile."""
+    with held(machine, f"--config {LOW}"):
+        holding = machine.settings()
+        machine.say("systemctl freeze jetdvfsd")
+        machine.set_settings(found)
+        time.sleep(1)
+        machine.say("systemctl thaw jetdvfsd")
+        assert eventually(lambda: machine.settings() == holding, 20), machine.journal()
+        assert is_active(machine)
+    assert eventually(lambda: machine.settings() == found)
 
 
 def test_a_service_that_is_stopped_gives_the_board_back(machine: Machine, found: dict[str, str]) -> None:
@@ -123,5 +240,88 @@ def test_the_socket_starts_the_service_and_outlives_it(machine: Machine, found: 
         assert is_active(machine) and machine.settings() != found
         machine.say("systemctl restart jetdvfsd")
         assert machine.settings() == found
-    machine.say(f"jetdvfs hold --config {LOW} -- true", ADMIN)
+    assert can_hold(machine)
     assert machine.say("stat --format='%A %U %G %i' /run/jetdvfs/jetdvfs.sock") == socket
+
+
+def test_varlinkctl_describes_and_calls_the_daemon(machine: Machine) -> None:
+    if machine.run("command -v varlinkctl").returncode != 0:
+        pytest.skip("this systemd has no varlinkctl")
+    assert "io.jetdvfs" in machine.say(f"varlinkctl info {VARLINK}", ADMIN)
+    assert "method Hold(" in machine.say(f"varlinkctl introspect {VARLINK} io.jetdvfs", ADMIN)
+    answer = json.loads(machine.say(f"varlinkctl call --json=short {VARLINK} io.jetdvfs.Status '{{}}'", ADMIN))
+    assert answer["status"]["board"] == "agx-xavier"
+    assert machine.run(f"varlinkctl info {VARLINK}", OUTSIDER).returncode != 0
+
+
+def test_the_varlink_library_of_python_describes_and_calls_the_daemon(machine: Machine) -> None:
+    machine.say("python3 -m venv ~/varlink && ~/varlink/bin/pip install --quiet varlink", ADMIN)
+    program = (
+        f'import varlink; client = varlink.Client("{VARLINK}"); daemon = client.open("io.jetdvfs"); '
+        'print(daemon.Status()["status"]["board"])'
+    )
+    assert machine.say(f"~/varlink/bin/python -c '{program}'", ADMIN) == "agx-xavier"
+
+
+def test_an_upgrade_gives_the_board_back_and_the_new_version_serves(machine: Machine, found: dict[str, str]) -> None:
+    older, newer = "/tmp/older.deb", "/srv/jetdvfs/dist/jetdvfs_*.deb"
+    machine.say(
+        f"dpkg-deb --raw-extract {newer} /tmp/older && sed -i 's/^Version: .*/Version: 0.0.1/' /tmp/older/DEBIAN/control "
+        f"&& dpkg-deb --build /tmp/older {older} && apt-get install -y --allow-downgrades {older}"
+    )
+    machine.say(f"echo 'limits: {{gpu_hz: {{max: 905250000}}}}' > {DROP_IN} && systemctl restart jetdvfsd")
+    process = machine.service("MainPID")
+    with held(machine, f"--config {LOW}"):
+        assert machine.settings() != found
+        machine.say(f"apt-get install -y {newer}")
+        assert machine.settings() == found
+    assert is_active(machine) and machine.service("MainPID") != process
+    assert machine.say("systemctl is-enabled jetdvfsd") == "enabled"
+    assert can_hold(machine) and machine.run(f"test -e {DROP_IN}").returncode == 0
+    assert machine.settings() == found
+
+
+def test_removal_gives_the_board_back_and_leaves_the_configuration(machine: Machine, found_at_last: dict[str, str]) -> None:
+    with held(machine, f"--config {LOW}"):
+        assert machine.settings() != found_at_last
+        machine.say("apt-get remove -y jetdvfs")
+        assert machine.settings() == found_at_last
+    assert machine.run("command -v jetdvfs jetdvfsd").returncode != 0
+    assert machine.run("systemctl cat jetdvfsd").returncode != 0
+    assert machine.say("ls /etc/jetdvfs") == "jetdvfsd.yaml\njetdvfsd.yaml.d"
+    assert machine.run("find /usr/lib/jetdvfs /usr/lib/python3/dist-packages/jetdvfs").stdout == ""
+
+
+def test_purging_leaves_nothing(machine: Machine) -> None:
+    machine.say("apt-get purge -y jetdvfs")
+    left = machine.run("ls -d /etc/jetdvfs /var/lib/jetdvfs /run/jetdvfs /etc/systemd/system/*/jetdvfsd.*").stdout
+    assert left == ""
+    assert machine.run("getent group jetdvfs").returncode != 0
+
+
+def test_make_install_and_uninstall_do_without_a_package(machine: Machine, found_at_last: dict[str, str]) -> None:
+    before = machine.say(
+        "find / -xdev -path /proc -prune -o -path /srv -prune -o -path /usr/local -print -o -name '*jetdvfs*' -print"
+    )
+    machine.say("cd /srv/jetdvfs && make install && systemctl enable --now jetdvfsd && usermod -aG jetdvfs admin")
+    assert eventually(lambda: is_active(machine), 15), machine.journal()
+    assert machine.run("jetdvfs doctor", ADMIN).returncode == 0
+    with held(machine, f"--config {LOW}"):
+        assert machine.settings() != found_at_last
+        machine.say("cd /srv/jetdvfs && make uninstall")
+        assert machine.settings() == found_at_last
+    after = machine.say(
+        "find / -xdev -path /proc -prune -o -path /srv -prune -o -path /usr/local -print -o -name '*jetdvfs*' -print"
+    )
+    assert set(after.splitlines()) - set(before.splitlines()) <= {
+        "/etc/jetdvfs",
+        "/etc/jetdvfs/jetdvfsd.yaml",
+        "/etc/jetdvfs/jetdvfsd.yaml.d",
+    }
+    assert machine.run("getent group jetdvfs").returncode != 0
+
+
+@pytest.fixture
+def found_at_last(machine: Machine) -> dict[str, str]:
+    """The board's settings with nothing held, by tests after which there is no service any more."""
+    return machine.settings()

@@ -141,7 +141,7 @@ def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
         "trips": [trip._asdict() for trip in hardware.sensors.trips],
         "throttled": list(hardware.throttled()),
         "over_current": hardware.sensors.over_current(),
-        "fan": None if (fan := hardware.sensors.fan()) is None else fan._asdict(),
+        "fan": None if (fan := hardware.fan()) is None else fan._asdict(),
         "transition_ms": hardware.transition_ms(),
         "notes": [*hardware.notes, *hardware.moved_limits()],
     }

@@ -2,7 +2,8 @@
 """Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted.
 
 A command stands after ``--``. Its output is its own: what this verb has to say beside it goes to standard error. The exit code
-is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing is held then.
+is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing is held then. Where the daemon
+goes away meanwhile, the command goes on, and the lease is held again as soon as there is a daemon.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ....kernels.inputs import parse_input
+from ....kernels.text import printable
 from ... import arguments
 from ...errors import UsageError
-from ...wire.client import Client, HeldLease
+from ...wire.kept import KeptLease
 from .. import output
 
 TAKES_COMMAND = True
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+_LOOK_S = 1.0
 _CANNOT_EXECUTE, _NO_SUCH_COMMAND = 126, 127
 
 
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if command and shutil.which(command[0]) is None:
         # As shells do, and before any clock is touched.
         found = Path(command[0]).exists()
-        print(f"jetdvfs hold: {command[0]}: {'cannot be executed' if found else 'no such command'}", file=sys.stderr)
+        _tell(f"{command[0]}: {'cannot be executed' if found else 'no such command'}")
         return _CANNOT_EXECUTE if found else _NO_SUCH_COMMAND
     if model is not None and not command and not Path(model).exists() and shutil.which(model):
         raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
@@ -54,29 +57,32 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("expected either a MODEL with --target, or --config")
     if model is not None and (args.target is None or not args.inputs):
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
-    inputs = [parse_input(text) for text in args.inputs]
-    configuration = None if args.config is None else arguments.asked_configuration(args.config)
-    name = Path(command[0]).name if command else "jetdvfs hold"
-    with Client(args.socket) as client:
-        network = client.load(model, inputs, accept_boundary=args.accept_boundary) if model is not None else None
-        lease = client.hold(
-            network,
-            args.target,
-            configuration=configuration,
-            fps=args.fps,
-            confidence=args.confidence,
-            reason=args.reason,
-            app=name,
-        )
-        with lease:
-            # From here on a request to end is for the command, or for the wait; none may fall in between.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-            # A command's output is its own.
-            _show(lease, sys.stderr if command else sys.stdout, as_json=args.json)
-            return _run_command(command, before) if command else _wait()
+    held = KeptLease(
+        model,
+        [parse_input(text) for text in args.inputs],
+        args.target,
+        configuration=None if args.config is None else arguments.asked_configuration(args.config),
+        fps=args.fps,
+        confidence=args.confidence,
+        reason=args.reason,
+        app=Path(command[0]).name if command else "jetdvfs hold",
+        accept_boundary=args.accept_boundary,
+        socket_path=args.socket,
+        told=_tell,
+    )
+    with held as lease:
+        # From here on a request to end is for the command, or for the wait; none may fall in between.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        # A command's output is its own.
+        _show(lease, sys.stderr if command else sys.stdout, as_json=args.json)
+        return _run_command(command, before) if command else _wait(lease)
 
 
-def _show(lease: HeldLease, stream: TextIO, *, as_json: bool) -> None:
+def _tell(text: str) -> None:
+    print(f"jetdvfs hold: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _show(lease: KeptLease, stream: TextIO, *, as_json: bool) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if as_json:
         print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), file=stream, flush=True)
@@ -85,11 +91,11 @@ def _show(lease: HeldLease, stream: TextIO, *, as_json: bool) -> None:
         choice = lease.plan["choice"]
         simulated = " (simulated profile)" if lease.plan["simulated"] else ""
         figures = f"{choice['latency_ms']:.2f} ms, {choice['power_mw'] / 1e3:.2f} W, {choice['energy_mj']:.1f} mJ"
-        print(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}", file=stream)
-        print(output.printable(lease.plan["why"]), file=stream)
-    print(f"lease {lease.id}: {output.clocks(applied['effective'])} in force", file=stream, flush=True)
+        print(printable(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}"), file=stream)
+        print(printable(lease.plan["why"]), file=stream)
+    print(printable(f"lease {lease.id}: {output.clocks(applied['effective'])} in force"), file=stream, flush=True)
     if not applied["verified"]:
-        print(f"jetdvfs hold: not as requested: {'; '.join(applied['notes'])}", file=sys.stderr)
+        _tell(f"not as requested: {'; '.join(applied['notes'])}")
 
 
 def _run_command(command: list[str], mask: Iterable[int]) -> int:
@@ -117,8 +123,14 @@ def _run_command(command: list[str], mask: Iterable[int]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _wait() -> int:
-    """Wait for an interrupt or a request to end."""
+def _wait(lease: KeptLease) -> int:
+    """Wait for an interrupt or a request to end.
+
+    Raises:
+        DaemonError: the lease was lost with the daemon, and the next one refuses it.
+    """
     print("held until interrupted", file=sys.stderr, flush=True)
-    signal.sigwait(_ENDING)
+    while signal.sigtimedwait(_ENDING, _LOOK_S) is None:
+        if lease.over and lease.error is not None:
+            raise lease.error
     return 0

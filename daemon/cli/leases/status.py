@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....kernels.text import printable
 from ....kernels.units import KHZ_PER_MHZ
 from ... import arguments
 from ...wire.client import Client
@@ -22,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with Client(args.socket) as client:
         status = client.status()
-    print(json.dumps(status, indent=2) if args.json else "\n".join(map(output.printable, _lines(status))))
+    print(json.dumps(status, indent=2) if args.json else "\n".join(map(printable, _lines(status))))
     return 0
 
 
@@ -71,6 +72,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     yield f"     needs {_clocks(lease['configuration'])}"
     if lease["raised_by"]:
         yield f"     raised by lease {', '.join(lease['raised_by'])}"
+    if unkept := lease.get("unkept"):
+        yield f"     not kept: {unkept['target']}: {unkept['reason']}"
     if lease["predicted"]:
         foreseen = lease["predicted"]
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"

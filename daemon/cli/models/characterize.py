@@ -33,6 +33,7 @@ from ....kernels.cost.model import METHODS
 from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Network
+from ....kernels.text import printable
 from ....profiles.board import load_board
 from ....profiles.reference import reference_model, reference_names, reference_network
 from ....profiles.studies.characterization import NODES, KindFigures, NetworkRun, measured, predicted, select
@@ -87,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
     print(f"\n{_shares(study)}\n\n{_launches(study)}\n\n{_selection(study)}")
     for run in study.runs:
         if run.boundary:
-            print(output.printable(f"a part of {run.network}: {run.boundary.note}"))
+            print(printable(f"a part of {run.network}: {run.boundary.note}"))
         if run.unmodelled:
-            print(output.printable(f"no model for {', '.join(run.unmodelled)} in {run.network}: bounded by the roofline"))
+            print(printable(f"no model for {', '.join(run.unmodelled)} in {run.network}: bounded by the roofline"))
     return 0
 
 

@@ -19,10 +19,11 @@ from ....kernels.inputs import parse_input
 from ....kernels.kinds import is_fused
 from ....kernels.network import Network
 from ....kernels.surface import Surface
+from ....kernels.text import printable
 from ....profiles.board import load_board
 from ... import arguments
 from ...errors import InputError, UsageError
-from ..output import SIMULATED, printable, progress
+from ..output import SIMULATED, progress
 
 if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle

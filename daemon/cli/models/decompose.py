@@ -42,6 +42,7 @@ from ....kernels.fusion import fuse
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
+from ....kernels.text import printable
 from ...errors import UsageError
 from .. import output
 from . import common
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile(args) if args.profile else None
     network = common.read_model(Path(args.model), args.inputs, args.method)
     if network.boundary:
-        print(output.printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
+        print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
     network = fuse(network) if args.fused else network
     model_for = bundle.cost.model_for if bundle else can_be_modelled
     against = f"profile {bundle.manifest.name}" if bundle else ""
@@ -120,7 +121,7 @@ def _is_fused(network: Network, args: argparse.Namespace) -> bool:
 def _headline(network: Network, fused: bool) -> str:
     flops, moved = _totals(network)
     hosts, distinct = len(network.calls) - len(network.launches), len({call.signature for call in network.launches})
-    name = f"{output.printable(network.label)} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}"
+    name = f"{printable(network.label)} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}"
     return (
         f"{name}: {len(network.launches)} launches of {distinct} distinct kernels, {hosts} host-only calls, "
         f"{output.amount(flops, 'FLOP')}, {output.amount(moved, 'B')}"

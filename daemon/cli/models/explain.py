@@ -22,6 +22,7 @@ from typing import Any
 from ....kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
 from ....kernels.network import Network
 from ....kernels.surface import Prediction
+from ....kernels.text import printable
 from ....kernels.units import CLOCKS, mhz_text
 from ... import arguments
 from .. import output
@@ -107,7 +108,7 @@ def _roofline(part: KernelPart) -> str:
 
 
 def _host(explanation: Explanation, network: Network) -> str:
-    dearest = output.printable(", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5]))
+    dearest = printable(", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5]))
     return f"the host issues {len(network.calls)} calls in {explanation.host_ms:.2f} ms: {dearest}"
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....kernels.text import printable
 from ...errors import InputError
-from ..output import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

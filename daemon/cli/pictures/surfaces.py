@@ -190,7 +190,7 @@ def _trade_off(axes: Axes, scene: _Scene) -> None:
     cloud = axes.scatter(latency, energy, c=gpu_mhz, cmap=_CLOUD, s=9, alpha=0.55, linewidth=0, rasterized=True)
     axes.figure.colorbar(cloud, ax=axes, pad=0.02, alpha=1).set_label("GPU clock, MHz")
     in_period = in_time(scene.figures, scene.plan.fps if scene.plan else None)
-    front = list(pareto_front(scene.figures, in_period))
+    front = pareto_front(scene.figures, in_period)
     along, low, high = (
         np.array([values[at] for at in front]) for values in (latency, scene.low.energy_mj, scene.high.energy_mj)
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import grp
-import pwd
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from ....kernels.text import printable
 from ....profiles.board import list_boards
 from ....profiles.bundle.bundle import read_manifest
 from ....profiles.bundle.finding import resolve_bundle
@@ -26,7 +26,7 @@ from ...config import ConfigReading, read_config
 from ...errors import DaemonError, UsageError
 from ...profile import find_profile
 from ...system.layers import Remark
-from ..output import print_json, printable
+from ..output import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,8 +66,6 @@ def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
             yield _at(reading, "profile", str(error))
     if members.socket_group is not None and not _exists(grp.getgrnam, members.socket_group):
         yield _at(reading, "socket_group", f"there is no group {members.socket_group!r}")
-    if not _exists(pwd.getpwnam, members.worker.user):
-        yield _at(reading, "worker.user", f"there is no account {members.worker.user!r}")
 
 
 def _check(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark]) -> int:

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from ....kernels.text import printable
 from ....profiles.errors import ProfilesError
 from ....profiles.timing import SystemClock
 from ... import arguments
@@ -24,7 +25,7 @@ from ...hardware.jetson_stats import connect
 from ...profile import choose_profile
 from ...system.state import default_runtime_dir, default_state_dir
 from ...wire.protocol import default_socket
-from ..output import print_json, printable
+from ..output import print_json
 from . import manager, service, system
 from .config import beyond_the_text
 from .findings import Finding, note, ok, unknown, wrong
@@ -67,9 +68,8 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield from manager.examine()
         yield system.membership(members.socket_group or INSTALLED_GROUP)
     yield from service.examine(args.socket or default_socket())
-    yield service.left_behind(
-        args.runtime_dir or default_runtime_dir(args.root), args.state_dir or default_state_dir(args.root)
-    )
+    state_dir = args.state_dir or default_state_dir(args.root)
+    yield service.left_behind(args.runtime_dir or default_runtime_dir(args.root), state_dir)
 
 
 def _configuration(path: Path | None) -> tuple[Members, list[Finding]]:

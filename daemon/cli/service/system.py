@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import grp
 import os
 import platform
@@ -12,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .... import __version__
+from ...worker import landlock
 from .findings import Finding, note, ok, wrong
-
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_VERSION_FLAG = 444, 1
 
 
 def is_root() -> bool:
@@ -37,8 +35,7 @@ def _walls() -> Iterator[Finding]:
         yield ok("seccomp", "the kernel filters the system calls of readers of models")
     else:
         yield note("seccomp", "this kernel has none: readers of models have one wall less")
-    # Asks for nothing but the version; there is no library call for it.
-    version = ctypes.CDLL(None).syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION_FLAG)
+    version = landlock.version()
     if version > 0:
         yield ok("Landlock", f"version {version}: readers of models see no files but theirs")
     else:

@@ -63,20 +63,20 @@ class Baseline:
 
     Args:
         record: what an earlier process kept, or a new one; nothing of it is stored before the first change.
-        board: the name of the description in use.
+        held: what else is held, and by which description.
 
     Attributes:
         unsaved: why the last change is not on disk, only here; empty where it is.
     """
 
-    def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, board: str) -> None:
+    def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, held: Marker) -> None:
         self.unsaved = ""
         self._files = files
         self._clock = clock
         self._store = store
         self._record = record
         self._confirmed = dict(record.journal)
-        self._board = board
+        self._held = held
         self._marked: Marker | None = None
 
     @property
@@ -327,7 +327,8 @@ class Baseline:
             HardwareRefused: nothing could be stored.
         """
         self.unsaved = self._store.save(record)
-        marker = Marker(record.boot_id, self._board, tuple(domain.name for domain in record.domains))
+        names = dict.fromkeys((*self._held.domains, *(domain.name for domain in record.domains)))
+        marker = replace(self._held, boot_id=record.boot_id, domains=tuple(names))
         if marker != self._marked or not self._store.marked:
             self._store.mark(marker)
             self._marked = marker

@@ -187,7 +187,8 @@ class BaselineKeeper:
         except HardwareRefused as error:
             return (f"{error}; the clocks are as they were found",)
         self.baseline = None
-        self.lost = self.lost if unread else ()
+        if not unread:
+            self.lost, self._marker = (), replace(self._marker, domains=())
         return unread
 
     def _record(
@@ -196,7 +197,7 @@ class BaselineKeeper:
         return BaselineRecord(self._boot_id, domains, values, journal, _machine(self._files), lost=self.lost)
 
     def _baseline(self, record: BaselineRecord) -> Baseline:
-        return Baseline(self._files, self._clock, self._store, record, self._marker.board)
+        return Baseline(self._files, self._clock, self._store, record, self._marker)
 
 
 def _together(first: RestoreReport, second: RestoreReport) -> RestoreReport:

@@ -62,9 +62,9 @@ class CpuClock:
     def _read(self, policy: str, domain: ClockDomain) -> Reading:
         mode, accepted = domain.request(self.files)
         # cpuinfo_cur_freq counts cycles (root only, sometimes "<unknown>"); scaling_cur_freq merely repeats the request.
-        measured = self.files.find_int(f"{policy}/cpuinfo_cur_freq")
+        measured = self.files.find_rate(f"{policy}/cpuinfo_cur_freq")
         if measured is None and accepted is None:
-            measured = self.files.find_int(f"{policy}/scaling_cur_freq")
+            measured = self.files.find_rate(f"{policy}/scaling_cur_freq")
         return Reading(accepted, measured, mode or self.files.find_text(f"{policy}/scaling_governor") or "", domain.name)
 
     def plan(self, level: int) -> tuple[Write, ...]:
@@ -127,5 +127,5 @@ def online(files: Files) -> tuple[str, ...]:
 
 def observe(files: Files, description: BoardDescription) -> int | None:
     """The CPU clock in kHz without any control over it, or None where it cannot be seen."""
-    seen = [files.find_int(f"{path}/scaling_cur_freq") for path in files.glob(POLICIES)]
+    seen = [files.find_rate(f"{path}/scaling_cur_freq") for path in files.glob(POLICIES)]
     return min((khz for khz in seen if khz), default=None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import DaemonError, HardwareHangs
-from ..files import Files
+from ..files import Files, rate_in
 
 _MOST_DIGITS = 20
 """Of a number that the kernel shows."""
@@ -128,9 +128,9 @@ class ClockDomain:
         if self.setpoint is not None:
             mode = _told(files, self.mode.path) if self.mode else None
             ours = self.mode is None or mode == self.mode.value
-            return mode, _number(_told(files, self.readback or self.setpoint)) if ours else None
-        low = _number(_told(files, self.low)) if self.low else None
-        return None, low if self.high and low == _number(_told(files, self.high)) else None
+            return mode, rate_in(_told(files, self.readback or self.setpoint)) if ours else None
+        low = rate_in(_told(files, self.low)) if self.low else None
+        return None, low if self.high and low == rate_in(_told(files, self.high)) else None
 
     def could_hold(self, files: Files, path: str, text: str) -> bool:
         """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""
@@ -150,10 +150,6 @@ def _told(files: Files, path: str) -> str | None:
         raise
     except DaemonError:
         return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
 
 
 def in_safe_order(files: Files, low: Write, high: Write) -> tuple[Write, Write]:

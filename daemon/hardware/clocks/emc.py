@@ -81,9 +81,9 @@ class EmcClock:
         A level that the kernel keeps is accepted for as long as it is measured.
         """
         mode, accepted = self.domain.request(self.files)
-        measured = self.files.find_int(self.counter) if self.counter else None
+        measured = self.files.find_rate(self.counter) if self.counter else None
         if measured is None and accepted is None and self.rate:
-            measured = self.files.find_int(self.rate)
+            measured = self.files.find_rate(self.rate)
         if accepted is None and self.kept_hz is not None and measured and agrees(measured, self.kept_hz):
             accepted = self.kept_hz
         word = MODE_WORDS.get(self.way, {}).get(mode or "", self.way if mode is None else "unknown")
@@ -154,5 +154,5 @@ def observe(files: Files, description: BoardDescription) -> int | None:
     """The memory clock in Hz without any control over it, or None where it cannot be seen."""
     section = description.section("emc")
     places = {"bpmp": "rate", "override": "clk_rate", "devfreq": "cur_freq"}
-    seen = (files.find_int(f"{section[way]}/{name}") for way, name in places.items() if way in section)
+    seen = (files.find_rate(f"{section[way]}/{name}") for way, name in places.items() if way in section)
     return next((rate for rate in seen if rate), None)

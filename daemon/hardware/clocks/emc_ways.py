@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..files import Files
+from ..files import Files, rate_in
 from .domain import ClockDomain, Write
 from .governed import limited_domain
 
@@ -85,8 +85,8 @@ def trained_hz(files: Files, section: Mapping[str, Any]) -> tuple[int, ...]:
     """The rates in Hz that the firmware lists: as files named by their kHz, or as lines of number and rate."""
     names = files.list_names(str(section["tables"])) if "tables" in section else ()
     lines = (files.find_text(str(section["table"])) or "").splitlines() if "table" in section else []
-    rates = {1000 * int(name) for name in names if name.isdecimal()}
-    rates |= {int(words[1]) for line in lines if len(words := line.split()) > 1 and words[1].isdecimal()}
+    rates = {1000 * khz for name in names if (khz := rate_in(name))}
+    rates |= {rate for line in lines if len(words := line.split()) > 1 and (rate := rate_in(words[1]))}
     return tuple(sorted(rates))
 
 

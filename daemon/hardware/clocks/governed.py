@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ...errors import HardwareBusy
-from ..files import Files
+from ..files import Files, rate_in
 from .domain import ClockDomain, Write
 from .driver import OthersValue, whole_number
 
@@ -38,7 +38,7 @@ def limited_domain(files: Files, name: str, low: str, high: str) -> ClockDomain:
 
 def listed_levels(files: Files, table: str, otherwise: tuple[int, ...]) -> set[int]:
     """The frequencies in a file, or those of the board's description for kernels without that list."""
-    return {int(word) for word in (files.find_text(table) or "").split() if word.isdecimal()} or set(otherwise)
+    return {rate for word in (files.find_text(table) or "").split() if (rate := rate_in(word))} or set(otherwise)
 
 
 def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tuple[int, ...], others: OthersValue) -> set[int]:

@@ -45,13 +45,13 @@ class GpuClock:
         mode, asked = self.domain.request(self.files)
         # The setpoint reads as it was written; the device runs it within the limits.
         accepted = None if asked is None else clamp(asked, self.domain.bounds(self.files))
-        effective = self.files.find_int(f"{self.path}/cur_freq")
+        effective = self.files.find_rate(f"{self.path}/cur_freq")
         return (Reading(accepted, effective, mode or self.files.find_text(f"{self.path}/governor") or ""),)
 
     def load(self) -> float | None:
         """How busy it is, 0 to 1; None where it does not say (Thor)."""
         load = self.files.find_int(f"{self.path}/device/load")
-        return None if load is None else load / 1000
+        return None if load is None else min(max(load / 1000, 0.0), 1.0)
 
     def plan(self, level: int) -> tuple[Write, ...]:
         return self.domain.plan(self.files, level)
@@ -83,7 +83,7 @@ def probe(files: Files, description: BoardDescription) -> GpuClock:
 def observe(files: Files, description: BoardDescription) -> int | None:
     """The GPU clock in Hz without any control over it, or None where it cannot be seen."""
     path = _find(files, description)
-    return files.find_int(f"{path}/cur_freq") if path else None
+    return files.find_rate(f"{path}/cur_freq") if path else None
 
 
 def _find(files: Files, description: BoardDescription) -> str | None:

@@ -10,6 +10,8 @@ from ..files import Files
 # The label of an input that is wired to nothing.
 UNUSED = "NC"
 _DEVICES = "/sys/bus/i2c/devices"
+# No rail of a Jetson comes near it; a reading beyond, or below zero, is no power.
+_MOST_MW = 1e6
 
 
 @dataclass(frozen=True)
@@ -21,14 +23,14 @@ class Channel:
     scale: float
 
     def read_mw(self, files: Files) -> float | None:
-        """Power in mW, or None where it cannot be read now."""
+        """Power in mW, or None where it cannot be read now or makes no sense."""
         power = self.scale
         for path in self.paths:
             value = files.find_int(path)
             if value is None:
                 return None
             power *= value
-        return power
+        return power if 0 <= power <= _MOST_MW else None
 
 
 def hwmon_node(files: Files, address: str, driver: str) -> str | None:

@@ -3,14 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..files import Files
 
 ZONES = "/sys/class/thermal/thermal_zone*"
-# What the zone of a powered-off part reads on JetPack 5; later releases fail the read instead.
-POWERED_OFF_MC = -256000
+# What a chip can have. The zone of a powered-off part reads -256000 on JetPack 5; later releases fail the read instead.
+_COLDEST_MC, _HOTTEST_MC = -100_000, 300_000
+
+
+class Zone(NamedTuple):
+    """A thermal zone: its type, by which it is called, and the file that tells its temperature."""
+
+    name: str
+    path: str
+
+    def read_mc(self, files: Files) -> int | None:
+        """Its temperature in thousandths of a degree Celsius, or None where it cannot be read now or makes no sense."""
+        value = files.find_int(self.path)
+        return value if value is not None and _COLDEST_MC <= value <= _HOTTEST_MC else None
 
 
 class Trip(NamedTuple):
@@ -21,14 +33,16 @@ class Trip(NamedTuple):
     temperature_mc: int
 
 
+def find_zones(files: Files) -> tuple[Zone, ...]:
+    """Every zone that says what it is."""
+    named = ((zone, files.find_text(f"{zone}/type")) for zone in files.glob(ZONES))
+    return tuple(Zone(name, f"{zone}/temp") for zone, name in named if name)
+
+
 def read_temperatures_mc(files: Files) -> dict[str, int]:
     """Temperature of every zone that can be read now, in thousandths of a degree Celsius, by the zone's type."""
-    temperatures = {}
-    for zone in files.glob(ZONES):
-        name, value = files.find_text(f"{zone}/type"), files.find_int(f"{zone}/temp")
-        if name and value is not None and value != POWERED_OFF_MC:
-            temperatures[name] = value
-    return temperatures
+    read = {zone.name: zone.read_mc(files) for zone in find_zones(files)}
+    return {name: value for name, value in read.items() if value is not None}
 
 
 def read_trips(files: Files) -> tuple[Trip, ...]:
@@ -36,7 +50,7 @@ def read_trips(files: Files) -> tuple[Trip, ...]:
     return tuple(trip for zone in files.glob(ZONES) for trip in _trips(files, zone))
 
 
-def reached(trips: tuple[Trip, ...], temperatures_mc: dict[str, int]) -> tuple[Trip, ...]:
+def reached(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> tuple[Trip, ...]:
     """The trips at which the kernel throttles now."""
     return tuple(
         trip for trip in trips if trip.kind in ("passive", "hot") and temperatures_mc.get(trip.zone, 0) >= trip.temperature_mc

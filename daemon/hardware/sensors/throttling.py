@@ -20,7 +20,7 @@ def read_over_current(files: Files) -> dict[str, int]:
     if node is None:
         return {}
     counts = {name.removesuffix(_SUFFIX): files.find_int(f"{node}/{name}") for name in files.list_names(node) if _counts(name)}
-    return {name: count for name, count in counts.items() if count is not None}
+    return {name: count for name, count in counts.items() if count is not None and count >= 0}
 
 
 def _counts(name: str) -> bool:

@@ -63,7 +63,6 @@ def test_everything_wrong_with_a_configuration_is_named_with_its_file_and_line(c
         ("profile: none", "line 1: profile: profile 'none': no such bundle"),
         ("board: tx2", "line 1: profile: profile agx-xavier-sim was made for board agx-xavier; this board is tx2"),
         ("socket_group: nosuch", "line 1: socket_group: there is no group 'nosuch'"),
-        ("worker:\n  user: nosuch", "line 2: worker.user: there is no account 'nosuch'"),
     ],
 )
 def test_names_of_what_there_is_not_are_wrong(configuration: Path, text: str, said: str) -> None:
@@ -81,10 +80,10 @@ def test_what_the_configuration_comes_to_is_shown_with_where_it_was_said(configu
     assert shown["limits.cpu_khz.min"] == {"value": 729600, "file": str(drop_in), "line": 2}
     assert shown["limits.cpu_khz.max"] == {"value": 2265600, "file": str(configuration), "line": 2}
     assert shown["floors"] == {"value": None, "file": str(drop_in), "line": 3}
-    assert shown["worker.user"] == {"value": "nobody", "file": None, "line": None}
+    assert shown["worker.parallel"] == {"value": 2, "file": None, "line": None}
     text = jetdvfs("config", "show", configuration).stdout
     assert re.search(rf"^limits\.cpu_khz\.min +729600 +{drop_in}, line 2$", text, re.MULTILINE)
-    assert re.search(r"^worker\.user +nobody +default$", text, re.MULTILINE)
+    assert re.search(r"^worker\.parallel +2 +default$", text, re.MULTILINE)
 
 
 @pytest.fixture

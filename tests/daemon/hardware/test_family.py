@@ -186,9 +186,9 @@ def test_over_current_events_are_counted_where_the_board_counts_them() -> None:
 def test_the_fan_is_read_on_every_release(files: dict[str, str], drive: float, rpm: int | None) -> None:
     kernel = Kernel()
     hardware = Hardware.probe(kernel, FakeClock())
-    assert hardware.sensors.fan() is None
+    assert hardware.fan() is None
     kernel.store |= files
-    fan = hardware.sensors.fan()
+    fan = hardware.fan()
     assert fan is not None
     assert fan.drive == pytest.approx(drive)
     assert fan.rpm == rpm

@@ -75,7 +75,7 @@ def test_what_a_twin_measures_is_what_its_description_says(system: System, tmp_p
     parts = described.section("twin")["thermal"]["zones"]
     zones = {name for name in described.section("thermal")["zones"] if not parts[name].get("part")}
     assert zones <= set(sensors.temperatures_mc()) <= set(described.section("thermal")["zones"])
-    fan = sensors.fan()
+    fan = one.hardware.fan()
     assert fan is not None and 0.0 <= fan.drive <= 1.0
     counts = {f"oc{number}" for number in described.section("throttling").get("events", ())}
     assert set(sensors.over_current()) == (counts if "over_current" in described.section("twin") else set())

@@ -83,8 +83,14 @@ def test_where_stderr_leads_elsewhere_it_is_written_to(entries: Entries, stderr:
 def test_without_systemd_python_every_line_has_its_priority(stderr: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "systemd", None)
     handler = log_handler(stderr, {"JOURNAL_STREAM": named(stderr)})
-    assert handler.format(record("one\ntwo", logging.ERROR)) == "<3>one\n<3>two"
     assert handler.format(record("said")) == "<6>said"
+    assert handler.format(record("one\ntwo", logging.ERROR)) == "<3>one?two"
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        failed = logging.LogRecord("test", logging.ERROR, "", 0, "failed", (), sys.exc_info())
+    first, *_, last = handler.format(failed).splitlines()
+    assert (first, last) == ("<3>failed", "<3>ValueError: ?[2J")
 
 
 def test_without_a_service_manager_lines_are_plain(stderr: TextIO) -> None:
@@ -155,3 +161,15 @@ def test_the_real_library_sends_the_fields(tmp_path: Path) -> None:
     sent = set(ast.literal_eval(done.stdout))
     expected = {"MESSAGE=camera holds", f"MESSAGE_ID={LEASE_BEGUN}", "PRIORITY=3", "JETDVFS_LEASE=l1"}
     assert {line.encode() for line in (*expected, "SYSLOG_IDENTIFIER=jetdvfsd")} <= sent
+
+
+def test_a_warning_of_a_library_takes_one_line(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['jetdvfs.kernels.trees._sweep'] = None; from jetdvfs.daemon.service import main; "
+        f"sys.exit(main(['--root', '/nonexistent', '--state-dir', {str(tmp_path)!r}]))"
+    )
+    environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "none")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    first, second = done.stderr.splitlines()
+    assert first == "<4>jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly"
+    assert "no described board fits" in second

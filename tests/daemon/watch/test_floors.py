@@ -391,7 +391,7 @@ def test_a_plan_is_made_anew_when_what_other_work_needs_changes(board: tuple[Ker
     controller.tend()
     assert kernel.store[f"{EMC}/rate"] == "1600000000"
     notes_then = controller.notes
-    assert notes_then == ("lease 1 of app: power",)
+    assert notes_then == ("lease 1 of app: min-energy is not kept: power",)
     asked.now = Demand()
     controller.tend()
     assert (kernel.store[f"{kernel.gpu}/userspace/set_freq"], kernel.store[f"{EMC}/rate"]) == ("318750000", "204000000")

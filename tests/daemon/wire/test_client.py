@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jetdvfs import Client, qos
+from jetdvfs.daemon.descriptors.attached import Attached
 from jetdvfs.daemon.errors import HardwareRefused, InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface
-from jetdvfs.daemon.wire.server import Session
+from jetdvfs.daemon.wire.session import Session
 from jetdvfs.tests.support.served import Served
 
 CLOCKS = {"cpu_khz": 1190400, "gpu_hz": 675750000, "emc_hz": 1600000000}
@@ -29,7 +30,7 @@ class Scripted:
         self.connections = 0
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
         self.calls.append((method, parameters))
         if method == "Hold":
@@ -37,11 +38,14 @@ class Scripted:
                 raise HardwareRefused("set_freq: refused")
             return {"lease": "7", "plan": None, "applied": {"requested": parameters.get("configuration")}}
         if method == "LoadModel":
-            return {"network": {"network": "n1", "name": parameters["name"], "launches": len(descriptors)}}
+            return {"network": {"network": "n1", "name": parameters["name"], "launches": int(attached is not None)}}
         return {}
 
     def closed(self, session: Session) -> None:
         self.connections -= 1
+
+    def frames(self) -> int:
+        return sum(len(report["latency_ms"]) for report in self.asked("Report"))
 
     def asked(self, method: str) -> list[dict[str, Any]]:
         return [parameters for name, parameters in self.calls if name == method]
@@ -85,17 +89,29 @@ def test_a_lease_whose_daemon_went_away_ends_quietly(daemon: Served[Scripted]) -
         client.status()
 
 
-def test_frames_are_timed_and_reported_a_few_dozen_at_a_time(daemon: Served[Scripted]) -> None:
+def test_frames_are_timed_and_reported_a_few_times_a_second_and_at_the_end(daemon: Served[Scripted]) -> None:
     with qos.hold(configuration=CLOCKS) as lease:
         for _ in range(40):
             with qos.frame(lease) as frame:
                 time.sleep(0.001)
             assert 1.0 <= frame.latency_ms < 100
-        assert soon(lambda: daemon.service.asked("Report"))
-        assert [len(report["latency_ms"]) for report in daemon.service.asked("Report")] == [32]
-    sent = [len(report["latency_ms"]) for report in daemon.service.asked("Report")]
-    assert sent == [32, 8]
+        assert soon(lambda: daemon.service.frames() == 40)
+        assert len(daemon.service.asked("Report")) <= 2
+        for _ in range(8):
+            lease.report(1.5)
+    assert daemon.service.frames() == 48
     assert all(latency >= 1.0 for report in daemon.service.asked("Report") for latency in report["latency_ms"])
+    assert lease.dropped == 0
+
+
+def test_what_is_no_latency_is_not_reported_and_does_no_harm(daemon: Served[Scripted]) -> None:
+    with qos.hold(configuration=CLOCKS) as lease:
+        for wrong in (float("nan"), float("inf"), -1.0, "fast", None):
+            lease.report(wrong)  # type: ignore[arg-type]
+        lease.flush()
+        lease.report(2.5)
+        lease.flush()
+        assert soon(lambda: daemon.service.frames() == 1)
 
 
 def test_a_frame_that_fails_is_not_reported(daemon: Served[Scripted]) -> None:

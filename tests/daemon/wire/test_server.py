@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import json
 import os
 import socket
+import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.errors import TargetNotAttainable
+from jetdvfs.daemon.descriptors.attached import Attached
+from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface, InterfaceError, Mismatch, parse
-from jetdvfs.daemon.wire.server import ServerLimits, Session
+from jetdvfs.daemon.wire.server import ServerLimits
+from jetdvfs.daemon.wire.session import Session
+from jetdvfs.tests.support.board_daemon import eventually
+from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
 from jetdvfs.tests.support.served import Served
 
 DEFINITION = """interface test.echo
@@ -40,8 +48,10 @@ class Echo:
         self.ended = 0
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], descriptors: Sequence[int]
+        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
     ) -> dict[str, Any]:
+        if attached is not None and method != "Echo":
+            raise UsageError(f"{method}: takes no descriptor")
         if method == "Fail":
             if parameters["how"] == "unspeakable":
                 return {"sum": float("nan")}
@@ -49,6 +59,11 @@ class Echo:
         if method == "Sum":
             return {"sum": sum(pair["left"] for pair in parameters["pairs"])}
         await asyncio.sleep(parameters.get("wait_s") or 0)
+        descriptors: list[int] = []
+        if attached is not None and parameters["text"] != "not taken":
+            _, descriptors, _, _ = socket.recv_fds(attached.sock, attached.size, 16)
+            for descriptor in descriptors:
+                os.close(descriptor)
         return {"text": parameters["text"], "descriptors": len(descriptors)}
 
     def closed(self, session: Session) -> None:
@@ -57,7 +72,7 @@ class Echo:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served[Echo]]:
-    server = Served(tmp_path / "s", Echo(), ServerLimits(connections=12, connections_per_user=10, message_s=0.4, reply_s=0.4))
+    server = Served(tmp_path / "s", Echo(), ServerLimits(connections=10, message_s=0.4, reply_s=0.4))
     yield server
     server.stop()
 
@@ -78,12 +93,20 @@ def answer(sock: socket.socket) -> dict[str, Any]:
 
 
 def ask(sock: socket.socket, method: str, **parameters: Any) -> dict[str, Any]:
-    sock.sendall(message(method, **parameters))
+    with suppress(BrokenPipeError):  # the answer may be there already: that this connection is refused
+        sock.sendall(message(method, **parameters))
     return answer(sock)
 
 
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def unread(sock: socket.socket) -> int:
+    """How much of what was sent has not been received."""
+    size = array.array("i", [0])
+    fcntl.ioctl(sock, termios.TIOCOUTQ, size)
+    return size[0]
 
 
 def hangs_up(sock: socket.socket) -> bool:
@@ -149,7 +172,20 @@ def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Ser
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b'"x"', b"[" * 500_000, b'{"a":' * 100_000, b'{"method": NaN}', b"\xff\xfe", b"1e999999"],
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[]",
+        b"null",
+        b'"x"',
+        b'{"method": 1}',
+        b"[" * 500_000,
+        b'{"a":' * 100_000,
+        b'{"method": NaN}',
+        b"\xff\xfe",
+        b"1e999999",
+    ],
 )
 def test_what_is_no_json_object_is_answered_with_an_error(served: Served[Echo], data: bytes) -> None:
     with served.connect() as sock:
@@ -183,7 +219,7 @@ def test_methods_and_parameters_are_checked_against_the_definition(served: Serve
         assert ask(sock, "Echo")["parameters"]["parameter"] == "text"
         assert ask(sock, "Echo", text="x", extra=1)["parameters"]["parameter"] == "extra"
         assert ask(sock, "Sum", pairs=[{"left": 1}, {"left": True}], names={})["parameters"]["parameter"] == "pairs[1].left"
-        assert ask(sock, "Sum", pairs=[], names={"a": 1})["parameters"]["parameter"] == "names.a"
+        assert ask(sock, "Sum", pairs=[], names={"a": 1})["parameters"]["parameter"] == "names[...]"
         assert ask(sock, "Sum", pairs=[], names={}, sort="sideways")["parameters"]["message"].endswith("up or down")
         assert ask(sock, "Sum", pairs=[{"left": 2, "right": None}], names={}, sort="up")["parameters"] == {"sum": 2}
         sock.sendall(protocol.encode({"method": "other.interface.Echo"}))
@@ -207,8 +243,43 @@ def test_errors_carry_one_line_and_an_exit_code(served: Served[Echo]) -> None:
         failed = ask(sock, "Fail", how="named")
         assert failed == {"error": "test.echo.TargetNotAttainable", "parameters": {"message": "two lines", "exit_code": 4}}
         assert ask(sock, "Fail", how="unforeseen")["error"] == "test.echo.Internal"
-        assert ask(sock, "Fail", how="unspeakable")["error"] == "test.echo.Internal"
+        assert ask(sock, "Fail", how="unspeakable") == {"parameters": {"sum": None}}
         assert ask(sock, "Echo", text="alive")["parameters"]["text"] == "alive"
+
+
+def test_a_half_closed_connection_gets_its_answers(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="slow", wait_s=0.1) + message("Echo", text="quick"))
+        sock.shutdown(socket.SHUT_WR)
+        assert [answer(sock)["parameters"]["text"] for _ in range(2)] == ["slow", "quick"]
+        assert hangs_up(sock)
+
+
+def test_a_half_closed_connection_with_half_a_message_is_told_so(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="whole") + message("Echo", text="half")[:-1])
+        sock.shutdown(socket.SHUT_WR)
+        assert answer(sock)["parameters"]["text"] == "whole"
+        assert "each ends with a NUL byte" in answer(sock)["parameters"]["message"]
+        assert hangs_up(sock)
+
+
+def test_a_connection_that_half_closed_ends_when_its_peer_goes(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="never answered", wait_s=60))
+        sock.shutdown(socket.SHUT_WR)
+        assert eventually(lambda: not unread(sock))
+    assert eventually(lambda: served.service.ended == 1)
+
+
+def test_a_connection_ends_with_its_peer_also_while_nothing_more_of_it_is_read(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="never answered", wait_s=60))
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                sock.sendall(message("Echo", text="x" * 10_000))
+    assert eventually(lambda: served.service.ended == 1)
 
 
 def test_a_oneway_call_is_not_answered(served: Served[Echo]) -> None:
@@ -219,31 +290,57 @@ def test_a_oneway_call_is_not_answered(served: Served[Echo]) -> None:
 
 def test_one_descriptor_comes_with_its_message_and_is_closed_afterwards(served: Served[Echo]) -> None:
     with served.connect() as sock, open(os.devnull, "rb") as file:
-        ask(sock, "Echo", text="connected")
-        before = open_descriptors()
+        before = 0
         for _ in range(5):
             socket.send_fds(sock, [message("Echo", text="with")], [file.fileno()])
             assert answer(sock)["parameters"]["descriptors"] == 1
+            before = before or open_descriptors()
         assert ask(sock, "Echo", text="without")["parameters"]["descriptors"] == 0
         assert open_descriptors() == before
 
 
-@pytest.mark.parametrize("around", ["before", "after", "busy", "many"])
-def test_nothing_may_be_pipelined_around_a_descriptor(served: Served[Echo], around: str) -> None:
+def test_what_nobody_receives_is_taken_off_the_connection_and_it_goes_on(served: Served[Echo]) -> None:
+    with served.connect() as sock, open(os.devnull, "rb") as file:
+        for text in ("not taken", "taken", "not taken"):
+            socket.send_fds(sock, [message("Echo", text=text)], [file.fileno()])
+            assert answer(sock)["parameters"]["text"] == text
+        assert ask(sock, "Echo", text="without")["parameters"]["descriptors"] == 0
+
+
+def test_calls_before_one_with_a_descriptor_are_answered_first_however_they_were_sent(served: Served[Echo]) -> None:
+    with served.connect() as sock, open(os.devnull, "rb") as file:
+        for pause_s in (0, 0.05):
+            sock.sendall(message("Echo", text="slow", wait_s=0.1) + message("Echo", text="x" * 60_000))
+            sock.sendall(message("Echo", text="third"))
+            time.sleep(pause_s)
+            socket.send_fds(sock, [message("Echo", text="with")], [file.fileno()])
+            sock.sendall(message("Echo", text="last"))
+            answers = [answer(sock)["parameters"] for _ in range(5)]
+            assert [(one["text"][:5], one["descriptors"]) for one in answers] == [
+                ("slow", 0),
+                ("xxxxx", 0),
+                ("third", 0),
+                ("with", 1),
+                ("last", 0),
+            ]
+
+
+@pytest.mark.parametrize("how", ["two calls", "half a call", "the other half", "one and a half"])
+def test_a_descriptor_comes_with_exactly_one_call(served: Served[Echo], how: str) -> None:
     with served.connect() as sock, open(os.devnull, "rb") as file:
         ask(sock, "Echo", text="connected")
-        before = open_descriptors()
         one = message("Echo", text="x")
-        if around == "busy":
-            sock.sendall(message("Echo", text="slow", wait_s=0.2))
-            time.sleep(0.05)
-        data = {"before": [one + one], "after": [one + one[:3]]}.get(around, [one])
-        socket.send_fds(sock, data, [file.fileno()] * (9 if around == "many" else 1))
+        if how == "the other half":
+            sock.sendall(one[:3])
+            assert eventually(lambda: not unread(sock))
+        data = {"two calls": one + one, "half a call": one[:-3], "the other half": one[3:], "one and a half": one + one[:3]}[
+            how
+        ]
+        socket.send_fds(sock, [data], [file.fileno()])
         refusal = answer(sock)
         assert refusal["error"] == "test.echo.InvalidRequest"
-        assert "descriptor" in refusal["parameters"]["message"]
+        assert "with a descriptor is sent by itself" in refusal["parameters"]["message"]
         assert hangs_up(sock)
-        assert open_descriptors() == before - 1  # the server's end of this connection
 
 
 def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(served: Served[Echo]) -> None:
@@ -258,6 +355,30 @@ def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(serve
     time.sleep(0.1)
     with served.connect() as again:
         assert ask(again, "Echo", text="x")["parameters"]["text"] == "x"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_one_user_s_connections_leave_others_theirs_and_everybody_s_leave_root_s(tmp_path: Path) -> None:
+    served = Served(tmp_path / "s", Echo(), ServerLimits(connections=16, connections_per_user=8))
+    open_to_everybody(served.path)
+    socks: list[socket.socket] = []
+
+    def let_in(uid: int) -> int:
+        """How many connections this user gets until there are no more."""
+        for number in range(20):
+            with somebody_else(uid, uid):
+                socks.append(served.connect())
+            if "error" in ask(socks[-1], "Echo", text="x"):
+                return number
+        return 20
+
+    assert let_in(1000) == 8
+    assert let_in(1001) == 6
+    assert let_in(1002) == 0
+    assert let_in(0) == 2
+    for sock in socks:
+        sock.close()
+    served.stop()
 
 
 def test_the_service_is_told_of_every_connection_that_ends(served: Served[Echo]) -> None:

@@ -1,43 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unprivileged worker: real children, real descriptors, and models that try something."""
+"""The unprivileged worker: real children, real descriptors, models that try something, and children that were taken over."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
+import logging
 import os
 import pickle
-import pwd
+import signal
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from jetdvfs.daemon.errors import InputError
-from jetdvfs.daemon.surfaces import register
+from jetdvfs.daemon.worker import accounts
+from jetdvfs.daemon.worker.answers import NetworkInfo, packed_network, packed_surface
+from jetdvfs.daemon.worker.framing import PREFIX
 from jetdvfs.daemon.worker.model_file import ModelFile
-from jetdvfs.daemon.worker.workers import Workers, WorkerSettings
+from jetdvfs.daemon.worker.workers import WorkerFailed, Workers, WorkerSettings
+from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.profiles import reference
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
-from jetdvfs.tests.support import handmade_onnx
+from jetdvfs.tests.support import handmade, handmade_onnx
+from jetdvfs.tests.support.attached import attached
 from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.small_bundle import BOARD
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = [TensorSpec((1, 3, 224, 224))]
+NETWORK = reference.reference_network("shufflenet_v2_x1_0")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-def decompose(descriptor: int, settings: WorkerSettings | None = None) -> bytes:
-    async def job() -> bytes:
-        return await Workers(settings).decompose(descriptor, IMAGE, "squeezenet")
+def decompose(descriptor: int, settings: WorkerSettings | None = None) -> NetworkInfo:
+    async def job() -> NetworkInfo:
+        with attached(descriptor) as sent:
+            info, _ = await Workers(settings).decompose(sent, IMAGE, "squeezenet")
+            return info
 
     return asyncio.run(job())
 
@@ -53,11 +64,9 @@ def refusal(descriptor: int) -> str:
 def test_a_model_is_read_through_its_descriptor() -> None:
     with MODEL.open("rb") as file:
         file.seek(77)
-        network = json.loads(decompose(file.fileno()))
+        info = decompose(file.fileno())
         assert file.tell() == 77
-    loaded = register(network)
-    assert loaded.name == "squeezenet"
-    assert loaded.info["kinds"]["conv2d"] == 26
+    assert (info.name, info.kinds["conv2d"]) == ("squeezenet", 26)
 
 
 def test_an_onnx_file_is_read_through_its_descriptor_too(tmp_path: Path) -> None:
@@ -65,7 +74,30 @@ def test_an_onnx_file_is_read_through_its_descriptor_too(tmp_path: Path) -> None
     picture = handmade_onnx.declared("x", (1, 3, 224, 224))
     path.write_bytes(handmade_onnx.model(handmade_onnx.graph([handmade_onnx.node("Relu", ["x"], ["y"])], [picture], ["y"])))
     with path.open("rb") as file:
-        assert json.loads(decompose(file.fileno()))["kinds"] == {"relu": 1}
+        assert decompose(file.fileno()).kinds == {"relu": 1}
+
+
+def test_a_network_given_as_json_is_checked_by_a_child() -> None:
+    async def checked(data: bytes, accepted: tuple[str, ...] = ()) -> NetworkInfo:
+        info, _ = await Workers().check(data, os.getuid(), accepted)
+        return info
+
+    given = NETWORK.to_json(host_calls=True)
+    assert asyncio.run(checked(json.dumps(given).encode())) == packed_network(NETWORK)[0]
+    end = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
+    part = json.dumps({**given, "boundary": end}).encode()
+    assert asyncio.run(checked(part, ("torchvision::nms",))).boundary is not None
+    for data, text in (
+        (b"[", "network: expected a JSON object"),
+        (b"[" * 100_000, "network: expected a JSON object"),
+        (b'{"launches": NaN}', "network: expected a JSON object"),
+        (b"[]", "network: expected an object with a list of launches"),
+        (b'{"launches": []}', "network 'network' launches no kernel; there is nothing to predict"),
+        (b'{"launches": [{"kind": "conv2d"}]}', "launch .*: expected kind, inputs, output"),
+        (part, "the list of launches ends at torchvision::nms"),
+    ):
+        with pytest.raises(InputError, match=text):
+            asyncio.run(checked(data))
 
 
 def test_a_pipe_is_refused() -> None:
@@ -134,25 +166,68 @@ def test_a_reader_that_takes_too_long_is_ended(readers: Callable[[], list[psutil
 
 
 def test_a_reader_that_is_killed_is_reported_and_the_next_one_works(readers: Callable[[], list[psutil.Process]]) -> None:
-    async def job() -> bytes:
+    async def job() -> NetworkInfo:
         workers = Workers(WorkerSettings(parallel=1))
-        with MODEL.open("rb") as file:
-            first = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
+        with MODEL.open("rb") as file, attached(file.fileno()) as once, attached(file.fileno()) as again:
+            first = asyncio.create_task(workers.decompose(once, IMAGE, "x"))
             while not (children := readers()) and not first.done():
                 await asyncio.sleep(0.001)
             children[0].kill()
             with pytest.raises(InputError, match="ended by SIGKILL"):
                 await first
-            return await workers.decompose(file.fileno(), IMAGE, "x")
+            info, _ = await workers.decompose(again, IMAGE, "x")
+            return info
 
-    assert json.loads(asyncio.run(job()))["launches"]
+    assert asyncio.run(job()).launches
+
+
+def test_a_reader_that_is_stopped_is_ended_in_its_time_and_the_next_one_works(
+    readers: Callable[[], list[psutil.Process]],
+) -> None:
+    async def job() -> NetworkInfo:
+        workers = Workers(WorkerSettings(parallel=1, model_timeout_s=1.0))
+        with MODEL.open("rb") as file, attached(file.fileno()) as once, attached(file.fileno()) as again:
+            first = asyncio.create_task(workers.decompose(once, IMAGE, "x"))
+            while not (children := readers()) and not first.done():
+                await asyncio.sleep(0.001)
+            os.kill(children[0].pid, signal.SIGSTOP)
+            with pytest.raises(InputError, match=r"took more than 1 s"):
+                await first
+            info, _ = await workers.decompose(again, IMAGE, "x")
+            return info
+
+    assert asyncio.run(job()).launches
+    assert not readers()
+
+
+def test_a_list_that_is_longer_than_an_answer_is_refused_in_one_line_and_the_next_model_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(handmade.archive(handmade.forward("for i in range(100000):", "  x = torch.relu(x)", "return x")))
+    assert path.stat().st_size < 2000
+
+    async def job() -> NetworkInfo:
+        workers = Workers(WorkerSettings(parallel=1))
+        with (
+            path.open("rb") as long,
+            MODEL.open("rb") as file,
+            attached(long.fileno()) as once,
+            attached(file.fileno()) as again,
+        ):
+            with pytest.raises(
+                InputError, match=r"^network 'long': its list of 100000 launches is longer than an answer may be: "
+            ):
+                await workers.decompose(once, [TensorSpec((8, 8))], "long")
+            info, _ = await workers.decompose(again, IMAGE, "x")
+            return info
+
+    assert asyncio.run(job()).launches
 
 
 def test_a_client_that_goes_away_takes_its_reader_with_it(readers: Callable[[], list[psutil.Process]]) -> None:
     async def job() -> None:
         workers = Workers()
-        with MODEL.open("rb") as file:
-            task = asyncio.create_task(workers.decompose(file.fileno(), IMAGE, "x"))
+        with MODEL.open("rb") as file, attached(file.fileno()) as sent:
+            task = asyncio.create_task(workers.decompose(sent, IMAGE, "x"))
             while not readers() and not task.done():
                 await asyncio.sleep(0.001)
             task.cancel()
@@ -163,84 +238,162 @@ def test_a_client_that_goes_away_takes_its_reader_with_it(readers: Callable[[], 
     assert not readers()
 
 
-def confined(program: str) -> str:
-    """What a program prints after it confined itself as a worker does."""
-    text = (
-        "import os, socket, sys; from jetdvfs.daemon.worker.sandbox import Allowance, confine; "
-        "extra = os.dup(0); "
-        "confine('nobody', Allowance(memory_bytes=1 << 29, cpu_s=5), keep=()); " + program
+class Stopped:
+    """Two readers at once, each stopped after it has become somebody else."""
+
+    def __init__(self, readers: Callable[[], list[psutil.Process]]) -> None:
+        self._readers = readers
+        self.uids: list[int] = []
+        self.pids: list[int] = []
+
+    async def look(self, seen: Callable[[], None]) -> None:
+        workers = Workers(WorkerSettings(parallel=2))
+        with MODEL.open("rb") as file, attached(file.fileno()) as one, attached(file.fileno()) as other:
+            jobs = [asyncio.create_task(workers.decompose(sent, IMAGE, "x")) for sent in (one, other)]
+            found: dict[int, int] = {}
+            while len(found) < 2 and not any(job.done() for job in jobs):
+                for reader in self._readers():
+                    if reader.pid not in found and (uid := reader.uids().effective) != 0:
+                        os.kill(reader.pid, signal.SIGSTOP)
+                        found[reader.pid] = uid
+                await asyncio.sleep(0.001)
+            self.pids, self.uids = list(found), list(found.values())
+            try:
+                seen()
+            finally:
+                for job in jobs:
+                    job.cancel()
+                await asyncio.gather(*jobs, return_exceptions=True)
+
+
+@needs_root
+def test_workers_at_the_same_time_are_different_users_without_rights_over_each_other(
+    readers: Callable[[], list[psutil.Process]],
+) -> None:
+    stopped = Stopped(readers)
+    # As one of them, without anything else that confines it.
+    program = """
+import ctypes, os, sys
+own, *others = map(int, sys.argv[1:])
+os.setgroups([]); os.setresgid(own, own, own); os.setresuid(own, own, own)
+for other in others:
+    proc = f"/proc/{other}"
+    for attempt in (lambda: os.kill(other, 0), lambda: open(f"{proc}/mem", "rb"), lambda: os.readlink(f"{proc}/exe")):
+        try:
+            attempt()
+            print("done")
+        except PermissionError:
+            pass
+    if ctypes.CDLL(None).ptrace(16, other, None, None) != -1:
+        print("traced")
+"""
+
+    def seen() -> None:
+        assert len(set(stopped.uids)) == 2 and set(stopped.uids) <= set(accounts.RANGE)
+        own, other = stopped.uids[0], stopped.pids[1]
+        command = [sys.executable, "-c", program, str(own), str(other), str(os.getpid())]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    asyncio.run(stopped.look(seen))
+    assert not readers()
+
+
+def test_what_confines_workers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def jobs() -> None:
+        workers = Workers()
+        for _ in range(2):
+            with MODEL.open("rb") as file, attached(file.fileno()) as sent:
+                await workers.decompose(sent, IMAGE, "x")
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(jobs())
+    assert len(caplog.messages) == 1 and caplog.messages[0].startswith("children that read models are confined by ")
+
+
+def taken_over(folder: Path, says: str) -> Path:
+    """A program in the place of a child's: it answers something of its own. ``sock`` is its socket, ``answer`` sends one."""
+    program = folder / "taken-over"
+    program.write_text(
+        f"#!{sys.executable} -I\n"
+        "import json, socket, struct, sys, time\n"
+        "sock = socket.socket(fileno=json.loads(sys.argv[-1])['socket'])\n"
+        "def answer(header, payload=b''):\n"
+        "    sock.sendall(struct.pack('>II', len(header), len(payload)) + header + payload)\n" + says
     )
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=30)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    program.chmod(0o755)
+    return program
 
 
-@needs_root
-def test_a_worker_is_nobody_and_cannot_become_anybody_else() -> None:
-    status = confined("print(open('/proc/self/status').read())")
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    assert "0" not in fields["Uid"].split() + fields["Gid"].split() + fields.get("Groups", "").split()
-    assert fields["NoNewPrivs"].strip() == "1"
-    assert int(fields["CapPrm"], 16) == int(fields["CapEff"], 16) == 0
-
-
-@needs_root
 @pytest.mark.parametrize(
-    "attempt",
+    "says",
     [
-        "os.setuid(0)",
-        "os.fork()",
-        "os.write(os.memfd_create('file'), b'x')",
-        "bytearray(1 << 30)",
-        "open('/proc/1/environ').read()",
-        "[os.dup(0) for _ in range(1000)]",
-        "os.kill(os.getppid(), 0)",
+        "sock.sendall(struct.pack('>II', 1 << 31, 0)); sock.sendall(b'x' * (1 << 24))",
+        "sock.sendall(struct.pack('>II', 2, 1 << 31) + b'{}'); sock.sendall(b'x' * (1 << 24))",
+        f"sock.sendall(b'x' * {PREFIX.size - 1})",
+        "sock.sendall(b'')",
+        "answer(b'nonsense')",
+        "answer(b'[' * 60000)",
+        "answer(b'null')",
+        "answer(b'{}')",
+        "answer(b'{}', b'x' * (1 << 20))",
+        'answer(b\'{"error": "fatal"}\')',
+        'answer(b\'{"walls": ["\\\\u001b[2J"]}\')',
+        'answer(b\'{"about": {"name": "x", "digest": "y"}}\')',
+        "import os; os.kill(os.getpid(), 40)",
+        "import os; os._exit(0)",
+        "import time; time.sleep(60)",
     ],
 )
-def test_a_worker_may_not(attempt: str) -> None:
-    program = f"\ntry:\n    import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n    {attempt}\n    print('done')\n"
-    program += "except (OSError, MemoryError) as error:\n    print(type(error).__name__)"
-    assert confined(program) in ("PermissionError", "BlockingIOError", "OSError", "MemoryError")
+def test_a_child_that_was_taken_over_gets_a_line_said_of_it_and_no_place(
+    says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: Callable[[], list[psutil.Process]]
+) -> None:
+    async def jobs() -> None:
+        workers = Workers(WorkerSettings(parallel=1, model_timeout_s=2.0))
+        with monkeypatch.context() as patched, MODEL.open("rb") as file, attached(file.fileno()) as sent:
+            patched.setattr(sys, "executable", str(taken_over(tmp_path, says)))
+            started = time.monotonic()
+            with pytest.raises(InputError, match=r"^model: reading it ") as caught:
+                await workers.decompose(sent, IMAGE, "x")
+            assert time.monotonic() - started < 4 and str(caught.value).isprintable()
+        with MODEL.open("rb") as file, attached(file.fileno()) as sent:
+            info, _ = await workers.decompose(sent, IMAGE, "x")
+            assert info.launches
+
+    asyncio.run(jobs())
+    assert not readers()
 
 
-@needs_root
-def test_threads_of_a_worker_are_as_confined_as_it_is_and_no_others_can_be_started() -> None:
-    program = """
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from jetdvfs.tests.support.paths import REFERENCE
-crew = ThreadPoolExecutor(1)
-confine('nobody', Allowance(memory_bytes=1 << 29, cpu_s=5), keep=(), start_threads=lambda: crew.submit(int).result())
-status = crew.submit(lambda: open('/proc/thread-self/status').read()).result()
-print(*[line.split()[1] for line in status.splitlines() if line.startswith(('Uid', 'NoNewPrivs', 'CapEff'))])
-try:
-    threading.Thread(target=int).start()
-except RuntimeError:
-    print('no more')
-"""
-    text = "import os\nfrom jetdvfs.daemon.worker.sandbox import Allowance, confine\n" + program
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=30)
-    (uid, capabilities, no_new), last = done.stdout.splitlines()[0].split(), done.stdout.splitlines()[1]
-    assert int(uid) == pwd.getpwnam("nobody").pw_uid and int(capabilities, 16) == 0 and no_new == "1"
-    assert last == "no more"
+def test_a_surface_that_a_child_made_up_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = """answer(b'{"about": {"method": "sum", "unmodelled": []}}', struct.pack('d', float('nan')) * %d)"""
+    size = 6 * BOARD.grid.shape[0] * BOARD.grid.shape[1] * BOARD.grid.shape[2]
+    monkeypatch.setattr(sys, "executable", str(taken_over(tmp_path, says % size)))
+    bundle = resolve_bundle("agx-xavier-sim")
+    with pytest.raises(WorkerFailed, match=r"answered something else than a surface .*latency_ms"):
+        asyncio.run(Workers().sweep(b"", bundle, tmp_path, BOARD.grid, "sum"))
 
 
-def test_a_sweep_on_several_threads_answers_as_on_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_answers_what_the_surface_is_on_one_thread_or_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o755)
     bundle = resolve_bundle("agx-xavier-sim")
-    load_bundle(bundle, cache_dir=tmp_path)
-    network = json.dumps(reference.reference_network("shufflenet_v2_x1_0").to_json(host_calls=True)).encode()
+    loaded = load_bundle(bundle, cache_dir=tmp_path)
+    _, network = packed_network(NETWORK)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    one, several = (
-        asyncio.run(Workers(WorkerSettings(threads=threads)).sweep(network, bundle, tmp_path, "timeline")) for threads in (1, 3)
-    )
-    assert one == several
+
+    def swept(threads: int) -> tuple[Any, bytes]:
+        workers = Workers(WorkerSettings(threads=threads))
+        return packed_surface(asyncio.run(workers.sweep(network, bundle, tmp_path, loaded.manifest.grid, "timeline")))
+
+    assert swept(1) == swept(3) == packed_surface(surface(NETWORK, loaded.cost))
 
 
-def test_a_worker_keeps_no_descriptor_it_was_not_given() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    assert confined("print(sorted(int(name) for name in os.listdir('/proc/self/fd')))") == "[0, 1, 2, 3]"
+def test_a_sweep_without_its_tables_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "tables").mkdir()
+    _, network = packed_network(NETWORK)
+    with pytest.raises(InputError, match=r"has no node table, and treelite, which makes one, cannot be loaded"):
+        asyncio.run(Workers().sweep(network, resolve_bundle("agx-xavier-sim"), tmp_path, BOARD.grid, "timeline"))
+    assert list((tmp_path / "tables").iterdir()) == []
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.model import BoardCost
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
-from jetdvfs.profiles.bundle.bundle import load_bundle, table_stamps
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.tables import TableCache
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.tests.support.small_bundle import FEATURES, make_bundle
 
@@ -62,9 +63,9 @@ def test_a_model_whose_table_is_there_is_not_looked_at(tmp_path: Path) -> None:
 def test_tables_that_were_checked_are_used_as_they_are_until_one_is_touched(tmp_path: Path) -> None:
     make_bundle(tmp_path / "one")
     whole = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
-    known = table_stamps(whole.manifest, tmp_path / "cache")
+    known = TableCache(tmp_path / "cache").stamps(whole.manifest.checksums.values())
     assert set(known) <= set(whole.manifest.checksums.values()) and len(known) == 2 * len(whole.manifest.kinds)
-    cost = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache", one_by_one=True, known=known).cost
+    cost = load_bundle(tmp_path / "one", tables=TableCache(tmp_path / "cache", known), one_by_one=True).cost
     np.testing.assert_array_equal(sweeps(cost), sweeps(whole.cost))
     for table in (tmp_path / "cache" / "tables").iterdir():
         table.write_bytes(b"?" * table.stat().st_size)

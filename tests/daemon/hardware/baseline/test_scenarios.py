@@ -77,6 +77,12 @@ class Scenario:
         levels = (self.random.choice(getattr(grid, axis)) for axis in FrequencyConfiguration._fields)
         self.hardware.apply(FrequencyConfiguration(*levels), "test")
 
+    def restore(self) -> None:
+        self.hardware.restore()
+
+    def keep(self) -> None:
+        self.hardware.keep_baseline()
+
     def killed_at_a_write(self) -> None:
         """The process dies just before or just after one of its writes, and the next one takes over."""
         at, after = self.random.randrange(12), self.random.random() < 0.5
@@ -104,7 +110,7 @@ class Scenario:
 
     def _until_killed(self) -> None:
         try:
-            for action in self.random.choices([self.hold, lambda: self.hardware.restore()], k=3):
+            for action in self.random.choices([self.hold, self.restore], k=3):
                 action()
         except (DaemonError, Killed):
             pass
@@ -123,10 +129,10 @@ class Scenario:
         with self._writing(self.random.randrange(6), refuse):
             for _ in range(self.random.randrange(1, 4)):
                 self._tried(self.hold)
-                self._tried(self.hardware.keep_baseline)
+                self._tried(self.keep)
             if self.random.random() < 0.5:
                 self.hardware = self.start()
-                self._tried(self.hardware.restore)
+                self._tried(self.restore)
 
     @contextmanager
     def _writing(self, whole: int, then: Callable[[Path, bytes], None]) -> Iterator[None]:
@@ -148,7 +154,7 @@ class Scenario:
         chosen = self.random.choice([(0,), (1,), (0, 1)])
         there = [self.place / COPIES[number] for number in chosen if (self.place / COPIES[number]).is_file()]
         for path in there:
-            self.random.choice([self._truncate, self._flip, self._replace_by_fifo, Path.unlink])(path)
+            self.random.choice([self._truncate, self._flip, self._replace_by_fifo, self._remove])(path)
         if self.random.random() < 0.2:
             shutil.rmtree(self.place, ignore_errors=True)
             self.lost = True
@@ -163,6 +169,9 @@ class Scenario:
         data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(7)
         path.write_bytes(data)
 
+    def _remove(self, path: Path) -> None:
+        path.unlink()
+
     def _replace_by_fifo(self, path: Path) -> None:
         path.unlink()
         os.mkfifo(path)
@@ -176,7 +185,7 @@ class Scenario:
     def misread(self) -> None:
         """Some files read wrongly for a while, during holds and restores."""
         for path in self.random.sample(sorted(self.settings()), k=2):
-            wrong = self.random.choice([*GARBAGE, *_READ_ERRORS])
+            wrong: str | int = self.random.choice((*GARBAGE, *_READ_ERRORS))
             self.kernel.misread[path] = [wrong] * self.random.choice([1, 2, 5, 40])
         self._holds_and_restores()
 
@@ -187,11 +196,11 @@ class Scenario:
         self._holds_and_restores()
 
     def _holds_and_restores(self) -> None:
-        for action in self.random.choices([self.hold, self.hardware.restore, self.hardware.keep_baseline], k=4):
+        for action in self.random.choices([self.hold, self.restore, self.keep], k=4):
             self._tried(action)
         if self.random.random() < 0.3:
             self.hardware = self.start()
-        self._tried(self.hardware.restore)
+        self._tried(self.restore)
         self.kernel.behave()
 
     def _tried(self, action: Callable[[], object]) -> None:

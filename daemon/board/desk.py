@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board with its leases, as the event loop sees it: it asks for changes, and reads how things stood last."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from ...kernels.errors import KernelsError
+from ..config import Config
+from ..controller import Controller
+from ..errors import DaemonError
+from ..hardware.applied import Applied
+from ..hardware.baseline.baseline import RestoreReport
+from ..hardware.hardware import Hardware
+from ..leases import Holder, Lease, Need
+from ..planner import Limits
+from ..watch.events import Events
+from .snapshot import Look, Snapshot, look
+from .thread import ANSWER_S, BoardThread
+
+T = TypeVar("T")
+
+FRESH_S = 1.0
+"""What was read so lately is not read again for a status."""
+_OLD_S = 3.0
+_NEVER = float("-inf")
+_FIRST_LOOK_S = 1.0
+
+
+class Desk:
+    """Runs a controller and all else that touches the board on a thread of its own.
+
+    Args:
+        writes: the last ones made, oldest first; kept up by the board's files.
+        ended: grows while calls to the board's files come back.
+
+    Attributes:
+        snapshot: how things stood last.
+        thread: where they are looked at and changed.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        controller: Controller,
+        events: Events,
+        writes: deque[tuple[str, str]],
+        ended: Callable[[], int],
+    ) -> None:
+        self._hardware = hardware
+        self._controller = controller
+        self._events = events
+        self._writes = writes
+        self._look = Look(_NEVER, None, (), None, ())
+        self._looking: asyncio.Task[None] | None = None
+        self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
+        self.snapshot = Snapshot(self._look, self._limits)
+        self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
+
+    async def hold(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
+        """As :meth:`Controller.hold`; a connection that ends meanwhile, or is told that the board hangs, holds nothing.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: as there.
+        """
+        return await self.thread.run(
+            self._changing(lambda: self._controller.hold(holder, need, reason)),
+            user=holder.uid,
+            owner=holder.connection,
+            undo=lambda granted: self._controller.release(granted[0]),
+        )
+
+    async def release(self, lease: Lease, uid: int) -> None:
+        """As :meth:`Controller.release`.
+
+        Raises:
+            HardwareBusy: the board does not answer in time; the lease ends all the same.
+        """
+        await self.thread.run(self._changing(lambda: self._controller.release(lease)), user=uid, ends=True)
+
+    def drop(self, holder: Holder) -> None:
+        """End what a connection holds, or has asked for, without waiting for that."""
+        self.thread.forget(holder.connection)
+        self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
+
+    async def give_back(self, longest_s: float = ANSWER_S) -> tuple[int, RestoreReport]:
+        """End every lease and restore the baseline; how many leases there were, and what became of it.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+        """
+
+        def give_back() -> tuple[int, RestoreReport]:
+            return len(self._controller.leases), self._controller.give_back()
+
+        return await self.thread.run(self._changing(give_back), ends=True, longest_s=longest_s)
+
+    async def reconfigure(self, config: Config) -> tuple[str, ...]:
+        """As :meth:`Controller.reconfigure`; which of its limits no level of the board meets now.
+
+        Raises:
+            HardwareBusy: the board does not answer in time; the configuration counts all the same.
+        """
+
+        def reconfigure() -> tuple[str, ...]:
+            self._controller.reconfigure(config)
+            return self._controller.check_limits()
+
+        return await self.thread.run(self._changing(reconfigure), ends=True)
+
+    async def fresh(self, longest_s: float) -> Snapshot:
+        """How things stand; what is not so new is read again, and waited for where it is old or clocks were set since."""
+        seen = self.snapshot.look
+        age_s = float("inf") if seen.outdated else time.monotonic() - seen.seen_s
+        if age_s > FRESH_S:
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.get_running_loop().create_task(self._look_again())
+            if age_s > _OLD_S:
+                never = seen.seen_s == _NEVER
+                await asyncio.wait({self._looking}, timeout=max(longest_s, _FIRST_LOOK_S) if never else longest_s)
+        return self.snapshot
+
+    async def _look_again(self) -> None:
+        job = self.thread.submit(self.look)
+        await asyncio.wait({asyncio.wrap_future(job.future)})
+
+    def look(self) -> None:
+        """Read how the board stands; on the board's thread, or before it is started."""
+        self._look = look(self._hardware, time.monotonic())
+        try:
+            self._limits = self._controller.limits()
+        except (DaemonError, KernelsError) as error:
+            self._limits = error
+        self._publish()
+
+    @property
+    def floors(self) -> tuple[str, ...]:
+        """What is kept up for other work, for people; as of this moment, on whatever thread."""
+        return self._controller.floors.reasons
+
+    def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
+        """The same, after which the clocks are not what was read last."""
+
+        def change() -> T:
+            try:
+                return function()
+            finally:
+                self._look = replace(self._look, outdated=True)
+
+        return change
+
+    def _tend(self) -> None:
+        self._controller.tend()
+        self._events.look()
+
+    def _publish(self) -> None:
+        controller = self._controller
+        self.snapshot = Snapshot(
+            look=self._look,
+            limits=controller.last_limits or self._limits,
+            leases=controller.leases.by_id(),
+            unkept=dict(controller.unkept),
+            applied=controller.applied,
+            floors=controller.floors,
+            troubles=(*self._events.notes, *controller.troubles, *controller.notes),
+            events=self._events.events,
+            touched=self._hardware.touched,
+            writes=tuple(self._writes),
+        )

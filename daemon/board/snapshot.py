@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the board and its leases stood when the board's thread looked last: what everybody is answered from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...kernels.errors import KernelsError
+from ...kernels.grid import FrequencyConfiguration
+from ...profiles.board import PowerMode
+from ..errors import DaemonError
+from ..hardware.applied import Applied
+from ..hardware.clocks.driver import Reading
+from ..hardware.hardware import Hardware
+from ..leases import Lease
+from ..planner import Limits
+from ..watch.events import Event
+from ..watch.floors import Floors
+from .unkept import Unkept
+
+
+@dataclass(frozen=True)
+class CpuPolicy:
+    """What one cpufreq policy says of itself, in kHz; ``leads`` where ``cpu_khz`` stands for it."""
+
+    policy: str
+    accepted_khz: int | None
+    effective_khz: int | None
+    governor: str
+    leads: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was read of the board.
+
+    Attributes:
+        seen_s: when, on the monotonic clock.
+        configuration: the clocks as measured; None where they cannot be read.
+        notes: what cannot be controlled or measured, and why.
+        outdated: clocks were set since.
+    """
+
+    seen_s: float
+    configuration: FrequencyConfiguration | None
+    policies: tuple[CpuPolicy, ...]
+    mode: PowerMode | None
+    notes: tuple[str, ...]
+    outdated: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The board and its leases at one moment.
+
+    Attributes:
+        limits: within which may be planned, or why that is not known.
+        unkept: the leases whose targets are not kept.
+        troubles: what went wrong, and what stands although nothing did.
+        touched: whether anything may stand otherwise than it was found.
+        writes: the last ones, oldest first.
+    """
+
+    look: Look
+    limits: Limits | DaemonError | KernelsError
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    unkept: Mapping[str, Unkept] = field(default_factory=dict)
+    applied: Applied | None = None
+    floors: Floors = field(default_factory=Floors)
+    troubles: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    touched: bool = False
+    writes: tuple[tuple[str, str], ...] = ()
+
+
+def look(hardware: Hardware, now_s: float) -> Look:
+    """Read how the board stands; what cannot be read is absent, and the notes say why."""
+    notes: list[str] = []
+    configuration: FrequencyConfiguration | None = None
+    policies: tuple[CpuPolicy, ...] = ()
+    mode: PowerMode | None = None
+    try:
+        notes += hardware.notes
+        mode = hardware.mode()
+        readings = hardware.read()
+        configuration = hardware.current(readings)
+        policies = tuple(_policies(readings))
+    except (DaemonError, KernelsError) as error:
+        notes.append(str(error))
+    return Look(now_s, configuration, policies, mode, tuple(notes))
+
+
+def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicy]:
+    return [
+        CpuPolicy(one.domain, one.accepted, one.effective, one.mode, axis == "cpu_khz")
+        for axis, found in readings.items()
+        if axis not in ("gpu_hz", "emc_hz")
+        for one in found
+    ]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``Status`` of the interface, from what was read last."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ...kernels.text import printable
+from ...profiles.board import BoardDescription
+from ..hardware.sensors.sensors import Sensing
+from ..leases import Lease, raised_by
+from ..profile import Profile
+from .snapshot import Snapshot
+
+
+def status(
+    snapshot: Snapshot,
+    sensors: Sensing,
+    description: BoardDescription,
+    profile: Profile | None,
+    troubles: tuple[str, ...],
+) -> dict[str, Any]:
+    """All members but those of the process itself (``version``, ``uptime_s``). Figures that are none are left out.
+
+    Args:
+        troubles: what else keeps the daemon from doing all of its job.
+    """
+    seen = snapshot.look
+    return {
+        "board": description.name,
+        "title": description.title,
+        "profile": None
+        if profile is None
+        else {"name": profile.manifest.name, "board": profile.manifest.board, "simulated": profile.manifest.simulated},
+        "configuration": None if seen.configuration is None else seen.configuration._asdict(),
+        "cpu_policies": [vars(policy) for policy in seen.policies],
+        "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
+        "floors": [vars(floor) for floor in snapshot.floors.floors],
+        "leases": [_lease(lease, snapshot) for lease in snapshot.leases.values()],
+        "rails_mw": _finite(sensors.rails_mw()),
+        "energy_rails": list(description.energy_rails),
+        "temperatures_mc": _finite(sensors.temperatures_mc()),
+        "mode": None if seen.mode is None else {"id": seen.mode.id, "name": seen.mode.name},
+        "throttled": list(sensors.throttled()),
+        "over_current": [vars(event) for event in snapshot.events],
+        "baseline": "held" if snapshot.touched else "none",
+        "degraded": list(dict.fromkeys((*seen.notes, *snapshot.troubles, *troubles))),
+        "writes": [{"path": path, "value": value} for path, value in snapshot.writes],
+        "age_s": min(time.monotonic() - seen.seen_s, 1e6),
+    }
+
+
+def _lease(lease: Lease, snapshot: Snapshot) -> dict[str, Any]:
+    need, unkept = lease.need, snapshot.unkept.get(lease.id)
+    observed = lease.frames.observed()
+    return {
+        "lease": lease.id,
+        "app": lease.holder.app,
+        "pid": lease.holder.pid,
+        "uid": lease.holder.uid,
+        "reason": lease.reason,
+        "target": need.target or None,
+        "network": printable(need.network) or None,
+        "fps": need.fps,
+        "configuration": need.configuration._asdict(),
+        "raised_by": raised_by(lease, snapshot.leases.values()),
+        "unkept": None if unkept is None else asdict(unkept),
+        "held_s": time.monotonic() - lease.since_s,
+        "predicted": need.predicted,
+        "observed": observed,
+        "boundary": need.boundary and need.boundary.to_json(),
+    }
+
+
+def _finite(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if math.isfinite(value)}

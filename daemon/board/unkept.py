@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets that the clocks in force do not keep: another lease, other work or a limit overrides them, and which is said.
+
+Clocks are the highest that anybody needs. So a lease may always be dearer than it asked for, and a deadline is missed where
+limits came down, or the board does not take what is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ..hardware.applied import Applied
+from ..leases import Lease, raised_by
+from ..watch.floors import Floors
+
+
+@dataclass(frozen=True)
+class Unkept:
+    """A lease's target that is not kept.
+
+    Attributes:
+        target: what was asked for.
+        reason: which part of it is not kept, and because of what, in one line.
+        leases: those whose clocks are in force instead.
+    """
+
+    target: str
+    reason: str
+    leases: tuple[str, ...] = ()
+
+
+def find_unkept(
+    leases: Collection[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str]
+) -> dict[str, Unkept]:
+    """What is not kept now, by lease.
+
+    Args:
+        applied: what is in force.
+        floors: the clocks that are kept up for other work.
+        unmet: why no plan within the limits in force meets a lease's target, by lease, where none does.
+    """
+    found = {}
+    for lease in leases:
+        missed = lease.need.missed(applied.accepted) if lease.need.missed is not None and applied is not None else None
+        others = tuple(raised_by(lease, leases)) if missed else ()
+        if lease.id in unmet:
+            found[lease.id] = Unkept(lease.need.target, unmet[lease.id], others)
+        elif missed:
+            found[lease.id] = Unkept(lease.need.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
+    return found
+
+
+def _because(lease: Lease, leases: Collection[Lease], others: Collection[str], floors: Floors) -> str:
+    """Whose clocks are in force instead of a lease's own."""
+    if others:
+        return (
+            f"at the clocks that {' and '.join(one.label for one in leases if one.id in others)} need{'s' * (len(others) == 1)}"
+        )
+    if floors.reasons and any(
+        floor.least > getattr(lease.need.configuration, floor.clock, floor.least) for floor in floors.floors
+    ):
+        return f"at the clocks kept up for other work ({'; '.join(floors.reasons)})"
+    return "at the clocks that the board, its power mode and the operator's limits allow"

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board's sensors as a thread of their own read them last: whoever asks never waits for one.
+
+A zone or a monitor may take half a second to answer, or not answer at all. Each sensor has its own last value and time, so that
+a slow one makes the others older and no more; a value that is too old counts as none, and is said to be.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from ....profiles.board import BoardDescription
+from ..files import Files
+from . import thermal
+from .sensors import Sensors, told
+
+log = logging.getLogger(__name__)
+N = TypeVar("N", int, float)
+
+WATCHED_S = 1.0
+"""How often sensors are read while somebody looks at them."""
+IDLE_S = 10.0
+"""How often while nobody does."""
+TOO_OLD_S = 15.0
+_INTEREST_S = 5.0
+_MOMENT_S = 0.2
+_ZONES_AGAIN_S = 60.0
+
+
+class Sample(NamedTuple, Generic[N]):
+    """A value and the time at which it was read."""
+
+    value: N
+    time_s: float
+
+
+class SampledSensors:
+    """The last values of a board's sensors. Its methods may be called on any thread, and read no file.
+
+    Args:
+        files: for its thread alone.
+    """
+
+    def __init__(self, files: Files, description: BoardDescription, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.trips: tuple[thermal.Trip, ...] = ()
+        self._files = files
+        self._description = description
+        self._monotonic = monotonic
+        self._rails: Mapping[str, Sample[float]] = {}
+        self._zones: Mapping[str, Sample[int]] = {}
+        self._events: Mapping[str, int] = {}
+        self._missing: tuple[str, ...] = ()
+        self._wanted_s = monotonic()
+        self._round_s = float("-inf")
+        self._took_s = 0.0
+        self._wake = threading.Event()
+        self._round_over = threading.Condition()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread as soon as what it reads answers; nobody waits for that."""
+        self._over = True
+        self._wake.set()
+
+    def want(self) -> None:
+        """Somebody looks: have the sensors read about once a second for a while."""
+        now = self._monotonic()
+        self._wanted_s = now
+        if now - self._round_s >= WATCHED_S:
+            self._wake.set()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What cannot be measured, and why."""
+        old = [name for name, sample in self._rails.items() if not self._fresh(sample)]
+        old += [name for name, sample in self._zones.items() if not self._fresh(sample)]
+        said = (f"{', '.join(old)}: not read for {TOO_OLD_S:g} s",) if old else ()
+        return (*self._missing, *self._files.hanging, *said)
+
+    def rails_mw(self) -> dict[str, float]:
+        return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
+
+    def temperatures_mc(self) -> dict[str, int]:
+        return {name: sample.value for name, sample in self._zones.items() if self._fresh(sample)}
+
+    def throttled(self, *, now: bool = False) -> tuple[str, ...]:
+        asked_s = self._monotonic()
+        if now and asked_s - self._round_s > _MOMENT_S > self._took_s and self._thread.is_alive():
+            self._wake.set()
+            with self._round_over:
+                self._round_over.wait_for(lambda: self._round_s >= asked_s, _MOMENT_S)
+        return told(self.trips, self.temperatures_mc())
+
+    def over_current(self) -> Mapping[str, int]:
+        return self._events
+
+    def _fresh(self, sample: Sample[int] | Sample[float]) -> bool:
+        return self._monotonic() - sample.time_s <= TOO_OLD_S
+
+    def _run(self) -> None:
+        sensors: Sensors | None = None
+        zones: tuple[thermal.Zone, ...] = ()
+        found_s = 0.0
+        said = ""
+        while not self._over:
+            started_s = self._monotonic()
+            self._wake.clear()
+            try:
+                if sensors is None or started_s - found_s > _ZONES_AGAIN_S:
+                    zones, found_s = thermal.find_zones(self._files), started_s
+                sensors = sensors or Sensors(self._files, self._description)
+                self.trips = sensors.trips
+                self._round(sensors, zones)
+            except Exception as error:  # a driver's nonsense must not end the thread
+                if repr(error) != said:
+                    log.exception("sensors")
+                said = repr(error)
+            with self._round_over:
+                self._round_s, self._took_s = started_s, self._monotonic() - started_s
+                self._round_over.notify_all()
+            watched = self._monotonic() - self._wanted_s < _INTEREST_S
+            self._wake.wait(WATCHED_S if watched else IDLE_S)
+
+    def _round(self, sensors: Sensors, zones: tuple[thermal.Zone, ...]) -> None:
+        for channel in sensors.channels():
+            self._rails = self._with(self._rails, channel.label, channel.read_mw(self._files))
+        self._missing = sensors.notes
+        self._events = sensors.over_current()
+        for zone in zones:
+            self._zones = self._with(self._zones, zone.name, zone.read_mc(self._files))
+
+    def _with(self, samples: Mapping[str, Sample[N]], name: str, value: N | None) -> dict[str, Sample[N]]:
+        """The samples with this one, or without what cannot be read now; a new mapping, for others read the old one."""
+        others = {other: sample for other, sample in samples.items() if other != name}
+        return others if value is None else {**others, name: Sample(value, self._monotonic())}

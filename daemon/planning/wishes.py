@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call asks for: planned for within one set of limits, and again within the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...kernels.errors import GridError
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.surface import Surface
+from ..errors import TargetNotAttainable
+from ..leases import Need
+from ..planner import Limits
+from ..targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
+from .outlooks import requirements
+from .plans import Planned, Plans
+
+_KEPT = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A network and a target.
+
+    Attributes:
+        surface: the network's.
+        target, fps, confidence: as for :func:`jetdvfs.daemon.planner.plan`.
+        network: its name.
+        simulated: whether what is predicted was measured on a simulated board.
+        floors: tells what is kept up for other work.
+    """
+
+    plans: Plans
+    surface: Surface
+    target: str
+    fps: float | None
+    confidence: float | None
+    network: str
+    simulated: bool
+    floors: Callable[[], tuple[str, ...]]
+
+    def plan(self, limits: Limits) -> dict[str, Any]:
+        """The plan within these limits, as it goes over the wire.
+
+        Raises:
+            TargetNotAttainable, UsageError, InputError: as for :func:`jetdvfs.daemon.planner.plan`.
+        """
+        return {**self._planned(limits).as_json, "simulated": self.simulated}
+
+    def need(self, limits: Limits) -> Need:
+        """What a lease needs within these limits.
+
+        Raises:
+            TargetNotAttainable, UsageError, InputError: as for :meth:`plan`.
+        """
+        chosen = self._planned(limits).plan
+        return Need(
+            chosen.configuration,
+            str(chosen.target),
+            self.network,
+            chosen.fps,
+            chosen.choice.to_json(),
+            self.need,
+            chosen.boundary,
+            limits,
+            self.plan(limits),
+            self.missed,
+        )
+
+    def missed(self, configuration: FrequencyConfiguration) -> str | None:
+        """Which part of what is asked for is not kept at a configuration; None where all is, or that cannot be told."""
+        try:
+            index = self.surface.grid.index(configuration)
+        except GridError:
+            return None
+        figures = self.plans.outlook(self.surface, self.fps, self.confidence)
+        for bound in requirements(parse_target(self.target), self.fps):
+            value = float(getattr(figures, bound.figure)[index])
+            if value > bound.limit * _KEPT:
+                unit = FIGURE_UNITS[bound.figure]
+                return f"{FIGURE_NAMES[bound.figure]} {value:.4g} {unit}, over {bound.limit:.4g} {unit}"
+        return None
+
+    def _planned(self, limits: Limits) -> Planned:
+        try:
+            return self.plans.plan(self.surface, self.target, self.fps, self.confidence, limits)
+        except TargetNotAttainable as error:
+            if reasons := self.floors():
+                raise TargetNotAttainable(f"{error}; {'; '.join(reasons)}") from error
+            raise

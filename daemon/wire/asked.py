@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What applications ask for, in any of the forms they may give it in, as the interface has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...kernels.errors import GridError, ShapeError
+from ...kernels.units import AXES
+from ..errors import InputError, UsageError
+from . import protocol
+
+if TYPE_CHECKING:
+    from ...kernels.network import TensorSpec
+
+Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
+"""Text (``"1190.4,905.25,1600"``), or the three clocks by name or in order, in kHz, Hz and Hz."""
+
+
+def tensor(item: Any) -> dict[str, Any]:
+    """An input.
+
+    Raises:
+        InputError, UsageError: it is none.
+    """
+    try:
+        spec = _spec(item)
+    except ShapeError as error:
+        raise InputError(str(error)) from error
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"input {item!r:.80}: expected a shape such as 1x3x224x224, with :int64 or so for another type"
+        ) from error
+    return {"shape": list(spec.shape), "dtype": spec.dtype}
+
+
+def _spec(item: Any) -> TensorSpec:
+    from ...kernels.inputs import input_spec, parse_input  # an application that loads no model need not wait for it
+
+    if isinstance(item, str):
+        return parse_input(item)
+    if isinstance(item, Mapping):
+        return input_spec([index(size) for size in item["shape"]], item.get("dtype") or "float32")
+    if hasattr(item, "shape"):
+        return input_spec([index(size) for size in item.shape], str(item.dtype).rpartition(".")[2])
+    return input_spec([index(size) for size in item])
+
+
+def configuration(value: Configuration | None) -> dict[str, int] | None:
+    """A configuration.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if value is None or isinstance(value, Mapping):
+        return None if value is None else dict(value)
+    from ...kernels.grid import FrequencyConfiguration, parse_configuration
+
+    try:
+        clocks = parse_configuration(value) if isinstance(value, str) else FrequencyConfiguration(*map(int, value))
+    except GridError as error:
+        raise UsageError(str(error)) from error
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"configuration {value!r:.80}: expected {', '.join(AXES)}") from error
+    return clocks._asdict()
+
+
+def names(accepted: Sequence[str]) -> list[str] | None:
+    """Operators' names; one alone may come without a list around it."""
+    return ([accepted] if isinstance(accepted, str) else list(accepted)) or None
+
+
+def short(text: str | None) -> str | None:
+    """As much of a text as the daemon takes."""
+    return None if text is None else text[: protocol.TEXT_CHARACTERS]
+
+
+def present(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that are given."""
+    return {name: value for name, value in parameters.items() if value is not None}

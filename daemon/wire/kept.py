@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lease that outlasts the daemon: where that goes away, it is held again by the next one. Loads the standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
+from . import asked, forked
+from .asked import Configuration
+from .client import RELEASE_S, Client, HeldLease, LoadedModel
+
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 5.0
+START_S = 10.0
+"""How long an application that can do without waits for its lease before it goes on."""
+_TRIES = 3
+
+
+class KeptLease:
+    """Clocks held while the block runs, by whatever daemon there is.
+
+    A thread watches the connection. Where it ends (the daemon crashed, was stopped, upgraded, or ended by its watchdog), it
+    connects, loads the model and holds again with the same arguments, after 0.1 s at first and 5 s at most, for as long as the
+    block runs. What may change by itself (no daemon, no room, a target out of reach for now) is tried again; a request that the
+    daemon would refuse again is given up. A lease that somebody released is not held again.
+
+    The model's file is kept open: the application runs what it loaded, also when the file of that name has been replaced since.
+
+    Args:
+        model, inputs, target, configuration, fps, confidence, reason, app, accept_boundary: as for :class:`Client`.
+        required: raise where nobody answers at the start; otherwise the block runs without a lease until there is one.
+        socket_path: the daemon's socket, by default as for :class:`Client`.
+        told: called from the thread with one line for each change; by default they are warnings of the logger ``jetdvfs``.
+
+    Attributes:
+        interruptions: how often the lease was lost.
+        error: why it is not held now; None while it is.
+        over: whether it was given up for good.
+
+    Raises:
+        InputError, UsageError: an input or the configuration makes no sense.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        inputs: Sequence[Any] = (),
+        target: str | None = None,
+        *,
+        configuration: Configuration | None = None,
+        fps: float | None = None,
+        confidence: float | None = None,
+        reason: str = "",
+        app: str | None = None,
+        accept_boundary: Sequence[str] = (),
+        required: bool = True,
+        socket_path: str | os.PathLike[str] | None = None,
+        told: Callable[[str], object] | None = None,
+    ) -> None:
+        self._model = model
+        self._tensors = [asked.tensor(item) for item in inputs]
+        self._accept_boundary = accept_boundary
+        self._target = target
+        self._wanted: dict[str, Any] = {
+            "configuration": asked.configuration(configuration),
+            "fps": fps,
+            "confidence": confidence,
+            "reason": reason,
+            "app": app,
+        }
+        self._required = required
+        self._socket_path = socket_path
+        self._told = told or _warn
+        self.interruptions = 0
+        self.error: DaemonError | None = None
+        self.over = False
+        self._descriptor: int | None = None
+        self._lease: HeldLease | None = None
+        self._client: Client | None = None
+        self._last: HeldLease | None = None
+        self._dropped = 0
+        self._unread = 0
+        self._begun = False
+        self._tried = threading.Event()
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether the clocks are held now."""
+        return self._lease is not None
+
+    @property
+    def id(self) -> str:
+        """The lease's name in ``status``; empty before there was one. A lease that is held again has another one."""
+        return self._last.id if self._last else ""
+
+    @property
+    def plan(self) -> Mapping[str, Any] | None:
+        """The plan it follows, or did last; None for a configuration asked for by itself, and before there was a lease."""
+        return self._last.plan if self._last else None
+
+    @property
+    def applied(self) -> Mapping[str, Any] | None:
+        """What was requested of the board for it, accepted by it, and seen in effect; None before there was a lease."""
+        return self._last.applied if self._last else None
+
+    @property
+    def dropped(self) -> int:
+        """How many frames were reported and never sent, for want of a daemon that takes them."""
+        return self._dropped + (self._last.dropped if self._last else 0)
+
+    def report(self, latency_ms: float) -> None:
+        """Note a frame's latency. It never waits and never raises; while nothing is held, it does nothing."""
+        lease = self._lease
+        if lease is not None:
+            lease.report(latency_ms)
+
+    def flush(self) -> None:
+        """Send what was noted and not sent yet, as far as the daemon takes it now."""
+        lease = self._lease
+        if lease is not None:
+            lease.flush()
+
+    def __enter__(self) -> KeptLease:
+        """Hold.
+
+        Raises:
+            NoDaemon, NotPermitted: nobody answers, or not to this user; unless ``required`` is false.
+            DaemonError: the model or the target was refused; whatever ``required`` says.
+        """
+        if self._model is not None:
+            with contextlib.suppress(OSError):  # said where it is loaded, if there is anybody to load it
+                self._open_model(self._model)
+        forked.stays_behind(self)
+        self._thread = threading.Thread(target=self._keep, name="jetdvfs-lease", daemon=True)
+        try:
+            self._thread.start()
+            self._tried.wait(None if self._required else START_S)
+            if self.error is not None and (self._required or not isinstance(self.error, (NoDaemon, NotPermitted))):
+                raise self.error
+        except BaseException:
+            self._end()
+            raise
+        self._begun = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    def after_fork(self) -> None:
+        """In a forked child: the lease is the parent's, and stays so."""
+        self._lease = self._client = self._thread = None
+        self._ending = threading.Event()
+        self.error = NoDaemon("the lease belongs to the process that this one was forked from")
+
+    def _end(self) -> None:
+        """End lease and thread, within a second or so whatever the daemon does."""
+        self._ending.set()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            with contextlib.suppress(DaemonError):
+                lease.release(within_s=RELEASE_S)
+        client, thread = self._client, self._thread
+        if client is not None:
+            client.hang_up()  # which ends the lease, too
+        if thread is not None:
+            thread.join(RELEASE_S)
+
+    def _keep(self) -> None:
+        # Signals are the application's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        waits = _waits()
+        while not (self._ending.is_set() or self.over):
+            began_s = time.monotonic()
+            try:
+                with Client(self._socket_path) as client:
+                    self._client = client
+                    if not self._ending.is_set():
+                        self._hold_and_watch(client)
+            except DaemonError as error:
+                self._refused(error)
+            except Exception as error:  # nobody would hear of it otherwise
+                self._refused(InputError(f"{type(error).__name__}: {error}"))
+            # A daemon that ends whenever it is asked is left alone for longer and longer.
+            if time.monotonic() - began_s > LONGEST_WAIT_S:
+                waits = _waits()
+            self._ending.wait(0 if self.over else next(waits))
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def _hold_and_watch(self, client: Client) -> None:
+        """Hold, and return when the connection has ended."""
+        network = None
+        if self._model is not None:
+            try:
+                descriptor = self._open_model(self._model)
+            except OSError as error:
+                raise InputError(f"model {os.fspath(self._model)}: {error.strerror}") from error
+            name = Path(self._model).stem
+            network = client.load_descriptor(descriptor, self._tensors, name=name, accept_boundary=self._accept_boundary)
+        lease = self._hold(client, network)
+        if lease is None:
+            return
+        self._dropped, self._last = self.dropped, lease
+        self._lease, self.error, self._unread = lease, None, 0
+        self._say(f"holding {'again ' if self.interruptions else ''}as lease {lease.id}")
+        self._tried.set()
+        client.wait_until_gone()
+        self._lease = None
+        lease.abandon()
+        if not self._ending.is_set():
+            self.interruptions += 1
+            self.error = NoDaemon("the daemon went away")
+            self._say("lease lost: the daemon went away; holding again")
+
+    def _hold(self, client: Client, network: LoadedModel | None) -> HeldLease | None:
+        """Hold, as soon as the daemon grants it; None where that is not wanted any more. The model is read once only."""
+        for wait_s in _waits():
+            try:
+                return client.hold(network, self._target, **self._wanted)
+            except (NoDaemon, UsageError, InputError):
+                raise
+            except DaemonError as error:
+                self._refused(error)
+            if self._ending.wait(wait_s):
+                break
+        return None
+
+    def _refused(self, error: DaemonError) -> None:
+        before, self.error = self.error, error
+        # Reading a model may fail for want of time or memory, but not again and again.
+        self._unread = self._unread + 1 if isinstance(error, InputError) else 0
+        self.over = isinstance(error, UsageError) or self._unread == _TRIES
+        if self.over:
+            self._say(f"given up: {error}")
+        elif not isinstance(error, NoDaemon) and str(error) != str(before):
+            self._say(f"not held for now: {error}")
+        self._tried.set()
+
+    def _open_model(self, model: str | os.PathLike[str]) -> int:
+        if self._descriptor is None:
+            self._descriptor = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return self._descriptor
+
+    def _say(self, text: str) -> None:
+        # How it goes at the start is told by the call that waits for it.
+        if self._begun and not self._ending.is_set():
+            with contextlib.suppress(Exception):  # what hears it must not end the keeping
+                self._told(text)
+
+
+def _waits() -> Iterator[float]:
+    """For how long to wait before each next try, in seconds."""
+    wait_s = FIRST_WAIT_S
+    while True:
+        yield wait_s
+        wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+def _warn(text: str) -> None:
+    import logging  # few applications ever have something to hear
+
+    logging.getLogger("jetdvfs").warning("%s", text)

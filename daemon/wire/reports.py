@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames on their way to the daemon: noted on the application's path, sent on another one."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+from . import forked
+
+FRAMES_KEPT = 4096
+FRAMES_SENT = 256
+EVERY_S = 0.25
+_ENDING_S = 0.5
+
+
+class Reporter:
+    """Sends latencies from a thread of its own, which starts with the first of them.
+
+    Noting one never waits: where the daemon takes none, the oldest are dropped.
+
+    Args:
+        send: takes up to ``FRAMES_SENT`` latencies in ms and never waits; False where they cannot be taken now.
+
+    Attributes:
+        dropped: how many were noted and never sent, for want of a daemon that takes them.
+    """
+
+    def __init__(self, send: Callable[[Sequence[float]], bool]) -> None:
+        self.dropped = 0
+        self._send = send
+        self._frames: deque[float] = deque(maxlen=FRAMES_KEPT)
+        self._leaving: list[float] = []
+        self._sending = threading.Lock()
+        # True asks the thread to end. Putting something into it neither waits nor takes a lock of Python's.
+        self._wakeups: SimpleQueue[bool] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._asleep = True
+        forked.stays_behind(self)
+
+    def note(self, latency_ms: float) -> None:
+        """Note a frame."""
+        frames = self._frames
+        if len(frames) == FRAMES_KEPT:
+            self.dropped += 1
+        frames.append(latency_ms)
+        if self._asleep:
+            self._wake()
+
+    def flush(self) -> bool:
+        """Send what is noted, as far as it is taken now; whether all was."""
+        with self._sending:
+            while self._leaving or self._frames:
+                while self._frames and len(self._leaving) < FRAMES_SENT:
+                    self._leaving.append(self._frames.popleft())
+                if not self._send(self._leaving):
+                    return False
+                self._leaving = []
+        return True
+
+    def end(self) -> None:
+        """Send what is noted, as far as it is taken now, and end the thread."""
+        self._asleep = False
+        self._wakeups.put(True)
+        if self._thread is not None:
+            self._thread.join(_ENDING_S)
+
+    def abandon(self) -> None:
+        """The same without waiting for the thread."""
+        self._asleep = False
+        self._wakeups.put(True)
+
+    def after_fork(self) -> None:
+        self._asleep, self._thread = False, None
+        self._frames.clear()
+        self._leaving = []
+        self._sending = threading.Lock()
+
+    def _wake(self) -> None:
+        self._asleep = False
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="jetdvfs-reports", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads, or the interpreter ends: then there are no reports
+                return
+            self._thread = thread
+        self._wakeups.put(False)
+
+    def _run(self) -> None:
+        # Signals are the application's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        ending = False
+        while not ending:
+            ending = self._wakeups.get()
+            if not ending:
+                with contextlib.suppress(Empty):  # what comes meanwhile goes along
+                    ending = self._wakeups.get(timeout=EVERY_S)
+            self._asleep = not ending
+            if not self.flush() and self._asleep:
+                self._wake()  # to try again
+        self.dropped += len(self._leaving) + len(self._frames)

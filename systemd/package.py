@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts an installation together: a tree of files below a prefix, or a Debian package.
+
+    python systemd/package.py install PREFIX DESTDIR  the files of an installation that brings all of its libraries
+    python systemd/package.py remove PREFIX DESTDIR   all of them but the configuration
+    python systemd/package.py deb FOLDER              a package; libraries that this distribution has in time are left to it
+
+Run by the Makefile; but for `remove` with the Python of an environment that has the product and everything that it needs
+installed: files are copied from there. The commands run in an environment of their own (PREFIX/lib/jetdvfs) on that Python.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from configparser import ConfigParser
+from datetime import datetime, timezone
+from email.utils import format_datetime
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PRODUCT = "jetdvfs"
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+#: Those of the distribution's packages that are not called after what they hold.
+DEBIAN_NAMES = {"pyyaml": "python3-yaml"}
+#: Where the distribution's own would not work with another release of the first.
+TOGETHER = ("numpy", "scipy")
+COMMANDS = {"jetdvfs": "jetdvfs.daemon.cli", "jetdvfsd": "jetdvfs.daemon.service"}
+#: What pip notes of its own work.
+LEFT_OUT = ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")
+MANIFEST = "lib/jetdvfs/installed"
+DOCUMENTS = ("README.md", "SECURITY.md", "CHANGELOG.md")
+
+
+class Tree:
+    """The files of an installation, below a folder that stands for ``/``.
+
+    Args:
+        prefix: where it will lie: ``/usr`` or ``/usr/local``.
+    """
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self.folder = folder
+        self.prefix = prefix
+
+    def at(self, path: str) -> Path:
+        """The place of a file of the installation, by its path below the prefix, or from the root."""
+        place = self.folder / (path if path.startswith("/") else f"{self.prefix}/{path}").lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        place = self.at(path)
+        place.write_text(text, encoding="utf-8")
+        place.chmod(mode)
+
+    def add_environment(self, libraries: Iterable[str], *, system: bool) -> None:
+        """The Python that the commands run on, with libraries of its own and, if so wished, the system's after them."""
+        base = Path(sys.base_prefix) / "bin"
+        self.write(
+            "lib/jetdvfs/pyvenv.cfg",
+            f"home = {base}\ninclude-system-site-packages = {str(system).lower()}\nversion = {sys.version.split()[0]}\n",
+        )
+        python = self.at("lib/jetdvfs/bin/python3")
+        python.unlink(missing_ok=True)
+        python.symlink_to(os.path.relpath(base / PYTHON, f"{self.prefix}/lib/jetdvfs/bin"))
+        for name in libraries:
+            self.add_library(name, f"lib/jetdvfs/lib/{PYTHON}/site-packages")
+
+    def add_library(self, name: str, into: str) -> None:
+        """An installed distribution's files, but for its commands, its tests, and what Python compiled."""
+        for file in distribution(name).files or ():
+            if ".." in file.parts or file.suffix == ".pyc" or file.name in LEFT_OUT:
+                continue
+            if name != PRODUCT and "tests" in file.parts:
+                continue
+            place = self.at(f"{into}/{file}")
+            shutil.copyfile(file.locate(), place)
+            place.chmod(0o644)
+
+    def add_the_rest(self) -> None:
+        """Commands, units, configuration, manual pages, completion, documents."""
+        for name, module in COMMANDS.items():
+            # -I: whatever is set in the environment, or lies in the user's home, is none of a root daemon's libraries.
+            program = (
+                f"#!{self.prefix}/lib/jetdvfs/bin/python3 -I\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n"
+            )
+            self.write(f"bin/{name}", program, 0o755)
+        for unit in HERE.glob("jetdvfsd.*"):
+            self.write(f"lib/systemd/system/{unit.name}", unit.read_text().replace("/usr/bin/", f"{self.prefix}/bin/"))
+        for kind in ("sysusers", "tmpfiles"):
+            self.write(f"lib/{kind}.d/jetdvfs.conf", (HERE / f"jetdvfs.{kind}.conf").read_text())
+        with tempfile.TemporaryDirectory() as scratch:
+            for script, place in (("manual", "man"), ("completion", "share")):
+                subprocess.run([sys.executable, ROOT / "docs" / f"{script}.py", Path(scratch) / place], check=True)
+            for page in (Path(scratch) / "man").iterdir():
+                # Without a name and time in it, so that it is the same whenever it is made.
+                self.at(f"share/man/man{page.suffix[1:]}/{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
+            shutil.copytree(Path(scratch) / "share", self.at("share"), dirs_exist_ok=True)
+        for name in DOCUMENTS:
+            self.write(f"share/doc/{PRODUCT}/{name}", (ROOT / name).read_text(encoding="utf-8"))
+        for path in (ROOT / "docs").glob("*.md"):
+            self.write(f"share/doc/{PRODUCT}/docs/{path.name}", path.read_text(encoding="utf-8"))
+
+    def files(self) -> Iterator[Path]:
+        """All of them, links included, by their paths from the root."""
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_symlink() or not path.is_dir():
+                yield Path("/") / path.relative_to(self.folder)
+
+
+def configuration() -> str:
+    """The configuration as it is installed: the example of its documentation, every line of it a comment."""
+    from jetdvfs.daemon import config
+
+    example = re.search(r"^::\n\n(.*)", config.__doc__ or "", re.MULTILINE | re.DOTALL)
+    assert example is not None
+    lines = [line.removeprefix("    ") for line in example[1].rstrip().splitlines()]
+    head = [
+        "# What jetdvfsd is told; jetdvfsd.yaml(5) says more, `jetdvfs config check` what is wrong with it, and",
+        "# `systemctl "
+        "reload jetdvfsd` has it taken. Every member may be left out. Files of jetdvfsd.yaml.d beside this one go before it.",
+        "#",
+    ]
+    return "\n".join((*head, *(f"#{line}" for line in lines), ""))
+
+
+def needed(name: str, found: dict[str, Requirement] | None = None) -> dict[str, Requirement]:
+    """Every distribution that one needs, directly or not, by name, each with a requirement that names it."""
+    from packaging.requirements import Requirement
+
+    found = {} if found is None else found
+    for line in distribution(name).requires or ():
+        requirement = Requirement(line)
+        other = requirement.name.lower()
+        if other not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            found[other] = requirement
+            needed(other, found)
+    return found
+
+
+def bounds() -> dict[str, str]:
+    """The oldest release that is admitted of each library, wherever setup.cfg names one."""
+    parser = ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    text = "\n".join((parser["options"]["install_requires"], *parser["options.extras_require"].values()))
+    return {name.lower(): version for name, version in re.findall(r"^([\w-]+)>=([\d.]+)$", text, re.MULTILINE)}
+
+
+def provided(names: Iterable[str]) -> dict[str, str]:
+    """Which of the libraries this distribution has in a release that is admitted, each as a dependency on its package."""
+    found = {}
+    for name in names:
+        package, oldest = DEBIAN_NAMES.get(name, f"python3-{name}"), bounds().get(name)
+        said = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True, check=False).stdout
+        candidate = re.search(r"^  Candidate: ((?:\d+:)?)(\S*\d\S*)$", said, re.MULTILINE)
+        if candidate is None:
+            continue
+        if oldest is None:
+            found[name] = package
+        elif subprocess.run(["dpkg", "--compare-versions", candidate[2], "ge", oldest], check=False).returncode == 0:
+            found[name] = f"{package} (>= {candidate[1]}{oldest})"
+    if not found.keys() >= set(TOGETHER):
+        for name in TOGETHER:
+            found.pop(name, None)
+    return found
+
+
+def release() -> str:
+    """This distribution's name and number, as in ``debian12``: what is built on one fits its Python alone."""
+    said = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.MULTILINE))
+    return f"{said['ID']}{said.get('VERSION_ID', '')}"
+
+
+def maintainer() -> str:
+    found = re.search(r"^Maintainer: (.*)$", (HERE / "debian" / "control").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def made_at() -> str:
+    return format_datetime(datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), timezone.utc))
+
+
+def install(prefix: str, destdir: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Tree(Path(scratch), prefix)
+        tree.add_environment([PRODUCT, *needed(PRODUCT)], system=False)
+        tree.add_the_rest()
+        own = f"{prefix}/lib/jetdvfs/"
+        listed = [str(path) for path in tree.files() if not str(path).startswith(own)]
+        tree.write(MANIFEST, "\n".join((*listed, "")))
+        if not (destdir / "etc/jetdvfs/jetdvfsd.yaml").exists():
+            tree.write("/etc/jetdvfs/jetdvfsd.yaml", configuration())
+        place = destdir / own[1:]
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(scratch, destdir, symlinks=True, dirs_exist_ok=True, copy_function=shutil.copy)
+        subprocess.run([sys.executable, "-m", "compileall", "-q", "-s", destdir, "-p", "/", place], check=True)
+
+
+def remove(prefix: str, destdir: Path) -> None:
+    ours = destdir / prefix[1:]
+    try:
+        listed = (ours / MANIFEST).read_text().splitlines()
+    except OSError as error:
+        sys.exit(f"nothing of jetdvfs is installed in {ours}: {error.strerror}")
+    shutil.rmtree(ours / "lib/jetdvfs")
+    for name in listed:
+        path = destdir / name[1:]
+        path.unlink(missing_ok=True)
+        for folder in path.parents:
+            if folder == ours or any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+
+def make_deb(folder: Path) -> Path:
+    if sys.base_prefix != "/usr":
+        sys.exit(f"a package is for the distribution's own Python, in /usr, not for that in {sys.base_prefix}")
+    architecture = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+    libraries = needed(PRODUCT)
+    theirs = provided(libraries)
+    version = f"{distribution(PRODUCT).version}-1~{release()}"
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        root.chmod(0o755)
+        tree = Tree(root, "/usr")
+        tree.add_environment(sorted(libraries.keys() - theirs.keys()), system=True)
+        # Where every program of the system's Python finds what applications import.
+        tree.add_library(PRODUCT, "lib/python3/dist-packages")
+        tree.add_the_rest()
+        tree.write("/etc/jetdvfs/jetdvfsd.yaml", configuration())
+        log = (ROOT / "CHANGELOG.md").read_bytes()
+        tree.at(f"share/doc/{PRODUCT}/changelog.gz").write_bytes(gzip.compress(log, mtime=0))
+        tree.at(f"share/doc/{PRODUCT}/CHANGELOG.md").unlink()
+        entry = f"jetdvfs ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- {maintainer()}  {made_at()}\n"
+        tree.at(f"share/doc/{PRODUCT}/changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
+        tree.write(f"share/doc/{PRODUCT}/copyright", (HERE / "debian" / "copyright").read_text())
+        tree.write(f"share/lintian/overrides/{PRODUCT}", (HERE / "debian" / "lintian-overrides").read_text())
+        files = list(tree.files())
+        size = sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir()) // 1024
+        major, minor = sys.version_info[:2]
+        depends = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)", "systemd"]
+        depends += ["libc6", "libstdc++6", *theirs.values()]
+        fields = {"version": version, "architecture": architecture, "size": str(size), "depends": ", ".join(depends)}
+        control = (HERE / "debian" / "control").read_text()
+        tree.write("/DEBIAN/control", re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], control))
+        tree.write("/DEBIAN/conffiles", "/etc/jetdvfs/jetdvfsd.yaml\n")
+        sums = [
+            f"{hashlib.md5((root / str(path)[1:]).read_bytes()).hexdigest()}  {str(path)[1:]}"
+            for path in files
+            if not (root / str(path)[1:]).is_symlink() and not str(path).startswith("/etc/")
+        ]
+        tree.write("/DEBIAN/md5sums", "\n".join((*sums, "")))
+        for script in ("postinst", "prerm", "postrm"):
+            tree.write(f"/DEBIAN/{script}", (HERE / "debian" / script).read_text(), 0o755)
+        folder.mkdir(parents=True, exist_ok=True)
+        package = folder / f"{PRODUCT}_{version}_{architecture}.deb"
+        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", root, package], check=True, stdout=subprocess.DEVNULL)
+    brought = ", ".join(sorted(libraries.keys() - theirs.keys()))
+    print(
+        f"{package} ({package.stat().st_size / 1e6:.1f} MB; brings {brought or 'no library'}, the rest is the distribution's)"
+    )
+    return package
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    match sys.argv[1:]:
+        case ["install", prefix, destdir]:
+            install(prefix, Path(destdir))
+        case ["remove", prefix, destdir]:
+            remove(prefix, Path(destdir))
+        case ["deb", folder]:
+            make_deb(Path(folder))
+        case _:
+            sys.exit(__doc__)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How soon a user who does nothing else is told the status, while others do whatever they do.
+
+    python -m jetdvfs.tests.soak.probe
+
+A process of its own. It asks for ``Status`` again and again, and at the same moment has a byte sent back by a process that
+does nothing but that: on a busy machine both are late, behind a daemon that is blocked only the status is. How long the kernel
+let the daemon and this process wait for a processor is taken from ``schedstat``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jetdvfs.tests.soak.wire import OTHER_GID, OTHER_UID, Gone, Unanswered, Wire, judged
+
+PROBE_UID = OTHER_UID - 1
+_PAUSE_S = 0.03
+_LONGEST_S = 10.0
+
+
+class Sample(NamedTuple):
+    """One round; times in milliseconds, ``began_s`` on the monotonic clock that all processes share.
+
+    Attributes:
+        status_ms: until the status came, or until it was given up.
+        bare_ms: until the byte came back.
+        waited_ms: of ``status_ms``, how long daemon and probe were ready to run and no processor was free.
+        said: empty for an answer as it should be, else what came instead.
+    """
+
+    began_s: float
+    status_ms: float
+    bare_ms: float
+    waited_ms: float
+    said: str
+
+    @property
+    def own_ms(self) -> float:
+        """What of the time the daemon is to answer for."""
+        return max(0.0, self.status_ms - self.waited_ms)
+
+
+class Probe:
+    """The process that asks; a context manager that ends it."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "jetdvfs.tests.soak.probe"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(15)
+
+    def watch(self, path: Path) -> None:
+        """Begin to ask on this socket."""
+        self._say(str(path))
+
+    def stop(self) -> list[Sample]:
+        """End that; what came of it."""
+        self._say("")
+        assert self._process.stdout is not None
+        return [Sample(*sample) for sample in json.loads(self._process.stdout.readline())]
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+
+def blocked(samples: Sequence[Sample], left_out: Sequence[tuple[float, float]], longest_ms: float) -> list[Sample]:
+    """The rounds in which the daemon took longer than it may, but for those that reach into one of these intervals."""
+    late = (one for one in samples if one.own_ms > longest_ms or one.said)
+    return [
+        one
+        for one in late
+        if not any(one.began_s < end and one.began_s + one.status_ms / 1e3 > begin for begin, end in left_out)
+    ]
+
+
+def main() -> None:
+    bare = _echo()
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(OTHER_GID)
+        os.setuid(PROBE_UID)
+    wire: Wire | None = None
+    path, samples = "", list[Sample]()
+    while True:
+        ready, _, _ = select.select([sys.stdin], [], [], _PAUSE_S if path else None)
+        if ready:
+            line = os.read(0, 4096).decode()
+            if not line:
+                os._exit(0)
+            if path:
+                print(json.dumps(samples), flush=True)
+            path, samples = line.strip(), []
+            if wire is not None:
+                wire.close()
+                wire = None
+            continue
+        with contextlib.suppress(Gone):
+            wire = wire or Wire(Path(path), os.geteuid())
+            try:
+                samples.append(_round(wire, bare))
+                if samples[-1].said:
+                    raise Gone
+            except Gone:
+                wire.close()
+                wire = None
+
+
+def _echo() -> socket.socket:
+    """The end of a connection to a process that sends back what comes."""
+    here, there = socket.socketpair()
+    if os.fork() == 0:
+        here.close()
+        os.close(0)
+        while data := there.recv(64):
+            there.send(data)
+        os._exit(0)
+    there.close()
+    return here
+
+
+def _round(wire: Wire, bare: socket.socket) -> Sample:
+    pid, _, _ = struct.unpack("3i", wire.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    waited = _waited_ms(pid)
+    began = time.monotonic()
+    wire.send("Status", {})
+    bare.send(b"x")
+    bare_ms = 0.0
+    open_ends: list[socket.socket | int] = [bare, wire.sock, 0]
+    while wire.sock in open_ends:
+        elapsed_ms = 1e3 * (time.monotonic() - began)
+        ready, _, _ = select.select(open_ends, [], [], _LONGEST_S - elapsed_ms / 1e3)
+        if bare in ready:
+            bare.recv(64)
+            bare_ms = 1e3 * (time.monotonic() - began)
+            open_ends.remove(bare)
+        if wire.sock in ready:
+            break
+        if 0 in ready or not ready:
+            return _sample(began, bare_ms, _waited_ms(pid) - waited, "" if ready else "no answer")
+    try:
+        data = wire.message()
+    except Unanswered:
+        return _sample(began, bare_ms, _waited_ms(pid) - waited, "half an answer")
+    sample = _sample(began, bare_ms, _waited_ms(pid) - waited, "")
+    if bare in open_ends:
+        bare.recv(64)
+        sample = sample._replace(bare_ms=1e3 * (time.monotonic() - began))
+    reply = judged("Status", data)
+    return sample._replace(said="; ".join((*((reply.error,) if reply.error else ()), *reply.complaints)))
+
+
+def _sample(began: float, bare_ms: float, waited_ms: float, said: str) -> Sample:
+    return Sample(began, 1e3 * (time.monotonic() - began), bare_ms, waited_ms, said)
+
+
+def _waited_ms(pid: int) -> float:
+    """For how long a process's first thread and this process have waited for a processor, ever."""
+    total = 0
+    for path in (f"/proc/{pid}/task/{pid}/schedstat", "/proc/self/schedstat"):
+        with contextlib.suppress(OSError, IndexError):
+            total += int(Path(path).read_text().split()[1])
+    return total / 1e6
+
+
+if __name__ == "__main__":
+    main()
