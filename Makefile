@@ -62,23 +62,24 @@ docs: $(VENV)/.docs
 	@$(BIN)/python docs/reference.py build/docs
 
 # An environment to copy from: the product as it is now, what it needs, and what completion is made with.
-define packing
-@$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$1 $1/bin/pip
-@echo "installing jetdvfs and what it needs into $1"
+PACKING = build/packing$(subst /,-,$(shell command -v $(PYTHON)))
+define pack
+@$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$(PACKING) $(PACKING)/bin/pip
+@echo "installing jetdvfs and what it needs into $(PACKING)"
 @rm -rf build/lib build/bdist.*
-@$1/bin/python -m pip install --quiet --quiet --disable-pip-version-check '.[package]'
+@$(PACKING)/bin/python -m pip install --quiet --quiet --disable-pip-version-check '.[package]'
 endef
-
-deb: PYTHON = /usr/bin/python3
-deb:
-	$(call packing,build/for-deb)
-	@build/for-deb/bin/python systemd/package.py deb dist
 
 SYSTEM_RUNS := [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]
 
+deb: PYTHON = /usr/bin/python3
+deb:
+	$(pack)
+	@$(PACKING)/bin/python systemd/package.py deb dist
+
 install:
-	$(call packing,build/for-install)
-	@build/for-install/bin/python systemd/package.py install $(PREFIX) $(DESTDIR)/
+	$(pack)
+	@$(PACKING)/bin/python systemd/package.py install $(PREFIX) $(DESTDIR)/
 	@if [ -z "$(DESTDIR)" ]; then systemd-sysusers && systemd-tmpfiles --create; fi
 	@if $(SYSTEM_RUNS); then systemctl daemon-reload && systemctl try-restart jetdvfsd; fi
 
