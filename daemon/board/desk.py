@@ -66,7 +66,8 @@ class Desk:
         """As :meth:`Controller.hold`; a connection that ends meanwhile, or is told that the board hangs, holds nothing.
 
         Raises:
-            DaemonError: as there; :class:`HardwareBusy` where the board does not answer in time.
+            HardwareBusy: the board does not answer in time.
+            DaemonError: as there.
         """
         return await self.thread.run(
             self._changing(lambda: self._controller.hold(holder, need, reason)),

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from ..errors import HardwareBusy
+from ..system.repeated import Repeated
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class BoardThread:
         self._publish = publish
         self._ended = ended
         self._monotonic = monotonic
+        self._said = Repeated(log, monotonic)
         self._lock = threading.Condition()
         self._endings, self._beginnings = _Queue(), _Queue()
         self._busy = False
@@ -219,8 +221,8 @@ class BoardThread:
         """Call a function; a mistake of ours must not end the thread, and with it everybody's clocks."""
         try:
             function()
-        except Exception:
-            log.exception("board")
+        except Exception as error:
+            self._said.say(logging.ERROR, f"the board's thread: {error!r}", error=error)
 
 
 def _followed(future: Future[T]) -> asyncio.Future[T]:

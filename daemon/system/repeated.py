@@ -23,8 +23,8 @@ class Repeated:
         self._monotonic = monotonic
         self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
-    def say(self, level: int, text: str, extra: Mapping[str, object] | None = None) -> None:
-        """Log a text unless it was logged less than a minute ago."""
+    def say(self, level: int, text: str, extra: Mapping[str, object] | None = None, error: Exception | None = None) -> None:
+        """Log a text, and where an error came from, unless it was logged less than a minute ago."""
         now = self._monotonic()
         said_s, count = self._said.pop(text, (None, 0))
         if said_s is not None and now - said_s < AGAIN_S:
@@ -34,4 +34,4 @@ class Repeated:
         while len(self._said) > _KEPT:
             self._said.popitem(last=False)
         times = f" ({count} more time{'s' if count > 1 else ''} since this was said last)" if count else ""
-        self._log.log(level, "%s%s", text, times, extra=extra)
+        self._log.log(level, "%s%s", text, times, extra=extra, exc_info=error)

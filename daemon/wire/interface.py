@@ -157,6 +157,8 @@ class _Parser:
         errors: dict[str, Type] = {}
         while self._tokens:
             keyword, member = self._take(), self._take()
+            if member in {**types, **methods, **errors}:
+                raise InterfaceError(f"{member}: there is a type, a method or an error of this name already")
             if keyword == "type":
                 types[member] = self._type()
             elif keyword == "method":

@@ -30,7 +30,6 @@ from jetdvfs.daemon.errors import NoDaemon
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
-from jetdvfs.tests.bench.memory import resident_mb
 from jetdvfs.tests.support.board_daemon import Board, Daemon, served_board
 
 LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
@@ -41,7 +40,7 @@ from jetdvfs.daemon.wire.server import Server
 
 class Echo:
     interface = parse("interface io.jetdvfs\\nmethod Status() -> (status: object)")
-    async def call(self, session, method, parameters, descriptors):
+    async def call(self, session, method, parameters, attached):
         return {"status": {}}
     def closed(self, session):
         pass
@@ -198,7 +197,7 @@ def main() -> None:
             with daemon.client() as client:
                 for reference in reference_names():
                     client.predict(client.load(reference_model(reference), [str(reference_input(reference))]))
-                print(f"ten networks loaded and predicted: {resident_mb(daemon.process.pid):.1f} MB")
+                print(f"ten networks loaded and predicted: {psutil.Process(daemon.process.pid).memory_info().rss / (1 << 20):.1f} MB")
                 time.sleep(6)  # until nobody looks any more
                 print(f"without a lease: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
             with frames(daemon, 3, 30):

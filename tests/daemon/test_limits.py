@@ -155,4 +155,4 @@ def test_new_limits_plan_anew_for_leases_and_say_which_target_they_keep_out_of_r
     assert kernel.store[f"{EMC}/rate"] == str(TOP.emc_hz)
     asked.reconfigure(Config(limits=ClockLimits(gpu_hz=Bounds(max=216750000))))
     assert kernel.store[f"{kernel.gpu}/userspace/set_freq"] == "216750000"
-    assert asked.notes == ("lease 1 of app: latency_ms=20 is not attainable",)
+    assert asked.notes == ("lease 1 of app: min-energy is not kept: latency_ms=20 is not attainable",)

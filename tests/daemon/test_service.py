@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import json
 import os
@@ -14,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -38,6 +38,7 @@ from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
+from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.small_bundle import make_bundle
 
@@ -417,7 +418,7 @@ def test_restore_asks_a_running_daemon(board: Board, found: dict[str, str], daem
         command = [sys.executable, "-m", "jetdvfs.daemon.cli", "restore", "--root", str(board.root)]
         command += ["--state-dir", str(daemon.state), "--runtime-dir", str(daemon.runtime), "--socket", str(daemon.socket)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert "1 leases ended" in done.stdout
+        assert "1 lease ended\n" in done.stdout
         assert board.settings() == found
         assert client.status()["leases"] == []
 
@@ -618,18 +619,6 @@ def test_a_lease_is_released_from_the_command_line(board: Board, found: dict[str
         assert board.settings() == found
 
 
-@contextmanager
-def somebody_else(group_id: int) -> Iterator[None]:
-    """Be another user: the kernel notes who connects, by effective user."""
-    os.setegid(group_id)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-
-
 def as_nobody(path: Path, group_id: int = 65534) -> Client:
     with somebody_else(group_id):
         return Client(path)
@@ -639,12 +628,9 @@ def as_nobody(path: Path, group_id: int = 65534) -> Client:
 def test_another_user_may_ask_but_neither_end_foreign_leases_nor_reach_the_admin_socket(daemon: Daemon, tmp_path: Path) -> None:
     with daemon.client() as client:
         lease = client.hold(configuration=LOW)
-        for folder in daemon.socket.parents:
-            if folder != Path(tempfile.gettempdir()) and folder.is_relative_to(tempfile.gettempdir()):
-                folder.chmod(0o755)
         # What the sockets' permissions would keep out is kept out by who is asking, too.
-        daemon.socket.chmod(0o666)
-        daemon.admin.chmod(0o666)
+        open_to_everybody(daemon.socket)
+        open_to_everybody(daemon.admin)
         with as_nobody(daemon.socket) as other, pytest.raises(NotPermitted):
             other.release(lease.id)
         with as_nobody(daemon.admin) as other, pytest.raises(NotPermitted):
@@ -652,6 +638,34 @@ def test_another_user_may_ask_but_neither_end_foreign_leases_nor_reach_the_admin
         with as_nobody(daemon.socket) as other:
             assert [one["uid"] for one in other.status()["leases"]] == [0]
         assert len(client.status()["leases"]) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_root_gets_through_when_others_have_taken_every_place(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("clients: {connections: 16, leases: 16}\n")
+    with Daemon(board, tmp_path, "--config", str(tmp_path / "config.yaml")) as daemon, contextlib.ExitStack() as taken:
+        daemon.client().close()
+        for folder in daemon.socket.parents:
+            if folder != Path(tempfile.gettempdir()) and folder.is_relative_to(tempfile.gettempdir()):
+                folder.chmod(0o755)
+        daemon.socket.chmod(0o666)
+        held: list[str] = []
+        for user_id in range(61000, 61020):
+            with somebody_else(65533, user_id), contextlib.suppress(DaemonError):
+                client = taken.enter_context(Client(daemon.socket))
+                while True:
+                    held.append(client.hold(configuration=LOW).id)
+        assert len(held) == 14
+        jetdvfs = [sys.executable, "-m", "jetdvfs.daemon.cli"]
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+        for words in (["status"], ["hold", "--config", ",".join(map(str, LOW)), "--", "true"], ["release", held[0]]):
+            done = subprocess.run([*jetdvfs, *words], capture_output=True, text=True, env=env)
+            assert done.returncode == 0, done.stderr
+        restore = ["restore", "--root", str(board.root), "--state-dir", str(daemon.state)]
+        restore += ["--runtime-dir", str(daemon.runtime), "--socket", str(daemon.socket)]
+        done = subprocess.run([*jetdvfs, *restore], capture_output=True, text=True)
+        assert done.returncode == 0 and "13 leases ended" in done.stdout, done
+        assert board.settings() == found
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
@@ -690,3 +704,32 @@ def test_it_tells_a_service_manager_how_it_is(board: Board, tmp_path: Path) -> N
             while "STOPPING=1" not in heard:
                 heard += manager.recv(4096).decode().split("\n")
     assert daemon.log.read_text().startswith("<")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "pipe", "link", "link to a socket"])
+def test_what_is_no_socket_is_not_replaced_by_one(board: Board, tmp_path: Path, kind: str) -> None:
+    there = tmp_path / "there"
+    with socket.socket(socket.AF_UNIX) as other:
+        if kind == "file":
+            there.write_text("dear")
+        elif kind == "folder":
+            there.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(there)
+        else:
+            (tmp_path / "other").touch() if kind == "link" else other.bind(str(tmp_path / "other"))
+            there.symlink_to(tmp_path / "other")
+        before = there.lstat()
+        command = [sys.executable, "-m", "jetdvfs.daemon.service", "--root", str(board.root), "--state-dir", str(tmp_path)]
+        done = subprocess.run([*command, "--socket", str(there)], capture_output=True, text=True, check=False, timeout=20)
+        assert done.returncode == 2
+        assert "something else than a socket is there" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+        assert (there.lstat().st_ino, there.lstat().st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_the_socket_of_a_daemon_that_was_killed_is_replaced(daemon: Daemon) -> None:
+    daemon.client().close()
+    daemon.kill()
+    assert daemon.socket.is_socket()
+    daemon.start()
+    daemon.client().close()

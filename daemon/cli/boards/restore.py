@@ -104,7 +104,7 @@ def _is_locked(files: Files) -> bool:
 
 def _say(outcome: RestoreOutcome, verb: str) -> None:
     if outcome.leases:
-        print(f"{outcome.leases} leases ended")
+        print(f"{outcome.leases} lease{'' if outcome.leases == 1 else 's'} ended")
     if not any(outcome._replace(locked=False)):
         print("nothing to restore: no baseline of this boot is kept")
     for line in outcome.notes:

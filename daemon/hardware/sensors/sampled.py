@@ -109,6 +109,7 @@ class SampledSensors:
         sensors: Sensors | None = None
         zones: tuple[thermal.Zone, ...] = ()
         found_s = 0.0
+        said = ""
         while not self._over:
             started_s = self._monotonic()
             self._wake.clear()
@@ -118,8 +119,10 @@ class SampledSensors:
                 sensors = sensors or Sensors(self._files, self._description)
                 self.trips = sensors.trips
                 self._round(sensors, zones)
-            except Exception:  # a driver's nonsense must not end the thread
-                log.exception("sensors")
+            except Exception as error:  # a driver's nonsense must not end the thread
+                if repr(error) != said:
+                    log.exception("sensors")
+                said = repr(error)
             with self._round_over:
                 self._round_s, self._took_s = started_s, self._monotonic() - started_s
                 self._round_over.notify_all()

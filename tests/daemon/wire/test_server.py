@@ -12,6 +12,7 @@ import socket
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from jetdvfs.daemon.wire.interface import Interface, InterfaceError, Mismatch, p
 from jetdvfs.daemon.wire.server import ServerLimits
 from jetdvfs.daemon.wire.session import Session
 from jetdvfs.tests.support.board_daemon import eventually
+from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
 from jetdvfs.tests.support.served import Served
 
 DEFINITION = """interface test.echo
@@ -91,7 +93,8 @@ def answer(sock: socket.socket) -> dict[str, Any]:
 
 
 def ask(sock: socket.socket, method: str, **parameters: Any) -> dict[str, Any]:
-    sock.sendall(message(method, **parameters))
+    with suppress(BrokenPipeError):  # the answer may be there already: that this connection is refused
+        sock.sendall(message(method, **parameters))
     return answer(sock)
 
 
@@ -169,7 +172,20 @@ def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Ser
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b'"x"', b"[" * 500_000, b'{"a":' * 100_000, b'{"method": NaN}', b"\xff\xfe", b"1e999999"],
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[]",
+        b"null",
+        b'"x"',
+        b'{"method": 1}',
+        b"[" * 500_000,
+        b'{"a":' * 100_000,
+        b'{"method": NaN}',
+        b"\xff\xfe",
+        b"1e999999",
+    ],
 )
 def test_what_is_no_json_object_is_answered_with_an_error(served: Served[Echo], data: bytes) -> None:
     with served.connect() as sock:
@@ -229,6 +245,41 @@ def test_errors_carry_one_line_and_an_exit_code(served: Served[Echo]) -> None:
         assert ask(sock, "Fail", how="unforeseen")["error"] == "test.echo.Internal"
         assert ask(sock, "Fail", how="unspeakable") == {"parameters": {"sum": None}}
         assert ask(sock, "Echo", text="alive")["parameters"]["text"] == "alive"
+
+
+def test_a_half_closed_connection_gets_its_answers(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="slow", wait_s=0.1) + message("Echo", text="quick"))
+        sock.shutdown(socket.SHUT_WR)
+        assert [answer(sock)["parameters"]["text"] for _ in range(2)] == ["slow", "quick"]
+        assert hangs_up(sock)
+
+
+def test_a_half_closed_connection_with_half_a_message_is_told_so(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="whole") + message("Echo", text="half")[:-1])
+        sock.shutdown(socket.SHUT_WR)
+        assert answer(sock)["parameters"]["text"] == "whole"
+        assert "each ends with a NUL byte" in answer(sock)["parameters"]["message"]
+        assert hangs_up(sock)
+
+
+def test_a_connection_that_half_closed_ends_when_its_peer_goes(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="never answered", wait_s=60))
+        sock.shutdown(socket.SHUT_WR)
+        assert eventually(lambda: not unread(sock))
+    assert eventually(lambda: served.service.ended == 1)
+
+
+def test_a_connection_ends_with_its_peer_also_while_nothing_more_of_it_is_read(served: Served[Echo]) -> None:
+    with served.connect() as sock:
+        sock.sendall(message("Echo", text="never answered", wait_s=60))
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                sock.sendall(message("Echo", text="x" * 10_000))
+    assert eventually(lambda: served.service.ended == 1)
 
 
 def test_a_oneway_call_is_not_answered(served: Served[Echo]) -> None:
@@ -304,6 +355,30 @@ def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(serve
     time.sleep(0.1)
     with served.connect() as again:
         assert ask(again, "Echo", text="x")["parameters"]["text"] == "x"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_one_user_s_connections_leave_others_theirs_and_everybody_s_leave_root_s(tmp_path: Path) -> None:
+    served = Served(tmp_path / "s", Echo(), ServerLimits(connections=16, connections_per_user=8))
+    open_to_everybody(served.path)
+    socks: list[socket.socket] = []
+
+    def let_in(uid: int) -> int:
+        """How many connections this user gets until there are no more."""
+        for number in range(20):
+            with somebody_else(uid, uid):
+                socks.append(served.connect())
+            if "error" in ask(socks[-1], "Echo", text="x"):
+                return number
+        return 20
+
+    assert let_in(1000) == 8
+    assert let_in(1001) == 6
+    assert let_in(1002) == 0
+    assert let_in(0) == 2
+    for sock in socks:
+        sock.close()
+    served.stop()
 
 
 def test_the_service_is_told_of_every_connection_that_ends(served: Served[Echo]) -> None:
