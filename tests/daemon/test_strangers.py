@@ -87,7 +87,7 @@ def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
 
 
 def in_time(took: list[float]) -> bool:
-    print(len(took), [round(1e3*x,1) for x in sorted(took)[len(took)//2::max(1,len(took)//8)]+sorted(took)[-3:]])
+    print(len(took), [round(1e3 * x, 1) for x in sorted(took)[len(took) // 2 :: max(1, len(took) // 8)] + sorted(took)[-3:]])
     """Whether answers came in time, but for a few: this machine has other work too."""
     return sorted(took)[int(len(took) * 0.9)] < ANSWER_S and max(took) < 10 * ANSWER_S
 
