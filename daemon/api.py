@@ -40,6 +40,7 @@ _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str,
 
 _INPUTS = 64
 _ACCEPTED = 64
+_NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
 _STATUS_WAITS_S = 0.05
@@ -188,6 +189,10 @@ class Api:
             raise LimitReached(f"{limit} networks are loaded on this connection, as many as may be; unload one")
 
     def _keep(self, session: Session, loaded: LoadedNetwork) -> dict[str, Any]:
+        own = (kept for other, kept in self._networks.items() if other.peer.uid == session.peer.uid)
+        held = sum(len(network.payload) for networks in own for network in networks.values())
+        if held + len(loaded.payload) > _NETWORK_BYTES_PER_USER:
+            raise LimitReached(f"uid {session.peer.uid} has networks of {held} bytes loaded, as much as may be; unload one")
         self._count += 1
         handle = f"n{self._count}"
         self._networks.setdefault(session, {})[handle] = loaded

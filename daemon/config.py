@@ -10,7 +10,7 @@ names: what a later file says counts, member by member; one that it leaves empty
     profile: agx-xavier-sim      # default: the first of this board; on the running system, none that was simulated
     socket_group: jetdvfs        # who may ask for clocks; default: this one, if there is such a group
     axes: [cpu, gpu, emc]        # clocks that may be set; the others stay as they are found
-    limits:                      # clocks outside are never set
+    limits:                      # clocks outside are never set; where none is inside, the highest below them, or the lowest
       cpu_khz: {min: 499200, max: 2265600}
       gpu_hz: {max: 1198500000}
       emc_hz: {min: 800000000}
@@ -101,7 +101,10 @@ class ClockLimits:
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """How many connections, leases and loaded networks there may be at once."""
+    """How many connections, leases and loaded networks there may be at once.
+
+    A user gets at most 16 connections and 16 leases; an eighth of each, at most 8, is kept for root.
+    """
 
     connections: Number = 64
     leases: Number = 64
@@ -231,7 +234,7 @@ class ConfigFile:
         """The configuration as the file has it now; its warnings name what only takes effect at the next start.
 
         Raises:
-            UsageError: as :func:`load_config`; what was read before stays in force, and :attr:`notes` says so.
+            UsageError: as :func:`load_config`; what was read before stays in force, and ``notes`` says so.
         """
         try:
             config = load_config(self._path)

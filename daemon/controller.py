@@ -39,6 +39,7 @@ class Controller:
 
     Args:
         demands: measures what other work needs; without it, no clock is kept up for any.
+        slept: whether the machine has slept since this was asked last.
 
     Attributes:
         leases: those in force.
@@ -48,7 +49,14 @@ class Controller:
         unkept: the leases whose targets the clocks in force do not keep, and why.
     """
 
-    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], demands: Demands | None = None) -> None:
+    def __init__(
+        self,
+        board: Board,
+        config: Config,
+        monotonic: Callable[[], float],
+        demands: Demands | None = None,
+        slept: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.leases = Leases(LeaseLimits(total=config.clients.leases))
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
@@ -64,7 +72,7 @@ class Controller:
         self._config = config
         self._monotonic = monotonic
         self._demands = demands
-        self._watch = Watch(board, monotonic)
+        self._watch = Watch(board, monotonic, slept)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_
 from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
+from .watch.sleep import Sleep, since_boot
 from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
 from .wire.server import Server, ServerLimits
 from .worker.workers import Workers, WorkerSettings
@@ -103,7 +104,7 @@ class Resident:
         for note in hardware.notes:
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
-        controller = Controller(hardware, config, time.monotonic, demands)
+        controller = Controller(hardware, config, time.monotonic, demands, Sleep(time.monotonic, since_boot).over)
         controller.recover()
         controller.check_limits()
         events = Events(hardware.sensors.over_current, time.monotonic)

@@ -4,8 +4,9 @@
 Policy. What deviates is named in ``status`` within a second. Limits that others lowered are obeyed at once: the board is set
 to the nearest clocks they allow, and back up when they are raised again. A clock that somebody else set or took over is left
 to them for a while, then set again; each time that it is taken once more they are left it for twice as long, from two seconds
-up to five minutes, until it has stayed as set for a minute. A clock that is merely slow (throttled, or stuck) is only named:
-there is nothing to set, and limits that the kernel lowers against heat are not taken for somebody's.
+up to five minutes, until it has stayed as set for a minute; what a board forgot while the machine slept is set again at once.
+A clock that is merely slow (throttled, or stuck) is only named: there is nothing to set, and limits that the kernel lowers
+against heat are not taken for somebody's.
 """
 
 from __future__ import annotations
@@ -120,9 +121,10 @@ class Backoff:
 class Watch:
     """Looks after what was set last."""
 
-    def __init__(self, board: Observed, monotonic: Callable[[], float]) -> None:
+    def __init__(self, board: Observed, monotonic: Callable[[], float], slept: Callable[[], bool]) -> None:
         self._board = board
         self._backoff = Backoff(monotonic)
+        self._slept = slept
 
     def look(
         self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
@@ -142,7 +144,10 @@ class Watch:
         """
         deviations = find_deviations(self._board, applied)
         texts = tuple(one.text for one in deviations)
+        woken = self._slept()
         if any(one.cause == "taken" for one in deviations):
+            if woken:
+                return (f"the machine has slept: {texts[0]}", *texts[1:]), True
             again = self._backoff.due()
             wait = () if again else (f"{LEFT} for {max(1.0, self._backoff.wait_s):.0f} s more",)
             return texts + wait, again

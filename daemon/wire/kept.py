@@ -22,7 +22,7 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 START_S = 10.0
 """How long an application that can do without waits for its lease before it goes on."""
-_FOR_GOOD = (UsageError, InputError)
+_TRIES = 3
 
 
 class KeptLease:
@@ -88,6 +88,7 @@ class KeptLease:
         self._client: Client | None = None
         self._last: HeldLease | None = None
         self._dropped = 0
+        self._unread = 0
         self._begun = False
         self._tried = threading.Event()
         self._ending = threading.Event()
@@ -211,7 +212,7 @@ class KeptLease:
         if lease is None:
             return
         self._dropped, self._last = self.dropped, lease
-        self._lease, self.error = lease, None
+        self._lease, self.error, self._unread = lease, None, 0
         self._say(f"holding {'again ' if self.interruptions else ''}as lease {lease.id}")
         self._tried.set()
         client.wait_until_gone()
@@ -227,7 +228,7 @@ class KeptLease:
         for wait_s in _waits():
             try:
                 return client.hold(network, self._target, **self._wanted)
-            except (NoDaemon, *_FOR_GOOD):
+            except (NoDaemon, UsageError, InputError):
                 raise
             except DaemonError as error:
                 self._refused(error)
@@ -237,7 +238,9 @@ class KeptLease:
 
     def _refused(self, error: DaemonError) -> None:
         before, self.error = self.error, error
-        self.over = isinstance(error, _FOR_GOOD)
+        # Reading a model may fail for want of time or memory, but not again and again.
+        self._unread = self._unread + 1 if isinstance(error, InputError) else 0
+        self.over = isinstance(error, UsageError) or self._unread == _TRIES
         if self.over:
             self._say(f"given up: {error}")
         elif not isinstance(error, NoDaemon) and str(error) != str(before):

@@ -26,7 +26,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.worker.answers import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.profiles.bundle.bundle import read_manifest
-from jetdvfs.profiles.bundle.finding import find_bundles
+from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names, reference_network
 from jetdvfs.tests.bench.surfaces import large_bundle
 from jetdvfs.tests.support.board_daemon import Daemon, served_board
@@ -87,7 +87,7 @@ def predict_all(client: Client) -> list[float]:
 
 def with_a_daemon(profile: str, folder: Path) -> None:
     """Print the figures of a daemon that uses this profile."""
-    with served_board(folder / "root", "auto") as board:
+    with served_board(folder / "root", "auto", read_manifest(resolve_bundle(profile)).board) as board:
         daemon = Daemon(board, folder, "--profile", profile)
         try:
             with daemon.client() as client, Watch(daemon.process.pid) as watch:

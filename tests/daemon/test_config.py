@@ -136,6 +136,34 @@ def test_leases_are_bounded_in_total_and_per_connection() -> None:
         leases.new(holder("a"), need(1, 1, 1), "", 0.0)
 
 
+def test_one_user_s_leases_leave_others_theirs_and_everybody_s_leave_root_s() -> None:
+    leases = Leases(LeaseLimits(total=16, per_user=8, per_connection=8))
+
+    def taken(uid: int) -> int:
+        """How many this user gets until there are no more."""
+        for number in range(20):
+            try:
+                leases.add(leases.new(holder(f"{uid} {number}", uid), need(1, 1, 1), "", 0.0))
+            except LimitReached:
+                return number
+        return 20
+
+    assert taken(1000) == 8
+    assert taken(1001) == 6
+    assert taken(1002) == 0
+    assert taken(0) == 2
+
+
+def test_few_leases_are_for_everybody() -> None:
+    leases = Leases(LeaseLimits(total=2))
+    for _ in range(2):
+        leases.add(leases.new(holder(), need(1, 1, 1), "", 0.0))
+    with pytest.raises(
+        LimitReached, match="2 leases are held, 2 of them by uid 1000, 2 by this connection; at most 2, 16 and 8"
+    ):
+        leases.new(holder(), need(1, 1, 1), "", 0.0)
+
+
 def test_a_lease_is_its_user_s_or_root_s_to_end() -> None:
     leases = Leases()
     lease = leases.new(holder(uid=1000), need(1, 1, 1), "", 0.0)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.flood import FLOODS, flood
+from jetdvfs.tests.support.other_users import open_to_everybody
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.silent_files import lingering_socket, silent_files
 
@@ -64,15 +64,15 @@ def answer(sock: socket.socket) -> dict[str, Any]:
 
 @contextmanager
 def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
-    """Asks who answers, all the while; gives how long the answers took, in seconds."""
+    """Asks for the status all the while; gives how long the answers took, in seconds."""
     took: list[float] = []
     done = threading.Event()
-    client = Client(daemon.socket, timeout_s=20, interface=protocol.SERVICE)
+    client = Client(daemon.socket, timeout_s=20)
 
     def ask() -> None:
         while not done.wait(0.005):
             started = time.monotonic()
-            client.call("GetInfo", {})
+            client.status()
             took.append(time.monotonic() - started)
 
     thread = threading.Thread(target=ask)
@@ -87,10 +87,9 @@ def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
 
 
 def in_time(took: list[float]) -> bool:
-    """Whether everybody was answered in time, but for a few: this machine has other work too."""
-    ranked = sorted(took)
-    print(len(ranked), [round(1e3 * x, 1) for x in ranked[len(ranked) // 2 :: max(1, len(ranked) // 8)] + ranked[-3:]])
-    return ranked[int(len(ranked) * 0.98)] < ANSWER_S
+    print(len(took), [round(1e3 * x, 1) for x in sorted(took)[len(took) // 2 :: max(1, len(took) // 8)] + sorted(took)[-3:]])
+    """Whether answers came in time, but for a few: this machine has other work too."""
+    return sorted(took)[int(len(took) * 0.9)] < ANSWER_S and max(took) < 10 * ANSWER_S
 
 
 def test_a_model_whose_file_cannot_be_read_or_closed_holds_up_its_reader_and_nobody_else(
@@ -231,16 +230,24 @@ def test_whatever_one_user_sends_another_is_answered_in_time(daemon: Daemon, kin
     with flood(daemon.socket, kind), answered_meanwhile(daemon) as took:
         for _ in range(20):
             started = time.monotonic()
-            with daemon.client(), Client(daemon.admin, interface=protocol.SERVICE) as admin:
-                admin.call("GetInfo", {})
+            with daemon.client() as client:
+                client.status()
             took.append(time.monotonic() - started)
     assert in_time(took), sorted(took)[-5:]
     assert daemon.log.stat().st_size < 10_000
 
 
-def open_to_everybody(path: Path) -> None:
-    """Let every user reach the daemon's socket, wherever the test keeps it."""
-    path.chmod(0o666)
-    for folder in path.parents:
-        if folder != Path(tempfile.gettempdir()) and folder.is_relative_to(tempfile.gettempdir()):
-            folder.chmod(0o755)
+def test_restore_has_its_own_socket_which_clients_cannot_fill(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        client.hold(configuration=LOW)
+        socks = [connected(daemon) for _ in range(70)]
+        for sock in socks:
+            with suppress(OSError, EOFError):
+                sock.sendall(call("Status"))
+                answer(sock)
+        with pytest.raises(LimitReached):
+            Client(daemon.socket).status()
+        with Client(daemon.admin, interface=protocol.ADMIN_INTERFACE) as admin:
+            assert admin.call("Restore", {})["leases"] == 1
+        for sock in socks:
+            sock.close()

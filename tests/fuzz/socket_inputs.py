@@ -12,7 +12,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jetdvfs.daemon.wire import protocol
@@ -40,6 +40,16 @@ _WORDS = (
     ),
     *("x" * 256, "x" * 257, "é" * 128, "aten::index", "a\nb", "%s%n", "../../etc/passwd", "🦊" * 64, "none", "held"),
 )
+# What mostly stands where a name is used.
+_USUAL: Mapping[str, tuple[Any, ...]] = {
+    "lease": ("@lease",),
+    "target": ("min-energy", "min-edp", "latency_ms=50", "power_mw=15000", "energy_mj=400"),
+    "dtype": ("float32",),
+    "reason": ("fuzzing",),
+    "app": ("fuzzer",),
+    "confidence": (0.9, 0.99),
+    "fps": (5, 30.0),
+}
 # Clocks of an AGX Xavier, so that some configurations can be had.
 _CLOCKS = {
     "cpu_khz": (115200, 729600, 1190400, 2265600),
@@ -51,11 +61,15 @@ _NESTED = 40
 
 @dataclass(frozen=True)
 class Piece:
-    """What one ``sendmsg`` sends: bytes, and this many descriptors of a kind."""
+    """What one ``sendmsg`` sends: bytes, and this many descriptors of a kind; whether an answer is waited for then.
+
+    In the bytes, ``@network`` and ``@lease`` stand for the last ones that the daemon named on this connection.
+    """
 
     data: bytes
     kind: str = ""
     count: int = 0
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,50 +90,76 @@ class Conversation:
     admin: bool
 
     def to_json(self) -> dict[str, Any]:
-        pieces = [{"data": base64.b64encode(p.data).decode(), "kind": p.kind, "count": p.count} for p in self.pieces]
+        pieces = [
+            {"data": base64.b64encode(p.data).decode(), "kind": p.kind, "count": p.count, "waits": p.waits} for p in self.pieces
+        ]
         return {**vars(self), "pieces": pieces}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Conversation:
-        pieces = tuple(Piece(base64.b64decode(p["data"]), p["kind"], p["count"]) for p in value["pieces"])
+        pieces = tuple(Piece(base64.b64decode(p["data"]), p["kind"], p["count"], p["waits"]) for p in value["pieces"])
         return cls(pieces, tuple(value["methods"]), value["half_closes"], value["reads"], value["admin"])
 
 
 def conversation(seed: int) -> Conversation:
     """The conversation of a seed."""
     draw = random.Random(f"jetdvfs socket {seed}")
-    admin = draw.random() < 0.1
+    admin = draw.random() < 0.05
     interface = definitions()[protocol.ADMIN_INTERFACE if admin else protocol.INTERFACE]
-    data, methods = bytearray(), list[str]()
-    for _ in range(draw.choice((1, 1, 1, 2, 3, 8))):
-        message, method = _message(draw, interface)
-        data += message
+    pieces, methods = list[Piece](), list[str]()
+    for name in _course(draw, interface):
+        message, method = _message(draw, interface, name)
+        pieces += _pieces(draw, message, name == "LoadModel")
         if method is not None:
             methods.append(method)
-    pieces = _pieces(draw, bytes(data), [draw.randrange(len(data)) for _ in range(draw.choice((0, 0, 0, 1, 3)))])
+        if pieces:
+            pieces[-1] = replace(pieces[-1], waits=method is not None and draw.random() < 0.7)
     return Conversation(tuple(pieces), tuple(methods), draw.random() < 0.15, draw.random() < 0.9, admin)
 
 
-def _message(draw: random.Random, interface: Interface) -> tuple[bytes, str | None]:
+def _course(draw: random.Random, interface: Interface) -> list[str]:
+    """The methods to be called: any, or those that an application calls one after the other."""
+    if "Hold" not in interface.methods or draw.random() < 0.5:
+        return draw.choices(tuple(interface.methods), k=draw.choice((1, 1, 1, 2, 3, 8)))
+    first = draw.choice(("LoadModel", "LoadNetwork", "Hold"))
+    return [
+        first,
+        *draw.choices(("Predict", "Plan", "Hold", "Hold", "Report", "Unload", "Release", "Status"), k=draw.randint(1, 5)),
+    ]
+
+
+def _message(draw: random.Random, interface: Interface, method: str) -> tuple[bytes, str | None]:
     """A message with its NUL, or what is left of one; and its method where an answer may be expected."""
-    method = draw.choice((*interface.methods, "Status") if "Status" in interface.methods else tuple(interface.methods))
     call: dict[str, Any] = {"method": f"{interface.name}.{method}"}
-    if draw.random() < 0.04:
+    call["parameters"] = _value(draw, interface, interface.methods[method].parameters, "")
+    if draw.random() < 0.03:
         call = {"method": f"{protocol.SERVICE}.{draw.choice(('GetInfo', 'GetInterfaceDescription', 'GetNothing'))}"}
         call["parameters"] = {"interface": draw.choice((interface.name, "com.example", protocol.SERVICE))}
-        method = ""
-    else:
-        call["parameters"] = _value(draw, interface, interface.methods[method].parameters, "")
-    for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 5))):
-        call = _mutated(draw, call)
-        if not isinstance(call, dict):
-            break
+    for _ in range(draw.choice((0, 0, 0, 0, 1, 1, 2, 5))):
+        if draw.random() < 0.85:
+            call["parameters"] = _mutated(draw, call.get("parameters"))
+        else:
+            call = _changed(draw, call)
     text = json.dumps(call, ensure_ascii=draw.random() < 0.5).encode("utf-8", "surrogatepass")
     for _ in range(draw.choice((0,) * 8 + (1, 3))):
         text = draw.choice(_SPOIL)(draw, text)
-    ending = draw.choices((b"\0", b"", b"\0\0", b"\0\n\0", b"\n\0"), (92, 3, 2, 1, 2))[0]
-    expected = isinstance(call, dict) and call.get("oneway") is not True and ending.endswith(b"\0")
+    ending = draw.choices((b"\0", b"", b"\0\0", b"\0\n\0", b"\n\0"), (94, 2, 2, 1, 1))[0]
+    expected = call.get("oneway") is not True and ending.endswith(b"\0")
     return text + ending, method if expected else None
+
+
+def _changed(draw: random.Random, call: dict[str, Any]) -> dict[str, Any]:
+    """A call of which one member is taken out, put in or something else."""
+    found = dict(call)
+    how = draw.random()
+    if how < 0.4:
+        found[draw.choice(("oneway", "more", "upgrade", "id", "error"))] = draw.choice((True, False, None, 1, "x", {}))
+    elif how < 0.6:
+        found.pop(draw.choice(("method", "parameters")), None)
+    else:
+        name = draw.choice(sorted(found) or ["method"])
+        found[name] = _other(draw, found.get(name))
+    return found
 
 
 def _value(draw: random.Random, interface: Interface, kind: Type, name: str) -> Any:
@@ -131,14 +171,20 @@ def _value(draw: random.Random, interface: Interface, kind: Type, name: str) -> 
         return _sensible(draw, members)
     if kind.tag == "enum":
         return draw.choice(kind.words)
+    if name == "shape" and draw.random() < 0.85:
+        return [1, 3, 8, 8]
     if kind.tag in ("array", "map"):
         assert kind.item is not None
         items = [_value(draw, interface, kind.item, name) for _ in range(draw.choice((0, 1, 1, 2, 4)))]
         return items if kind.tag == "array" else {str(number): item for number, item in enumerate(items)}
     if kind.tag == "object":
         return _network(draw)
+    if name == "network" and draw.random() < 0.85:
+        return "@network"
     if name in _CLOCKS:
         return draw.choice(_CLOCKS[name])
+    if name in _USUAL and draw.random() < 0.85:
+        return draw.choice(_USUAL[name])
     if kind.tag == "int":
         return draw.choice((1, 2, 3, 8, 224, draw.choice(_NUMBERS)))
     if kind.tag == "float":
@@ -242,11 +288,12 @@ def _number(draw: random.Random, text: bytes) -> bytes:
 _SPOIL: tuple[Callable[[random.Random, bytes], bytes], ...] = (_flip, _cut, _put, _number)
 
 
-def _pieces(draw: random.Random, data: bytes, cuts: list[int]) -> list[Piece]:
+def _pieces(draw: random.Random, data: bytes, wants_file: bool) -> list[Piece]:
+    """A message in the pieces in which it is sent, one of them with descriptors where some are wanted, or now and then."""
+    cuts = [draw.randrange(len(data) or 1) for _ in range(draw.choice((0, 0, 0, 0, 0, 1, 3)))]
     edges = [0, *sorted(cuts), len(data)]
     parts = [data[begin:end] for begin, end in itertools.pairwise(edges) if end > begin]
-    wants_file = b"LoadModel" in data
-    carrying = draw.randrange(len(parts)) if parts and draw.random() < (0.9 if wants_file else 0.08) else -1
+    carrying = draw.randrange(len(parts)) if parts and draw.random() < (0.95 if wants_file else 0.04) else -1
     kind = draw.choice(RARE_KINDS) if draw.random() < 0.004 else draw.choice(KINDS)
     count = draw.choices((1, 2, 3, 4, 5, 16, 64, 253), (80, 3, 2, 3, 3, 3, 3, 3))[0]
     return [Piece(part, kind, count) if at == carrying else Piece(part) for at, part in enumerate(parts)]

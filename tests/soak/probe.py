@@ -3,9 +3,9 @@
 
     python -m jetdvfs.tests.soak.probe
 
-A process of its own. It asks for ``Status`` again and again, and at the same moment has a byte sent back by a process that does
-nothing but that: on a busy machine both are late, behind a daemon that is blocked only the status is. How long the kernel let the
-daemon and this process wait for a processor is taken from ``schedstat``.
+A process of its own. It asks for ``Status`` again and again, and at the same moment has a byte sent back by a process that
+does nothing but that: on a busy machine both are late, behind a daemon that is blocked only the status is. How long the kernel
+let the daemon and this process wait for a processor is taken from ``schedstat``.
 """
 
 from __future__ import annotations

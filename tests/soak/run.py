@@ -4,7 +4,7 @@
     make soak SEEDS=2000            # seeds 0 to 1999
     make soak SEED=17 SEEDS=1       # one again, told in full
 
-As root each job has a mount namespace of its own, so that disks can fail; without, those events do nothing, and the summary says so.
+As root it has a mount namespace of its own, so that disks can fail; without, those events do nothing, and the summary says so.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jetdvfs.daemon.wire import protocol
+from jetdvfs.tests.support.other_users import NOBODY
 
-NOBODY = 65534
 CONNECTIONS = 16
 _LONG = protocol.MESSAGE_BYTES - (1 << 10)
 

@@ -16,6 +16,7 @@ from ....profiles.timing import SystemClock
 from ... import arguments
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ...hardware.baseline import BaselineKeeper
+from ...hardware.baseline.record import Marker
 from ...hardware.baseline.stock import Stock
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
@@ -84,8 +85,8 @@ def _by_daemon(admin: Path) -> RestoreOutcome:
 def _by_hand(root: Path, folder: Path, older: Path, *, dry_run: bool) -> RestoreOutcome:
     files, clock = Files(root, longest_s=LONGEST_S), SystemClock()
 
-    def stock(board: str) -> Stock:
-        return Hardware.probe(files, clock, board=board or None).stock()
+    def stock(held: Marker) -> Stock:
+        return Hardware.probe(files, clock, board=held.board or None).stock(held)
 
     keeper = BaselineKeeper(files, clock, folder, older, "", stock)
     report = keeper.restore(dry_run=dry_run, longest_s=_LAST_TRY_S)

@@ -17,6 +17,7 @@ from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.power_modes import CONF, STATUS
 from jetdvfs.daemon.leases import Holder, Lease, Need
 from jetdvfs.daemon.watch.drift import CALM_S, FIRST_WAIT_S, LONGEST_WAIT_S, Backoff
+from jetdvfs.daemon.watch.sleep import Sleep
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.tree import fuse
@@ -43,7 +44,9 @@ class Held:
     def __init__(self, kernel: Kernel, folder: Path, configuration: FrequencyConfiguration = HELD) -> None:
         self.kernel, self.clock = kernel, FakeClock()
         self.hardware = Hardware.probe(kernel, self.clock, baseline=folder / "baseline.json")
-        self.controller = Controller(self.hardware, Config(), self.clock.monotonic)
+        self.asleep_s = 0.0
+        sleep = Sleep(self.clock.monotonic, lambda: self.clock.monotonic() + self.asleep_s)
+        self.controller = Controller(self.hardware, Config(), self.clock.monotonic, slept=sleep.over)
         self.lease: Lease = self.controller.hold(Holder("somebody", 1, 0, "app"), Need(configuration), "test")[0]
         kernel.written.clear()
 
@@ -222,6 +225,25 @@ def test_a_cluster_that_goes_offline_and_comes_back_is_followed(tmp_path: Path) 
     assert kernel.store[f"{second}/scaling_governor"] == "userspace"
     held.controller.release(held.lease)
     assert kernel.store[f"{second}/scaling_governor"] == "schedutil"
+
+
+def test_what_a_board_forgets_while_the_machine_sleeps_is_set_again_at_once(held: Held) -> None:
+    held.asleep_s += 3600
+    held.kernel.take(f"{CPU}/scaling_governor", "schedutil")
+    held.kernel.take(f"{GPU}/governor", "nvhost_podgov")
+    assert held.tick() == ()
+    assert held.hardware.current() == HELD
+    # What is taken once it is awake is left to whoever took it, as ever.
+    held.kernel.take(f"{CPU}/scaling_governor", "schedutil")
+    assert held.tick()[-1] == "what somebody else set is left to them for 2 s more"
+    held.controller.release(held.lease)
+    assert not held.hardware.touched
+
+
+def test_a_board_that_sleeps_and_forgets_nothing_is_left_alone(held: Held) -> None:
+    held.asleep_s += 3600
+    assert held.tick(5) == ()
+    assert held.kernel.written == []
 
 
 def test_clusters_set_apart_are_watched_each_for_itself(tmp_path: Path) -> None:

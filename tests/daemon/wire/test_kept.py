@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from jetdvfs import Client, qos
-from jetdvfs.daemon.errors import NoDaemon, UsageError
+from jetdvfs.daemon.errors import InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import kept
 from jetdvfs.daemon.wire.kept import KeptLease
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -192,6 +192,20 @@ def test_what_the_next_daemon_refuses_for_good_is_given_up_and_said(daemon: Daem
         assert eventually(lambda: lease.over, 15)
         assert isinstance(lease.error, UsageError) and "may not be set" in heard[-1] and heard[-1].startswith("given up: ")
         frames_ms(lease, 100)
+    daemon.client().close()
+
+
+def test_a_model_that_cannot_be_read_any_more_is_tried_a_few_times(daemon: Daemon, tmp_path: Path) -> None:
+    model = tmp_path / "model.pt"
+    shutil.copy(MODEL, model)
+    heard: list[str] = []
+    with qos.hold(model, IMAGE, "latency_ms=30", told=heard.append) as lease:
+        model.write_bytes(b"of the same file")
+        daemon.kill()
+        daemon.start()
+        assert eventually(lambda: lease.over, 15)
+        assert isinstance(lease.error, InputError)
+        assert [line.split(":")[0] for line in heard] == ["lease lost", "not held for now", "given up"]
     daemon.client().close()
 
 

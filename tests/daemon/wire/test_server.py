@@ -12,6 +12,7 @@ import socket
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from jetdvfs.daemon.wire.interface import Interface, InterfaceError, Mismatch, p
 from jetdvfs.daemon.wire.server import ServerLimits
 from jetdvfs.daemon.wire.session import Session
 from jetdvfs.tests.support.board_daemon import eventually
+from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
 from jetdvfs.tests.support.served import Served
 
 DEFINITION = """interface test.echo
@@ -91,7 +93,8 @@ def answer(sock: socket.socket) -> dict[str, Any]:
 
 
 def ask(sock: socket.socket, method: str, **parameters: Any) -> dict[str, Any]:
-    sock.sendall(message(method, **parameters))
+    with suppress(BrokenPipeError):  # the answer may be there already: that this connection is refused
+        sock.sendall(message(method, **parameters))
     return answer(sock)
 
 
@@ -352,6 +355,30 @@ def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(serve
     time.sleep(0.1)
     with served.connect() as again:
         assert ask(again, "Echo", text="x")["parameters"]["text"] == "x"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_one_user_s_connections_leave_others_theirs_and_everybody_s_leave_root_s(tmp_path: Path) -> None:
+    served = Served(tmp_path / "s", Echo(), ServerLimits(connections=16, connections_per_user=8))
+    open_to_everybody(served.path)
+    socks: list[socket.socket] = []
+
+    def let_in(uid: int) -> int:
+        """How many connections this user gets until there are no more."""
+        for number in range(20):
+            with somebody_else(uid, uid):
+                socks.append(served.connect())
+            if "error" in ask(socks[-1], "Echo", text="x"):
+                return number
+        return 20
+
+    assert let_in(1000) == 8
+    assert let_in(1001) == 6
+    assert let_in(1002) == 0
+    assert let_in(0) == 2
+    for sock in socks:
+        sock.close()
+    served.stop()
 
 
 def test_the_service_is_told_of_every_connection_that_ends(served: Served[Echo]) -> None:
