@@ -64,15 +64,15 @@ def answer(sock: socket.socket) -> dict[str, Any]:
 
 @contextmanager
 def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
-    """Asks who answers, all the while; gives how long the answers took, in seconds."""
+    """Asks for the status all the while; gives how long the answers took, in seconds."""
     took: list[float] = []
     done = threading.Event()
-    client = Client(daemon.socket, timeout_s=20, interface=protocol.SERVICE)
+    client = Client(daemon.socket, timeout_s=20)
 
     def ask() -> None:
         while not done.wait(0.005):
             started = time.monotonic()
-            client.call("GetInfo", {})
+            client.status()
             took.append(time.monotonic() - started)
 
     thread = threading.Thread(target=ask)
@@ -87,6 +87,7 @@ def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
 
 
 def in_time(took: list[float]) -> bool:
+    print(len(took), [round(1e3*x,1) for x in sorted(took)[len(took)//2::max(1,len(took)//8)]+sorted(took)[-3:]])
     """Whether answers came in time, but for a few: this machine has other work too."""
     return sorted(took)[int(len(took) * 0.9)] < ANSWER_S and max(took) < 10 * ANSWER_S
 
@@ -229,8 +230,8 @@ def test_whatever_one_user_sends_another_is_answered_in_time(daemon: Daemon, kin
     with flood(daemon.socket, kind), answered_meanwhile(daemon) as took:
         for _ in range(20):
             started = time.monotonic()
-            with daemon.client(), Client(daemon.admin, interface=protocol.SERVICE) as admin:
-                admin.call("GetInfo", {})
+            with daemon.client() as client:
+                client.status()
             took.append(time.monotonic() - started)
     assert in_time(took), sorted(took)[-5:]
     assert daemon.log.stat().st_size < 10_000
