@@ -16,6 +16,7 @@ FRAMES_KEPT = 4096
 FRAMES_SENT = 256
 EVERY_S = 0.25
 _ENDING_S = 0.5
+_QUIET_ROUNDS = 20
 
 
 class Reporter:
@@ -82,25 +83,26 @@ class Reporter:
 
     def _wake(self) -> None:
         self._asleep = False
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="jetdvfs-reports", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # no more threads, or the interpreter ends: then there are no reports
-                return
-            self._thread = thread
-        self._wakeups.put(False)
+        if self._thread is not None:
+            self._wakeups.put(False)
+            return
+        self._thread = threading.Thread(target=self._run, name="jetdvfs-reports", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads, or the interpreter ends: then there are no reports
+            self._thread = None
 
     def _run(self) -> None:
         # Signals are the application's.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        ending = False
+        ending, quiet = False, 0
         while not ending:
-            ending = self._wakeups.get()
-            if not ending:
-                with contextlib.suppress(Empty):  # what comes meanwhile goes along
-                    ending = self._wakeups.get(timeout=EVERY_S)
-            self._asleep = not ending
-            if not self.flush() and self._asleep:
-                self._wake()  # to try again
+            with contextlib.suppress(Empty):
+                ending = self._wakeups.get(timeout=None if self._asleep else EVERY_S)
+            quiet = 0 if self._frames or self._leaving else quiet + 1
+            self.flush()
+            # To be woken costs the application's path more than to look now and then.
+            self._asleep = quiet >= _QUIET_ROUNDS and not ending
+            if self._asleep and self._frames:
+                self._asleep = False
         self.dropped += len(self._leaving) + len(self._frames)

@@ -271,9 +271,13 @@ class Stage:
         """Let the daemon have been ended by a signal that it need not survive; the board must be as it was all the same."""
         if self._process is None:
             return
-        self.tell(f"{signal.Signals(number).name} came to: {self._process.poll()}")
-        self._killed = True
         self.gone()
+        code = self._bury_what_hangs(ENDS_S)
+        self.tell(f"{signal.Signals(number).name} came to: {code}")
+        if code is None:
+            self.blame(f"told to end by {signal.Signals(number).name}, it has not within {ENDS_S:g} s")
+            self.kill()
+        self._killed = True
         self._hang_up()
 
     def signal(self, number: int) -> None:
@@ -308,16 +312,14 @@ class Stage:
 
     def ask(self, slot: int, method: str, parameters: dict[str, Any] | None = None, descriptors: Sequence[int] = ()) -> Reply:
         """A call of a slot's client; one with the error ``gone`` where the daemon cannot be had or has just been ended."""
-        nobody = Reply(method, {}, "gone")
-        actor = self.actor(slot)
+        reply, actor = Reply(method, {}, "gone"), self.actor(slot)
         if actor is None:
-            return nobody
+            return reply
         began = time.monotonic()
         with self.broken(slot):
-            reply = actor.wire.call(method, parameters, descriptors)
+            reply = self.judge(actor.wire.call(method, parameters, descriptors))
             self.answered_ms.append(1e3 * (time.monotonic() - began))
-            return self.judge(reply)
-        return nobody
+        return reply
 
     @contextlib.contextmanager
     def broken(self, slot: int) -> Iterator[None]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ....kernels.text import printable
-from ....profiles.board import list_boards
+from ....kernels.units import AXES
+from ....profiles.board import list_boards, load_board
 from ....profiles.bundle.bundle import read_manifest
 from ....profiles.bundle.finding import resolve_bundle
 from ....profiles.documents import Place, dotted
@@ -45,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     reading = read_config(args.file)
     problems = [*reading.problems, *beyond_the_text(reading)]
-    return _check(args, reading, problems) if args.action == "check" else _show(args, reading, problems)
+    if args.action == "show":
+        return _show(args, reading, problems)
+    return _check(args, reading, problems, [*reading.warnings, *_limits_that_nothing_fits(reading)])
 
 
 def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
@@ -68,19 +71,30 @@ def beyond_the_text(reading: ConfigReading) -> Iterator[Remark]:
         yield _at(reading, "socket_group", f"there is no group {members.socket_group!r}")
 
 
-def _check(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark]) -> int:
+def _limits_that_nothing_fits(reading: ConfigReading) -> Iterator[Remark]:
+    """Limits without a level between them, where the configuration says for which board."""
+    members = reading.members
+    if members is None or members.board not in list_boards():
+        return
+    grid = load_board(members.board).grid
+    for axis in AXES:
+        for text in members.limits.missed({axis: grid.levels(axis)}):
+            yield reading.stack.remark_at(("limits", axis), text)
+
+
+def _check(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark], warnings: list[Remark]) -> int:
     if args.json:
         print_json(
             {
                 "files": [str(layer.path) for layer in reading.stack.layers],
                 "problems": [_remark_json(remark) for remark in problems],
-                "warnings": [_remark_json(remark) for remark in reading.warnings],
+                "warnings": [_remark_json(remark) for remark in warnings],
             }
         )
     else:
         for remark in problems:
             print(printable(str(remark)))
-        for remark in reading.warnings:
+        for remark in warnings:
             print(printable(f"warning: {remark}"))
         if not problems:
             print(f"sound: {', '.join(str(layer.path) for layer in reading.stack.layers) or 'no file, all defaults'}")

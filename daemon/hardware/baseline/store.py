@@ -42,7 +42,7 @@ class Kept:
         record: the newest whole one of this boot.
         older: it is an earlier version's, and stands elsewhere.
         lost: why it is not known how the board was found, although something was held; empty where nothing was.
-        board: the description that the marker names.
+        marker: what the marker says, where it is whole and of this boot.
         damaged: what is to be set aside.
         outdated: what is of another boot.
     """
@@ -50,7 +50,7 @@ class Kept:
     record: BaselineRecord | None = None
     older: bool = False
     lost: tuple[str, ...] = ()
-    board: str = ""
+    marker: Marker | None = None
     damaged: tuple[Damage, ...] = ()
     outdated: tuple[Path, ...] = ()
 
@@ -122,7 +122,7 @@ class BaselineStore:
             found,
             found is not None and record is None,
             () if found else lost,
-            marker.board if marker else "",
+            marker,
             tuple(damaged),
             tuple(outdated),
         )
@@ -195,13 +195,13 @@ class BaselineStore:
             with contextlib.suppress(OSError):
                 self._older.unlink()
 
-    def remove(self) -> None:
-        """Remove everything.
+    def remove(self, *, marker: bool = True) -> None:
+        """Remove everything, or everything but the marker.
 
         Raises:
             HardwareRefused: something cannot be removed.
         """
-        for path in self._all:
+        for path in self._all if marker else self._all[1:]:
             try:
                 if os.path.lexists(path):
                     _out_of_the_way(path)

@@ -56,6 +56,14 @@ def test_everything_wrong_with_a_configuration_is_named_with_its_file_and_line(c
     assert [warning["line"] for warning in told["warnings"]] == [1]
 
 
+def test_limits_that_no_level_of_the_board_named_fits_are_warned_about(configuration: Path) -> None:
+    configuration.write_text("limits:\n  gpu_hz: {max: 1000000}\nboard: agx-xavier\n")
+    done = jetdvfs("config", "check", configuration)
+    assert done.returncode == 0
+    text = "limits.gpu_hz: no GPU frequency that this board offers fits max 1 MHz; 114.75 MHz is set instead"
+    assert done.stdout.splitlines()[0] == f"warning: {configuration}, line 2: {text}"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
