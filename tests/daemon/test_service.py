@@ -666,7 +666,7 @@ def test_root_gets_through_when_others_have_taken_every_place(board: Board, foun
         daemon.socket.chmod(0o666)
         held: list[str] = []
         for user_id in range(61000, 61020):
-            with somebody_else(65533, user_id), contextlib.suppress(DaemonError):
+            with somebody_else(65533, user_id), pytest.raises(LimitReached):
                 client = taken.enter_context(Client(daemon.socket))
                 while True:
                     held.append(client.hold(configuration=LOW).id)
