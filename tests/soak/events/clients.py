@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.soak.stage import ANSWERS_S, Stage
+from jetdvfs.tests.soak.stage import Stage
 from jetdvfs.tests.soak.wire import OTHER_UID, Gone, Unanswered, Wire
 
 _FRAMES_MS = 12.5
@@ -210,7 +210,7 @@ class HalfClosed:
             return
         came = 0
         try:
-            wire = Wire(stage.places.socket, self.uid, timeout_s=ANSWERS_S)
+            wire = Wire(stage.places.socket, self.uid, timeout_s=stage.patience.answers_s)
             with contextlib.closing(wire):
                 for _ in range(self.questions):
                     wire.send("Status", {})
