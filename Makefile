@@ -2,6 +2,8 @@
 # make test   set up, check style and types, run every test
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
+# make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day
+# make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
@@ -19,16 +21,33 @@ BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
 BENCHES := decompose limits memory service surfaces sweep
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
+SEEDS   ?= 2000
+SEED    ?= 0
+JOBS    ?= $(shell nproc)
+CYCLES  ?= 10000
+HOURS   ?= 24
+MINUTES ?= 60
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: demo test test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
+.PHONY: demo test soak fuzz test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest
+
+# One scenario alone is one to be told in full: without the endurance.
+soak: $(VENV)/.test
+	$(BIN)/python -m jetdvfs.tests.soak.run --seed $(SEED) --seeds $(SEEDS) --jobs $(JOBS)
+ifneq ($(SEEDS),1)
+	$(BIN)/python -m jetdvfs.tests.soak.endurance cycles $(CYCLES)
+	$(BIN)/python -m jetdvfs.tests.soak.endurance day $(HOURS)
+endif
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m jetdvfs.tests.fuzz.socket_calls --seed $(SEED) --minutes $(MINUTES)
 
 # In a virtual environment of its own; types are checked as newer releases of the dependencies declare them.
 test-oldest:
@@ -62,23 +81,24 @@ docs: $(VENV)/.docs
 	@$(BIN)/python docs/reference.py build/docs
 
 # An environment to copy from: the product as it is now, what it needs, and what completion is made with.
-define packing
-@$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$1 $1/bin/pip
-@echo "installing jetdvfs and what it needs into $1"
-@rm -rf build/lib build/bdist.*
-@$1/bin/python -m pip install --quiet --quiet --disable-pip-version-check '.[package]'
+PACKING = build/packing$(subst /,-,$(shell command -v $(PYTHON)))
+define pack
+@$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$(PACKING) $(PACKING)/bin/pip
+@echo "installing jetdvfs and what it needs into $(PACKING)"
+@rm -rf build/lib* build/temp* build/bdist*
+@$(PACKING)/bin/python -m pip install --quiet --quiet --disable-pip-version-check '.[package]'
 endef
-
-deb: PYTHON = /usr/bin/python3
-deb:
-	$(call packing,build/for-deb)
-	@build/for-deb/bin/python systemd/package.py deb dist
 
 SYSTEM_RUNS := [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]
 
+deb: PYTHON = /usr/bin/python3
+deb:
+	$(pack)
+	@$(PACKING)/bin/python systemd/package.py deb dist
+
 install:
-	$(call packing,build/for-install)
-	@build/for-install/bin/python systemd/package.py install $(PREFIX) $(DESTDIR)/
+	$(pack)
+	@$(PACKING)/bin/python systemd/package.py install $(PREFIX) $(DESTDIR)/
 	@if [ -z "$(DESTDIR)" ]; then systemd-sysusers && systemd-tmpfiles --create; fi
 	@if $(SYSTEM_RUNS); then systemctl daemon-reload && systemctl try-restart jetdvfsd; fi
 

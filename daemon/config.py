@@ -101,7 +101,10 @@ class ClockLimits:
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """How many connections, leases and loaded networks there may be at once."""
+    """How many connections, leases and loaded networks there may be at once.
+
+    A user gets at most 16 connections and 16 leases; an eighth of each, at most 8, is kept for root.
+    """
 
     connections: Number = 64
     leases: Number = 64

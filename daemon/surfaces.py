@@ -189,6 +189,8 @@ class Surfaces:
         surface = await asyncio.to_thread(self._stored.get, key, profile.manifest.grid)
         if surface is None:
             await self.prepare()
+            if not self._is_prepared(profile):
+                raise InputError("; ".join(self.troubles) or f"profile {profile.manifest.name}: its models are not converted")
             surface = await self._workers.sweep(
                 network.payload,
                 profile.path,

@@ -208,7 +208,12 @@ def install(prefix: str, destdir: Path) -> None:
             tree.write("/etc/jetdvfs/jetdvfsd.yaml", configuration())
         place = destdir / own[1:]
         shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(scratch, destdir, symlinks=True, dirs_exist_ok=True, copy_function=shutil.copy)
+        # One by one: folders that are there already stay as they are.
+        for path in tree.files():
+            target = destdir / str(path)[1:]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            shutil.copy(tree.folder / str(path)[1:], target, follow_symlinks=False)
         subprocess.run([sys.executable, "-m", "compileall", "-q", "-s", destdir, "-p", "/", place], check=True)
 
 

@@ -113,28 +113,31 @@ def test_the_wheel_runs_where_it_is_installed(installed: Path) -> None:
 
 
 def test_workers_do_their_jobs_although_they_may_not_enter_the_installation(installed: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    if os.geteuid() == 0:
-        shutil.chown(cache, "nobody")
     program = """
-import asyncio, sys
+import asyncio, socket, sys
 from pathlib import Path
+from jetdvfs.daemon.descriptors.attached import Attached
+from jetdvfs.daemon.profile import find_profile
+from jetdvfs.daemon.surfaces import Surfaces, table_folder
 from jetdvfs.daemon.worker.workers import Workers
-from jetdvfs.profiles.bundle.finding import resolve_bundle
+from jetdvfs.profiles.bundle.surface_cache import SurfaceCache
 from jetdvfs.profiles.reference import reference_model
 from jetdvfs.kernels.network import TensorSpec
 
 async def jobs():
-    workers, bundle, cache = Workers(), resolve_bundle("agx-xavier-sim"), Path(sys.argv[1])
+    folder = Path(sys.argv[1])
+    profile = find_profile("agx-xavier-sim", "agx-xavier")
+    surfaces = Surfaces(Workers(), profile, table_folder(folder / "cache"), SurfaceCache(folder / "surfaces"))
+    ours, theirs = socket.socketpair()
     with reference_model("alexnet").open("rb") as model:
-        network = await workers.decompose(model.fileno(), [TensorSpec((1, 3, 224, 224))], "alexnet")
-    await workers.prepare(bundle, cache)
-    print((await workers.sweep(network, bundle, cache, "timeline"))[:2])
+        socket.send_fds(theirs, [b"call"], [model.fileno()])
+    network = await surfaces.decompose(Attached(ours, 4, 0), [TensorSpec((1, 3, 224, 224))], "alexnet")
+    surface = await surfaces.surface(network)
+    print(network.info["name"], surface.grid.shape == profile.manifest.grid.shape, *surfaces.troubles)
 
 asyncio.run(jobs())
 """
-    assert printed(installed, program, cache) == ["b'PK'"]
+    assert printed(installed, program, tmp_path) == ["alexnet True"]
 
 
 def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...kernels.units import mhz_text
 from ...profiles.board import BoardDescription
-from ..errors import HardwareBusy, HardwareRefused, TransientError
+from ..errors import HardwareBusy, HardwareRefused
 from .clocks import cpu, emc, gpu
 from .clocks.clusters import Clusters
 from .clocks.domain import ClockDomain
@@ -127,7 +127,7 @@ class Axes:
             seen = axis.observe(self._files, self._description)
             level = min(described, key=lambda one: abs(one - seen)) if seen else described[-1]
             reason = str(error) if seen else f"{error}; it cannot be seen either, and is taken to be at its highest"
-            self.fixed[axis.name] = FixedAxis(level, bool(seen), reason, isinstance(error, TransientError))
+            self.fixed[axis.name] = FixedAxis(level, bool(seen), reason, axis.name not in self._leave)
 
     def _probe(self, axis: _Axis) -> Driver:
         if axis.name != "cpu_khz" or not self._clusters.apart:

@@ -14,6 +14,7 @@ from ..errors import DaemonError, HardwareHangs, HardwareRefused, UsageError
 from .applied import Applied, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import BaselineKeeper, RestoreReport
+from .baseline.record import Marker
 from .baseline.stock import Stock
 from .baseline.stock import stock as by_itself
 from .clocks import gpu
@@ -60,11 +61,7 @@ class Hardware:
         self._modes = RunningModes(files, description.cores)
         self._axes = Axes(files, description, leave, clusters or Clusters())
         self._offered = Offered(self._axes, description, self._modes)
-        self._keeper = (
-            None
-            if baseline is None
-            else BaselineKeeper(files, clock, baseline, older, description.name, lambda _: self.stock())
-        )
+        self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
 
     @classmethod
     def probe(
@@ -316,10 +313,17 @@ class Hardware:
             self._axes.memory.kept_hz = None
         return report
 
-    def stock(self) -> Stock:
-        """The clocks that look held, and what they are by themselves (see :mod:`.baseline.stock`)."""
+    def stock(self, held: Marker) -> Stock:
+        """The clocks that look held, and what they are by themselves (see :mod:`.baseline.stock`).
+
+        Args:
+            held: what is known of what was held.
+        """
         self._axes.look_again()
-        return by_itself(self._files, self._axes.drivers.values(), self.mode(), self.description)
+        found = by_itself(self._files, self._axes.drivers.values(), self.mode(), self.description)
+        seen = {domain.name for domain in self._axes.domains}
+        found.unread += [f"{name}: was held, and is not there to be looked at" for name in held.domains if name not in seen]
+        return found
 
     def unlock_memory(self, *, dry_run: bool = False) -> tuple[Write, ...]:
         """End a lock of the memory clock, whoever took it: by hand, for one that a dead process left behind.

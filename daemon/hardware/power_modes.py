@@ -88,7 +88,7 @@ def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
         UsageError: there is none; the text lists those there are.
     """
     for mode in modes.table:
-        if wanted == mode.name or (wanted.isdigit() and int(wanted) == mode.id):
+        if wanted == mode.name or (wanted.isdecimal() and int(wanted) == mode.id):
             return mode
     listed = ", ".join(f"{mode.id} {mode.name}" for mode in modes.table)
     raise UsageError(f"power mode {wanted!r}: there is none in {modes.conf}; valid: {listed}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Varlink interface definitions: read once, then used to check what both ends say.
+"""Varlink interface definitions: read once, then used to read calls (:mod:`.parameters`) and to check replies.
 
 The grammar is the one of varlink.org: ``type``, ``method`` and ``error`` members; types ``bool``, ``int``, ``float``,
 ``string``, ``object``, ``[]T``, ``[string]T``, ``?T``, structures, enumerations and named types.
@@ -67,12 +67,8 @@ class Interface:
         text = path.read_text(encoding="utf-8")
         return parse(Template(text).safe_substitute({name: text.replace("\n", "\n# ") for name, text in lists.items()}))
 
-    def check_call(self, method: str, parameters: Any) -> None:
-        """Raise Mismatch unless ``parameters`` fit the method; members nobody declared are refused."""
-        self._check(parameters, self.methods[method].parameters, "")
-
     def check_reply(self, method: str, reply: Any) -> None:
-        """Raise Mismatch unless ``reply`` is what the method declares to answer."""
+        """Raise Mismatch unless ``reply`` is what the method declares to answer, without members that nobody declared."""
         self._check(reply, self.methods[method].reply, "")
 
     def _check(self, value: Any, kind: Type, path: str) -> None:

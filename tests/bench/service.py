@@ -197,7 +197,8 @@ def main() -> None:
             with daemon.client() as client:
                 for reference in reference_names():
                     client.predict(client.load(reference_model(reference), [str(reference_input(reference))]))
-                print(f"ten networks loaded and predicted: {psutil.Process(daemon.process.pid).memory_info().rss / (1 << 20):.1f} MB")
+                resident = psutil.Process(daemon.process.pid).memory_info().rss / (1 << 20)
+                print(f"ten networks loaded and predicted: {resident:.1f} MB")
                 time.sleep(6)  # until nobody looks any more
                 print(f"without a lease: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
             with frames(daemon, 3, 30):

@@ -130,7 +130,7 @@ class Files:
 def _serve(folder: Path) -> None:
     import mfusepy
 
-    class NeverAnswers(mfusepy.Operations):  # type: ignore[misc]
+    class NeverAnswers(mfusepy.Operations):
         """Three files, each of which hangs at one of what may be done with it."""
 
         use_ns = True

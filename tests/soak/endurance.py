@@ -7,9 +7,10 @@
 The cycles are had with the real daemon, a process of its own, on a simulated AGX Xavier served by FUSE.
 
 The day is virtual, and of the daemon only what decides and sets clocks: its controller, its hardware layer and its monitor of
-other work's demand, in this process, on a simulated AGX Xavier without files in between, all of them on one clock that passes only
-when it is waited for. The controller is called as the resident daemon calls it, twice in each virtual second; leases come and go, a camera and a control loop run for some of the hours, the board is heated past its trips and cools. Sockets, worker and
-process are not part of it.
+other work's demand, in this process, on a simulated AGX Xavier without files in between, all of them on one clock that passes
+only when it is waited for. The controller is called as the resident daemon calls it, twice in each virtual second; leases come
+and go, a camera and a control loop run for some of the hours, the board is heated past its trips and cools. Sockets, workers
+and process are not part of it.
 """
 
 from __future__ import annotations

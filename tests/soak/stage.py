@@ -19,10 +19,20 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.soak.boards import ServedBoard
 from jetdvfs.tests.soak.wire import OTHER_UID, Gone, Reply, Unanswered, Wire
 
-#: How long things may take to settle once whatever was wrong has been mended.
-SETTLES_S = 12.0
-#: How long an answer may take.
-ANSWERS_S = 10.0
+
+@dataclass(frozen=True)
+class Patience:
+    """How long things may take.
+
+    Attributes:
+        settles_s: until all is well once whatever was wrong has been mended.
+        answers_s: until an answer comes.
+    """
+
+    settles_s: float = 12.0
+    answers_s: float = 10.0
+
+
 #: How long a daemon may take to start, on a machine on which others work too, and to end.
 STARTS_S, ENDS_S, _DIES_S = 20.0, 6.0, 1.0
 SLOTS = 4
@@ -103,7 +113,9 @@ class Stage:
         *,
         small_disks: bool = False,
         daemon: str = "jetdvfs.daemon.service",
+        patience: Patience | None = None,
     ) -> None:
+        self.patience = patience or Patience()
         self.board, self.places, self.model, self.small_disks = board, places, model, small_disks
         self.read_only: set[Path] = set()
         self.troubles: list[str] = []
@@ -206,7 +218,7 @@ class Stage:
             self.blame(f"the daemon does not start: exit code {code}: {_neutral(last)}")
         elif not self.unusable & {"board", "run"} and not self.lost:
             # It has all it needs to give the board back, which it does before it complains of anything else.
-            self.refusals += 1
+            self.refusals += not any("could not start" in text for text in self.troubles)
         return True
 
     def _bury(self) -> None:
@@ -271,9 +283,13 @@ class Stage:
         """Let the daemon have been ended by a signal that it need not survive; the board must be as it was all the same."""
         if self._process is None:
             return
-        self.tell(f"{signal.Signals(number).name} came to: {self._process.poll()}")
-        self._killed = True
         self.gone()
+        code = self._bury_what_hangs(ENDS_S)
+        self.tell(f"{signal.Signals(number).name} came to: {code}")
+        if code is None:
+            self.blame(f"told to end by {signal.Signals(number).name}, it has not within {ENDS_S:g} s")
+            self.kill()
+        self._killed = True
         self._hang_up()
 
     def signal(self, number: int) -> None:
@@ -295,12 +311,12 @@ class Stage:
         if not self.pid and not self.up():
             return None
         try:
-            wire = Wire(self.places.socket, OTHER_UID if slot % 2 else 0, timeout_s=ANSWERS_S)
+            wire = Wire(self.places.socket, OTHER_UID if slot % 2 else 0, timeout_s=self.patience.answers_s)
         except Gone:
             if not self.up():
                 return None
             with self.broken(slot):
-                wire = Wire(self.places.socket, OTHER_UID if slot % 2 else 0, timeout_s=ANSWERS_S)
+                wire = Wire(self.places.socket, OTHER_UID if slot % 2 else 0, timeout_s=self.patience.answers_s)
                 self.actors[slot] = Actor(wire)
             return self.actors.get(slot)
         self.actors[slot] = Actor(wire)
@@ -308,16 +324,14 @@ class Stage:
 
     def ask(self, slot: int, method: str, parameters: dict[str, Any] | None = None, descriptors: Sequence[int] = ()) -> Reply:
         """A call of a slot's client; one with the error ``gone`` where the daemon cannot be had or has just been ended."""
-        nobody = Reply(method, {}, "gone")
-        actor = self.actor(slot)
+        reply, actor = Reply(method, {}, "gone"), self.actor(slot)
         if actor is None:
-            return nobody
+            return reply
         began = time.monotonic()
         with self.broken(slot):
-            reply = actor.wire.call(method, parameters, descriptors)
+            reply = self.judge(actor.wire.call(method, parameters, descriptors))
             self.answered_ms.append(1e3 * (time.monotonic() - began))
-            return self.judge(reply)
-        return nobody
+        return reply
 
     @contextlib.contextmanager
     def broken(self, slot: int) -> Iterator[None]:

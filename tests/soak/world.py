@@ -59,9 +59,11 @@ def world(board: str) -> World:
     offered, described = Hardware.probe(TreeFiles(twin), twin.clock).grid(), load_board(board).grid
     files = sorted((path, node.write is not None) for path, node in tree.files())
     clock_files = [path for path, _ in files if any(part in path for part in _CLOCK_FILES)]
+    levels, all_levels = (tuple(tuple(map(int, grid.levels(axis))) for axis in AXES) for grid in (offered, described))
     return World(
         board,
-        *(tuple(tuple(map(int, grid.levels(axis))) for axis in AXES) for grid in (offered, described)),
+        levels,
+        all_levels,
         tuple(clock_files),
         tuple(path for path, writable in files if writable and path in clock_files),
         tuple(path for path, _ in files if path not in clock_files and any(part in path for part in _SENSOR_FILES)),

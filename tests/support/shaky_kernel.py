@@ -9,7 +9,7 @@ from typing import Any
 
 from jetdvfs.tests.support.hardware_kernel import Kernel
 
-GARBAGE = ("", "\x00\x00", "�", "-1", "0x1f", "12 34", "Segmentation fault", "schedutilschedutil", "9" * 400)
+GARBAGE = ("", "²", "\x00\x00", "�", "-1", "0x1f", "12 34", "Segmentation fault", "schedutilschedutil", "9" * 400)
 
 
 class ShakyKernel(Kernel):

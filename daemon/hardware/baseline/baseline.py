@@ -63,20 +63,21 @@ class Baseline:
 
     Args:
         record: what an earlier process kept, or a new one; nothing of it is stored before the first change.
-        marker: stands beside it while anything is held.
+        held: what else is held, and by which description.
 
     Attributes:
         unsaved: why the last change is not on disk, only here; empty where it is.
     """
 
-    def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, marker: Marker) -> None:
+    def __init__(self, files: Files, clock: Clock, store: BaselineStore, record: BaselineRecord, held: Marker) -> None:
         self.unsaved = ""
         self._files = files
         self._clock = clock
         self._store = store
         self._record = record
         self._confirmed = dict(record.journal)
-        self._marker = marker
+        self._held = held
+        self._marked: Marker | None = None
 
     @property
     def used(self) -> bool:
@@ -136,7 +137,7 @@ class Baseline:
     def confirm(self, writes: Iterable[Write]) -> None:
         """Journal that these of the intended writes were made, and what they read back as; the others were not.
 
-        Where that cannot be stored (see :attr:`unsaved`), the intended values that are on disk are enough to go by.
+        Where that cannot be stored (see ``unsaved``), the intended values that are on disk are enough to go by.
         """
         journal = dict(self._confirmed)
         for path, value in writes:
@@ -149,7 +150,7 @@ class Baseline:
         self.save()
 
     def save(self) -> None:
-        """Store everything as it is now; what keeps it from being stored is in :attr:`unsaved`."""
+        """Store everything as it is now; what keeps it from being stored is in ``unsaved``."""
         try:
             self._store_record(self._record)
         except HardwareRefused as error:
@@ -246,7 +247,7 @@ class Baseline:
                 continue
             if self._is_ours(domain, path, current):
                 touch.add(path)
-            elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and current.isdigit()):
+            elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and current.isdecimal()):
                 theirs.add(path)
                 look.left.append(f"{path}: left at {current}, which somebody else has set")
         if domain.setpoint in theirs:
@@ -299,11 +300,11 @@ class Baseline:
             return True
         if self._cut_by_heat(domain, path, current, entry.values):
             return True
-        if domain.setpoint != path or not current.isdigit():
+        if domain.setpoint != path or not current.isdecimal():
             return False
         # A limit that was moved since cuts what our setpoint reads back as, without the setpoint being anybody else's.
         bounds = domain.bounds(self._files)
-        return int(current) in {clamp(int(value), bounds) for value in entry.values if value.isdigit()}
+        return int(current) in {clamp(int(value), bounds) for value in entry.values if value.isdecimal()}
 
     def _cut_since(self, domain: ClockDomain, path: str, current: str, given: dict[str, str]) -> bool:
         """Whether a limit that was given back reads lower only because of heat."""
@@ -314,9 +315,9 @@ class Baseline:
 
         Thermal limits are apart from the one a file takes; taken for somebody's, they would outlast the heat.
         """
-        if path not in (domain.low, domain.high) or not current.isdigit():
+        if path not in (domain.low, domain.high) or not current.isdecimal():
             return False
-        lowered = any(value.isdigit() and int(value) > int(current) for value in values)
+        lowered = any(value.isdecimal() and int(value) > int(current) for value in values)
         return lowered and bool(thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)))
 
     def _store_record(self, record: BaselineRecord) -> None:
@@ -326,8 +327,11 @@ class Baseline:
             HardwareRefused: nothing could be stored.
         """
         self.unsaved = self._store.save(record)
-        if not self._store.marked:
-            self._store.mark(self._marker)
+        names = dict.fromkeys((*self._held.domains, *(domain.name for domain in record.domains)))
+        marker = replace(self._held, boot_id=record.boot_id, domains=tuple(names))
+        if marker != self._marked or not self._store.marked:
+            self._store.mark(marker)
+            self._marked = marker
 
 
 def _follows_mode(domain: ClockDomain, path: str) -> bool:

@@ -28,8 +28,8 @@ class BaselineKeeper:
         folder: holds it on disk (see :class:`BaselineStore`).
         older: where an earlier version may have left one.
         board: the name of the description in use.
-        stock: tells what looks held now and what it would be by itself, for when a baseline is lost; it is given the name of
-            the description that was in use.
+        stock: tells what looks held now and what it would be by itself, for when a baseline is lost; it is given what is known
+            of what was held.
 
     Attributes:
         baseline: how the board was found; None while nothing is held.
@@ -38,7 +38,7 @@ class BaselineKeeper:
     """
 
     def __init__(
-        self, files: Files, clock: Clock, folder: Path, older: Path | None, board: str, stock: Callable[[str], Stock]
+        self, files: Files, clock: Clock, folder: Path, older: Path | None, board: str, stock: Callable[[Marker], Stock]
     ) -> None:
         self.baseline: Baseline | None = None
         self.lost: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class BaselineKeeper:
         self._board = board
         self._stock = stock
         self._boot_id = ""
-        self._marked_board = ""
+        self._marker = Marker("", board)
 
     @property
     def touched(self) -> bool:
@@ -93,7 +93,7 @@ class BaselineKeeper:
         if self.lost and self.baseline is None:
             self.restore()
         if self.baseline is None:
-            self.baseline = self._baseline(BaselineRecord(self._boot_id, (), {}, {}, _machine(self._files)))
+            self.baseline = self._baseline(self._record((), {}, {}))
         self.baseline.include(domains)
         return self.baseline
 
@@ -101,7 +101,7 @@ class BaselineKeeper:
         """Forget a baseline by which nothing was written; what of it stays on disk does no harm."""
         self.baseline = None
         with contextlib.suppress(HardwareRefused):
-            self._store.remove()
+            self._store.remove(marker=not self.lost)
 
     def restore(self, *, dry_run: bool = False, longest_s: float = 0.0) -> RestoreReport:
         """Give the board back as it was found (see :meth:`Baseline.restore`), or where that is lost, as it is by itself."""
@@ -114,17 +114,18 @@ class BaselineKeeper:
                 self._look()
         except DaemonError as error:
             return RestoreReport(failed=(str(error),))
-        found = Stock()
-        notes: tuple[str, ...] = ()
-        if self.lost and self.baseline is None:
-            found = self._stock(self._marked_board)
-            notes = tuple(note for note in (self._by_itself(found, dry_run=dry_run),) if note not in self.notes)
-        report = RestoreReport() if self.baseline is None else self.baseline.restore(dry_run=dry_run, longest_s=longest_s)
+        report = RestoreReport()
+        if self.baseline is not None:
+            report = self.baseline.restore(dry_run=dry_run, longest_s=longest_s)
+        unread: list[str] = []
+        if self.lost and not report.failed:
+            # Also after a hold in between: what it found may be what was held before.
+            found = self._stock(self._marker)
+            unread = found.unread
+            report = _together(report, self._by_itself(found, dry_run=dry_run, longest_s=longest_s))
         if dry_run:
-            return replace(report, failed=(*report.failed, *found.unread), notes=notes)
-        self.notes = (*self.notes, *notes)
-        failed = report.failed or self._end(found.unread)
-        return replace(report, failed=tuple(failed), notes=notes)
+            return replace(report, failed=(*report.failed, *unread))
+        return replace(report, failed=tuple(report.failed or self._end(unread)))
 
     def keep(self) -> str:
         """Store what could not be stored before, and what somebody has removed since; what keeps it from being stored."""
@@ -141,7 +142,9 @@ class BaselineKeeper:
         """
         boot_id = read_boot_id(self._files)
         kept = self._store.look(boot_id)
-        record, self.lost, self._marked_board = kept.record, kept.lost, kept.board
+        record = kept.record
+        self.lost = kept.lost if record is None else record.lost
+        self._marker = kept.marker or Marker(boot_id, self._board)
         if record is not None and self._elsewhere(record):
             self.lost = (f"{self._store.folder}: is of another machine, {record.machine}",)
             record = None
@@ -154,39 +157,57 @@ class BaselineKeeper:
         other = record.machine not in ("", _machine(self._files))
         return other and not any(self._files.exists(path) for domain in record.domains for path in domain.paths)
 
-    def _by_itself(self, found: Stock, *, dry_run: bool) -> str:
-        """Make a baseline of what looks held, by which it is set as it is by itself; what is to be said of that."""
+    def _by_itself(self, found: Stock, *, dry_run: bool, longest_s: float) -> RestoreReport:
+        """Set what looks held as it is by itself."""
         why = f"{LOST}: {'; '.join(self.lost)}"
         if not found.domains:
-            return why if found.unread else f"{why}; no clock looks as if it were held"
+            self.baseline = None
+            known = found.unread or any(note.startswith(why) for note in self.notes)
+            return self._said(why) if known else self._said(f"{why}; no clock looks as if it were held")
         journal = {path: BaselineEntry((text,), True) for path, text in found.held.items()}
-        self.baseline = self._baseline(
-            BaselineRecord(self._boot_id, tuple(found.domains), found.values, journal, _machine(self._files))
-        )
+        baseline = self._baseline(self._record(tuple(found.domains), found.values, journal))
         if not dry_run:
-            self.baseline.save()
+            self.baseline = baseline
+            baseline.save()
         names = ", ".join(domain.name for domain in found.domains)
-        return f"{why}; what looks held ({names}) gets the kernel's governor, the power mode's limits and no lock"
+        said = self._said(f"{why}; what looks held ({names}) gets the kernel's governor, the power mode's limits and no lock")
+        return _together(said, baseline.restore(dry_run=dry_run, longest_s=longest_s))
+
+    def _said(self, note: str) -> RestoreReport:
+        """A note, where it is a new one."""
+        if note in self.notes:
+            return RestoreReport()
+        self.notes = (*self.notes, note)
+        return RestoreReport(notes=(note,))
 
     def _end(self, unread: Sequence[str]) -> Sequence[str]:
         """Forget what has been given back; what keeps that from being done, or is still to be given back."""
         try:
-            self._store.remove()
-            self.baseline = None
-            if unread:
-                self._store.mark(self._marker)
-            else:
-                self.lost = ()
+            self._store.remove(marker=not unread)
         except HardwareRefused as error:
             return (f"{error}; the clocks are as they were found",)
+        self.baseline = None
+        if not unread:
+            self.lost, self._marker = (), replace(self._marker, domains=())
         return unread
 
-    @property
-    def _marker(self) -> Marker:
-        return Marker(self._boot_id, self._marked_board or self._board)
+    def _record(
+        self, domains: tuple[ClockDomain, ...], values: dict[str, str], journal: dict[str, BaselineEntry]
+    ) -> BaselineRecord:
+        return BaselineRecord(self._boot_id, domains, values, journal, _machine(self._files), lost=self.lost)
 
     def _baseline(self, record: BaselineRecord) -> Baseline:
         return Baseline(self._files, self._clock, self._store, record, self._marker)
+
+
+def _together(first: RestoreReport, second: RestoreReport) -> RestoreReport:
+    """What two restores did, one after the other."""
+    return RestoreReport(
+        (*first.restored, *second.restored),
+        (*first.left, *second.left),
+        (*first.failed, *second.failed),
+        (*first.notes, *second.notes),
+    )
 
 
 def _machine(files: Files) -> str:

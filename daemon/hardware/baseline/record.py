@@ -49,6 +49,7 @@ class BaselineRecord:
         journal: what was written to each since.
         machine: what the device tree calls the machine; empty where it did not say.
         generation: rises with every change.
+        lost: why it is not known how the board was found before; what then looks held is not how it is by itself.
     """
 
     boot_id: str
@@ -57,15 +58,17 @@ class BaselineRecord:
     journal: dict[str, BaselineEntry]
     machine: str = ""
     generation: int = 0
+    lost: tuple[str, ...] = ()
     version: int = _VERSION
 
 
 @dataclass(frozen=True)
 class Marker:
-    """Says that clocks are held, in which boot, and by which board's description."""
+    """Says that clocks are held, in which boot, by which board's description, and of which domains."""
 
     boot_id: str
     board: str
+    domains: tuple[str, ...] = ()
 
 
 def read_boot_id(files: Files) -> str:

@@ -89,7 +89,7 @@ class ClockDomain:
         (``<unsupported>``) had no value to come back to.
         """
         numbers = (self.low, self.high, self.setpoint)
-        touch = {path for path in touch if path in values and (path not in numbers or values[path].isdigit())}
+        touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}
         writes = self._limits(files, values, touch) if touch.intersection(numbers[:2]) else []
         rest = (self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
         for path in reversed(rest) if self.early else rest:
@@ -135,8 +135,8 @@ class ClockDomain:
     def could_hold(self, files: Files, path: str, text: str) -> bool:
         """Whether one of its files can hold such a text: a frequency, a switch, or one of the mode's values, or was misread."""
         if path in (self.low, self.high, self.setpoint):
-            return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
-        if self.mode is None or path != self.mode.path or self.mode.value.isdigit():
+            return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        if self.mode is None or path != self.mode.path or self.mode.value.isdecimal():
             return text in ("0", "1")
         if self.choices is None:
             return text.isidentifier()

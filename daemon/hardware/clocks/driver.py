@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from ...errors import HardwareRefused
 from .domain import ClockDomain, Write
 
 # A counter reads a little below the rate it was set to (EMC: 0.2%); neighbouring frequencies lie further apart.
@@ -29,6 +30,17 @@ class Reading(NamedTuple):
     effective: int | None
     mode: str
     domain: str = ""
+
+
+def whole_number(path: str, text: str) -> int:
+    """The number that a file holds.
+
+    Raises:
+        HardwareRefused: it holds none.
+    """
+    if not text.isdecimal():
+        raise HardwareRefused(f"{path}: holds {text[:40]!r}, expected a whole number")
+    return int(text)
 
 
 def effective(reading: Reading) -> int:

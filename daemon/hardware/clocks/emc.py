@@ -13,7 +13,7 @@ from ....profiles.board import BoardDescription
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..files import Files
 from .domain import ClockDomain, Write, clamp
-from .driver import OthersValue, Reading, agrees
+from .driver import OthersValue, Reading, agrees, whole_number
 from .emc_ways import LIMITS, MODE_WORDS, WAYS, past_limits, trained_hz
 
 
@@ -66,7 +66,7 @@ class EmcClock:
         low, high = self.domain.bounds(self.files)
         shared = self.domain.high or (self.domain.setpoint if self.domain.mode is None else None)
         # Zero is no limit.
-        if shared is not None and (ceiling := int(others(shared))):
+        if shared is not None and (ceiling := whole_number(shared, others(shared))):
             high = ceiling if high is None else min(high, ceiling)
         offered = tuple(level for level in self.trained_hz if clamp(level, (low, high)) == level)
         if not offered:

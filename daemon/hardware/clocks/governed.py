@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from ...errors import HardwareBusy, HardwareRefused
+from ...errors import HardwareBusy
 from ..files import Files, rate_in
 from .domain import ClockDomain, Write
-from .driver import OthersValue
+from .driver import OthersValue, whole_number
 
 
 def governed_domain(
@@ -56,10 +56,8 @@ def offered_levels(files: Files, domain: ClockDomain, table: str, otherwise: tup
     """
     assert domain.high is not None
     levels = listed_levels(files, table, otherwise)
-    ceiling = others(domain.high)
-    if not ceiling.isdecimal():
-        raise HardwareRefused(f"{domain.high}: holds {ceiling[:40]!r}, expected a whole number")
-    offered = {level for level in levels if level <= int(ceiling)}
+    ceiling = whole_number(domain.high, others(domain.high))
+    offered = {level for level in levels if level <= ceiling}
     if not offered:
         raise HardwareBusy(f"{domain.high}: {ceiling} is below every frequency of {table}: {min(levels)} and up")
     return offered

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.tests.soak.stage import ANSWERS_S, ENDS_S, Stage
+from jetdvfs.tests.soak.stage import Stage
 from jetdvfs.tests.soak.wire import Gone, Unanswered, Wire
 
 #: Configurations by what is in them; what clocks they allow is checked by nobody but the daemon.
@@ -30,6 +30,7 @@ BAD = {
     "limits below all levels": "limits: {gpu_hz: {max: 1000}}\n",
     "limits between levels": "limits: {cpu_khz: {min: 1190401, max: 1190402}}\n",
 }
+_HEEDED_S = 0.5
 BASIS = "socket_group: nogroup\n"
 
 
@@ -113,12 +114,10 @@ class Odd:
     def play(self, stage: Stage) -> None:
         if not stage.pid:
             return
+        said = len(stage.log_text())
         stage.signal(self.number)
-        time.sleep(0.05)
-        deadline = time.monotonic() + ENDS_S
-        while stage.pid and time.monotonic() < deadline:
-            if stage.answers():
-                return
+        if stage.alive_for(_HEEDED_S) and "ending" not in stage.log_text()[said:]:
+            return
         stage.ended_by_signal(self.number)
 
 
@@ -163,7 +162,7 @@ class Reload:
 
     def _ask(self, stage: Stage) -> None:
         try:
-            admin = Wire(stage.places.admin, timeout_s=ANSWERS_S, interface=protocol.ADMIN_INTERFACE)
+            admin = Wire(stage.places.admin, timeout_s=stage.patience.answers_s, interface=protocol.ADMIN_INTERFACE)
             reply = stage.judge(admin.call("Reload"))
             admin.close()
             stage.tell(f"-> {reply.error or 'reloaded'} {reply.parameters}")
@@ -185,7 +184,7 @@ class Restore:
         if not stage.pid:
             return
         try:
-            admin = Wire(stage.places.admin, timeout_s=ANSWERS_S, interface=protocol.ADMIN_INTERFACE)
+            admin = Wire(stage.places.admin, timeout_s=stage.patience.answers_s, interface=protocol.ADMIN_INTERFACE)
             reply = stage.judge(admin.call("Restore"))
             admin.close()
             stage.tell(f"-> {reply.error or reply.parameters}")

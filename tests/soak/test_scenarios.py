@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few of the scenarios that ``make soak`` plays by the thousand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jetdvfs.tests.soak import boards
+
+SEEDS = 40
+_LONGEST_S = 300
+
+
+def test_whatever_happens_the_board_goes_back_and_everybody_is_answered() -> None:
+    if missing := boards.obstacle():
+        pytest.skip(missing)
+    command = [sys.executable, "-m", "jetdvfs.tests.soak.run", "--seeds", str(SEEDS), "--jobs", str(os.cpu_count() or 1)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONGEST_S)
+    assert done.returncode == 0, done.stdout[-20000:]
+    assert f"{SEEDS} scenarios in" in done.stdout and "0 scenarios failed" in done.stdout
