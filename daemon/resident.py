@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import __version__
+from ..kernels.errors import KernelsError
 from ..profiles.board import BoardDescription
 from ..profiles.bundle.surface_cache import SurfaceCache
+from ..profiles.errors import ProfilesError
 from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
 from .board.desk import Desk
@@ -31,11 +33,19 @@ from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .hardware.sensors.sampled import SampledSensors
+from .left_behind import LAST_TRY_S, keeper_of
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
 from .system.signals import RELOADING, Signals
-from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked
+from .system.state import (
+    BASELINE_FOLDER,
+    OLDER_BASELINE_NAME,
+    default_runtime_dir,
+    default_state_dir,
+    locked,
+    locked_in_passing,
+)
 from .watch.demand import DemandMonitor
 from .watch.events import Events
 from .watch.floors import FloorRules
@@ -62,9 +72,13 @@ class Resident:
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Resident:
-        with contextlib.ExitStack() as stack:
-            self._set_up(stack)
-            self._exit = stack.pop_all()
+        try:
+            with contextlib.ExitStack() as stack:
+                self._set_up(stack)
+                self._exit = stack.pop_all()
+        except (DaemonError, KernelsError, ProfilesError):
+            _give_back_what_was_left(self._args)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -236,6 +250,24 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
             signal.set_wakeup_fd(before)
 
 
+def _give_back_what_was_left(args: argparse.Namespace) -> None:
+    """Whatever keeps this daemon from starting, what one that died still holds is given back; not what a running one holds."""
+    runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
+    state_dir = args.state_dir or default_state_dir(args.root)
+    try:
+        with locked_in_passing(runtime_dir, state_dir):
+            report = keeper_of(Files(args.root, longest_s=LONGEST_S), runtime_dir, state_dir).restore(longest_s=LAST_TRY_S)
+    except HardwareBusy:  # a running daemon's
+        return
+    except DaemonError as error:
+        log.error("what an earlier daemon held is not looked at: %s", error)
+        return
+    if report.restored:
+        log.warning("an earlier daemon ended without giving the board back: %d values restored", len(report.restored))
+    for text in report.failed:
+        log.error("not given back: %s", text)
+
+
 def _group_id(wanted: str | None) -> int:
     """The group whose members may ask for clocks: the one wanted, else the installation's if there is one and we are root.
 
@@ -279,8 +311,10 @@ def _listening(path: Path, mode: int, group_id: int) -> Iterator[socket.socket]:
         try:
             yield sock
         finally:
-            if _is_socket(path):
-                path.unlink(missing_ok=True)
+            # The folder may have gone, or become read-only, meanwhile.
+            with contextlib.suppress(OSError):
+                if _is_socket(path):
+                    path.unlink(missing_ok=True)
 
 
 def _is_socket(path: Path) -> bool:

@@ -51,6 +51,7 @@ PLACES = {
     "/etc/jetdvfs/jetdvfsd.yaml, /etc/jetdvfs/jetdvfsd.yaml.d/*.yaml": "the configuration",
     "/run/jetdvfs/jetdvfs.sock": "the socket of the group's members",
     "/run/jetdvfs/admin.sock": "root's socket",
+    "/run/jetdvfs/baseline": "how the board was found, for as long as something is held",
     "/var/lib/jetdvfs": "what is kept: converted profiles and surfaces made with them, and profiles of this system",
 }
 

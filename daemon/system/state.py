@@ -52,7 +52,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise UsageError(f"directory {folder}: {error.strerror}") from error
     try:

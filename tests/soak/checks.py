@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jetdvfs.tests.soak.stage import SETTLES_S, Resources, Stage
+from jetdvfs.tests.soak.stage import Resources, Stage
 from jetdvfs.tests.soak.wire import Gone, Unanswered, Wire
 
 _LOOK_S = 0.02
@@ -31,7 +31,7 @@ def grown(before: Resources, after: Resources) -> list[str]:
     return found
 
 
-def eventually(condition: Callable[[], bool], within_s: float = SETTLES_S) -> bool:
+def eventually(condition: Callable[[], bool], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
@@ -58,7 +58,7 @@ def _theirs(stage: Stage, path: str) -> set[str]:
 
 def check_given_back(stage: Stage, when: str) -> None:
     """The board is as it was found, within the bound."""
-    if not eventually(lambda: not not_as_found(stage)):
+    if not eventually(lambda: not not_as_found(stage), stage.patience.settles_s):
         for path, what in not_as_found(stage).items():
             stage.blame(f"not given back {when}: {path.rpartition('/')[2]} of {_device(path)} is {what}")
 
@@ -99,7 +99,7 @@ def _measured(stage: Stage, needed: dict[str, int]) -> bool:
 def status_of(stage: Stage) -> dict[str, Any] | None:
     """The status, as root's own new connection is told it."""
     with contextlib.suppress(Gone, Unanswered):
-        wire = Wire(stage.places.socket, timeout_s=10.0)
+        wire = Wire(stage.places.socket, timeout_s=stage.patience.answers_s)
         with contextlib.closing(wire):
             reply = stage.judge(wire.call("Status"))
             if not reply.error:
@@ -118,7 +118,7 @@ def check_resources(stage: Stage) -> None:
         now = Resources.of(stage.pid)
         return [] if now is None else grown(fresh, now)
 
-    if not eventually(lambda: not too_much()):
+    if not eventually(lambda: not too_much(), stage.patience.settles_s):
         for text in too_much():
             stage.blame(text)
 

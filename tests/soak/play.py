@@ -19,7 +19,7 @@ from jetdvfs.tests.soak.boards import Boards
 from jetdvfs.tests.soak.events import disk, service
 from jetdvfs.tests.soak.probe import Probe, Sample, blocked
 from jetdvfs.tests.soak.scenario import Check, Scenario
-from jetdvfs.tests.soak.stage import Places, Stage
+from jetdvfs.tests.soak.stage import Patience, Places, Stage
 from jetdvfs.tests.soak.world import USUAL_BOARD
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.small_bundle import make_bundle
@@ -56,10 +56,11 @@ class Theatre:
     Args:
         small_disks: whether file systems may be mounted, for disks that fail; they must be out of others' sight.
         daemon: a module to be run as the daemon instead of the product's; for tests of this harness.
+        patience: how long things may take.
     """
 
-    def __init__(self, *, small_disks: bool, daemon: str = "jetdvfs.daemon.service") -> None:
-        self._small_disks, self._daemon = small_disks, daemon
+    def __init__(self, *, small_disks: bool, daemon: str = "jetdvfs.daemon.service", patience: Patience | None = None) -> None:
+        self._small_disks, self._daemon, self._patience = small_disks, daemon, patience
         self._stack = contextlib.ExitStack()
         self._folder = Path(tempfile.mkdtemp(prefix="soak-"))
         self._folder.chmod(0o755)
@@ -95,7 +96,7 @@ class Theatre:
         board = self._boards.new(scenario.board, scenario.backend, self._folder / "root")
         places.root = self._folder / "root"
         options = ["--profile", str(self._bundle)] if scenario.board == USUAL_BOARD else []
-        stage = Stage(board, places, options, self._model, small_disks=disks, daemon=self._daemon)
+        stage = Stage(board, places, options, self._model, small_disks=disks, daemon=self._daemon, patience=self._patience)
         samples: list[Sample] = []
         try:
             with _within(LONGEST_S, stage):
@@ -188,7 +189,7 @@ def _close(stage: Stage, scenario: Scenario) -> None:
         stage.actors.clear()
         checks.check_given_back(stage, "after the clients had gone")
         status = checks.status_of(stage)
-        if status is not None and not checks.eventually(lambda: _nothing_held(stage)):
+        if status is not None and not checks.eventually(lambda: _nothing_held(stage), stage.patience.settles_s):
             stage.blame(f"nobody holds, and the status says baseline {status['baseline']}, {len(status['leases'])} leases")
         checks.check_resources(stage)
     stage.stop()

@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     @property
     def own_ms(self) -> float:
         """What of the time the daemon is to answer for."""
-        return max(0.0, self.status_ms - self.waited_ms)
+        return max(0.0, self.status_ms - max(self.waited_ms, self.bare_ms))
 
 
 class Probe:

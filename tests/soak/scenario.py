@@ -14,6 +14,7 @@ from jetdvfs.tests.soak.stage import SLOTS
 from jetdvfs.tests.soak.wire import OTHER_UID
 from jetdvfs.tests.soak.world import OTHER_BOARDS, USUAL_BOARD, World, pick, world
 
+_MODELS = ("squeezenet1_0", "mobilenet_v2", "resnet18", "googlenet")
 _ERRORS = ("EBUSY", "EIO", "ENOENT", "EINVAL", "EPERM", "EACCES", "ETIMEDOUT", "ENODEV", "EAGAIN")
 _TARGETS = ("min-energy", "min-edp", "latency_ms=50", "latency_ms=20", "latency_ms=0.001", "power_mw=15000", "energy_mj=400")
 
@@ -78,6 +79,7 @@ def _traffic(draw: random.Random, on: World, number: int) -> Iterator[Event]:
             [
                 (10, "hold"),
                 (3, "target"),
+                (1, "load"),
                 (3, "release"),
                 (2, "report"),
                 (2, "leave"),
@@ -96,6 +98,8 @@ def _traffic(draw: random.Random, on: World, number: int) -> Iterator[Event]:
             yield clients.Report(slot, draw.choice((1, 32, 200)))
         elif kind == "leave":
             yield clients.Leave(slot, draw.random() < 0.5)
+        elif kind == "load":
+            yield clients.Load(slot, draw.choice(_MODELS))
         elif kind == "status":
             yield clients.Ask(slot, "Status")
         else:

@@ -16,6 +16,7 @@ from jetdvfs.tests.soak.events.board import Pretend, Stranger
 from jetdvfs.tests.soak.play import Outcome, Theatre
 from jetdvfs.tests.soak.probe import Sample, blocked
 from jetdvfs.tests.soak.scenario import THEMES, Check, Scenario, scenario
+from jetdvfs.tests.soak.stage import Patience
 from jetdvfs.tests.soak.summary import Figures
 from jetdvfs.tests.soak.wire import judged
 from jetdvfs.tests.soak.world import OTHER_BOARDS, USUAL_BOARD
@@ -33,7 +34,7 @@ def holding(*events: object, stops_holding: bool = False) -> Scenario:
 def broken() -> Iterator[Theatre]:
     if missing := boards.obstacle():
         pytest.skip(missing)
-    with Theatre(small_disks=False, daemon="jetdvfs.tests.soak.broken_daemon") as theatre:
+    with Theatre(small_disks=False, daemon="jetdvfs.tests.soak.broken_daemon", patience=Patience(3.0, 3.0)) as theatre:
         yield theatre
 
 
@@ -51,7 +52,7 @@ def troubles(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, what: str, playe
         ("raises", (), "Hold: Internal"),
         ("keeps descriptors", (), "descriptors grew from"),
         ("keeps memory", (HOLD,) * 7, "memory grew from"),
-        ("exits", (), "hung up"),
+        ("exits", (), "the daemon ended by itself with 7"),
         ("never answers", (), "a call was not answered"),
         ("answers otherwise", (), "Hold: answered against the interface: surprise"),
     ],

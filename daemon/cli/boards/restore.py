@@ -15,17 +15,13 @@ from typing import NamedTuple
 from ....profiles.timing import SystemClock
 from ... import arguments
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
-from ...hardware.baseline import BaselineKeeper
-from ...hardware.baseline.record import Marker
-from ...hardware.baseline.stock import Stock
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME, default_runtime_dir, default_state_dir, locked_in_passing
+from ...left_behind import LAST_TRY_S, keeper_of
+from ...system.state import default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client
 from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket
 from ..output import print_json
-
-_LAST_TRY_S = 1.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
                     raise
                 outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
             else:
-                folder, older = runtime_dir.resolve() / BASELINE_FOLDER, state_dir.resolve() / OLDER_BASELINE_NAME
-                outcome = _by_hand(args.root, folder, older, dry_run=args.dry_run)
+                outcome = _by_hand(args.root, runtime_dir, state_dir, dry_run=args.dry_run)
     if args.json:
         print_json({**outcome._asdict(), "dry_run": args.dry_run})
     else:
@@ -82,14 +77,10 @@ def _by_daemon(admin: Path) -> RestoreOutcome:
     return RestoreOutcome(answer["restored"], answer["left"], answer["failed"], answer["leases"])
 
 
-def _by_hand(root: Path, folder: Path, older: Path, *, dry_run: bool) -> RestoreOutcome:
-    files, clock = Files(root, longest_s=LONGEST_S), SystemClock()
-
-    def stock(held: Marker) -> Stock:
-        return Hardware.probe(files, clock, board=held.board or None).stock(held)
-
-    keeper = BaselineKeeper(files, clock, folder, older, "", stock)
-    report = keeper.restore(dry_run=dry_run, longest_s=_LAST_TRY_S)
+def _by_hand(root: Path, runtime_dir: Path, state_dir: Path, *, dry_run: bool) -> RestoreOutcome:
+    files = Files(root, longest_s=LONGEST_S)
+    keeper = keeper_of(files, runtime_dir, state_dir)
+    report = keeper.restore(dry_run=dry_run, longest_s=LAST_TRY_S)
     restored = [f"{write.path} = {write.value}" for write in report.restored]
     locked = not (dry_run and restored) and _is_locked(files)
     notes = dict.fromkeys((*keeper.notes, *report.notes))

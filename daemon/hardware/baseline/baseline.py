@@ -137,7 +137,7 @@ class Baseline:
     def confirm(self, writes: Iterable[Write]) -> None:
         """Journal that these of the intended writes were made, and what they read back as; the others were not.
 
-        Where that cannot be stored (see :attr:`unsaved`), the intended values that are on disk are enough to go by.
+        Where that cannot be stored (see ``unsaved``), the intended values that are on disk are enough to go by.
         """
         journal = dict(self._confirmed)
         for path, value in writes:
@@ -150,7 +150,7 @@ class Baseline:
         self.save()
 
     def save(self) -> None:
-        """Store everything as it is now; what keeps it from being stored is in :attr:`unsaved`."""
+        """Store everything as it is now; what keeps it from being stored is in ``unsaved``."""
         try:
             self._store_record(self._record)
         except HardwareRefused as error:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.soak.stage import ANSWERS_S, Stage
+from jetdvfs.tests.soak.stage import Stage
 from jetdvfs.tests.soak.wire import OTHER_UID, Gone, Unanswered, Wire
+from jetdvfs.tests.support.paths import REFERENCE
 
 _FRAMES_MS = 12.5
 
@@ -65,19 +66,20 @@ class HoldTarget:
 
 @dataclass(frozen=True)
 class Load:
-    """A client has a model read."""
+    """A client has a model read: one of the reference networks, or a small one."""
 
     slot: int
+    model: str = ""
 
     def words(self) -> str:
-        return f"client {self.slot} loads a model"
+        return f"client {self.slot} loads {self.model or 'a small model'}"
 
     def play(self, stage: Stage) -> None:
         self.load(stage)
 
     def load(self, stage: Stage) -> bool:
         """Whether it was loaded."""
-        with stage.model.open("rb") as file:
+        with (REFERENCE / f"{self.model}.pt" if self.model else stage.model).open("rb") as file:
             inputs = [{"shape": [1, 3, 224, 224]}]
             reply = stage.ask(self.slot, "LoadModel", {"inputs": inputs, "name": "soak"}, [file.fileno()])
         actor = stage.actors.get(self.slot)
@@ -210,7 +212,7 @@ class HalfClosed:
             return
         came = 0
         try:
-            wire = Wire(stage.places.socket, self.uid, timeout_s=ANSWERS_S)
+            wire = Wire(stage.places.socket, self.uid, timeout_s=stage.patience.answers_s)
             with contextlib.closing(wire):
                 for _ in range(self.questions):
                     wire.send("Status", {})

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.tests.soak.stage import ANSWERS_S, Stage
+from jetdvfs.tests.soak.stage import Stage
 from jetdvfs.tests.soak.wire import Gone, Unanswered, Wire
 
 #: Configurations by what is in them; what clocks they allow is checked by nobody but the daemon.
@@ -162,7 +162,7 @@ class Reload:
 
     def _ask(self, stage: Stage) -> None:
         try:
-            admin = Wire(stage.places.admin, timeout_s=ANSWERS_S, interface=protocol.ADMIN_INTERFACE)
+            admin = Wire(stage.places.admin, timeout_s=stage.patience.answers_s, interface=protocol.ADMIN_INTERFACE)
             reply = stage.judge(admin.call("Reload"))
             admin.close()
             stage.tell(f"-> {reply.error or 'reloaded'} {reply.parameters}")
@@ -184,7 +184,7 @@ class Restore:
         if not stage.pid:
             return
         try:
-            admin = Wire(stage.places.admin, timeout_s=ANSWERS_S, interface=protocol.ADMIN_INTERFACE)
+            admin = Wire(stage.places.admin, timeout_s=stage.patience.answers_s, interface=protocol.ADMIN_INTERFACE)
             reply = stage.judge(admin.call("Restore"))
             admin.close()
             stage.tell(f"-> {reply.error or reply.parameters}")

@@ -177,7 +177,7 @@ def test_a_refused_hold_is_undone_for_good_before_it_is_forgotten(kernel: ShakyK
 def hanging() -> Iterator[ShakyKernel]:
     """A kernel of which some files do not answer until the test ends."""
     answered = threading.Event()
-    kernel = ShakyKernel(longest_s=0.05)
+    kernel = ShakyKernel(longest_s=0.3)
     stuck: set[str] = set()
     kernel.hold_up = lambda path: None if path not in stuck else (answered.wait(20), None)[1]
     kernel.stuck = stuck  # type: ignore[attr-defined]
@@ -204,7 +204,7 @@ def test_a_file_that_hangs_at_the_end_is_waited_for_a_little_and_the_others_are_
     hanging.stuck |= stuck  # type: ignore[attr-defined]
     began = time.monotonic()
     report = hardware.restore(longest_s=1.0)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 4.0
     assert report.failed and all("hangs" in text for text in report.failed)
     folders = {path.rpartition("/")[0] for path in stuck}
     apart = {path for path in settings(hanging) if path.rpartition("/")[0] not in folders}
