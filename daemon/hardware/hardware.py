@@ -22,7 +22,7 @@ from .clocks.clusters import Clusters
 from .clocks.domain import Write
 from .clocks.driver import OthersValue, Reading, effective
 from .files import Files
-from .identity import Identity, described_boards, match_board, read_identity
+from .identity import Identity, described_boards, likely_boards, match_board, read_identity
 from .limits import moved_limits
 from .offered import Offered
 from .power_modes import RunningModes
@@ -94,12 +94,11 @@ class Hardware:
             InputError: no description fits this machine.
             UsageError: there is no board of that name.
         """
-        choice = described_boards() if boards is None else tuple(boards)
         identity = read_identity(files)
         if board is None:
-            description = match_board(identity, choice)
+            description = match_board(identity, likely_boards(identity) if boards is None else tuple(boards))
         else:
-            named = {item.name: item for item in choice}
+            named = {item.name: item for item in (described_boards() if boards is None else boards)}
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
             description = named[board]

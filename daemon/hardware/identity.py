@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...profiles.board import BoardDescription, list_boards, load_board
+from ...profiles.board import BOARDS_DIR, BoardDescription, list_boards, load_board
 from ..errors import InputError
 from .files import Files
 
@@ -72,6 +72,17 @@ def read_identity(files: Files) -> Identity:
 def described_boards() -> tuple[BoardDescription, ...]:
     """Every board that has a description."""
     return tuple(load_board(name) for name in list_boards())
+
+
+def likely_boards(identity: Identity) -> tuple[BoardDescription, ...]:
+    """Those of the described boards whose files hold a name that a device tree lists, all where none does: reading one takes
+    milliseconds.
+    """
+    texts = {name: (BOARDS_DIR / f"{name}.yaml").read_text(encoding="utf-8") for name in list_boards()}
+    named = [name for name, text in texts.items() if any(one in text for one in identity.compatible)]
+    found = tuple(load_board(name) for name in named)
+    known = {name for board in found for name in board.compatible[:-1]}
+    return found if known.intersection(identity.compatible) else described_boards()
 
 
 def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:

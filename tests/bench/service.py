@@ -202,6 +202,7 @@ def main() -> None:
                 time.sleep(6)  # until nobody looks any more
                 print(f"without a lease: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
             with frames(daemon, 3, 30):
+                time.sleep(12)  # until all has stayed as it was set for a while
                 print(f"three leases at 30 frames per second: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
             answers(board, daemon, folder)
 
