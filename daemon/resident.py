@@ -182,12 +182,13 @@ class Resident:
                 log.info("ending, by %s", signal.Signals(number).name)
                 stop.set()
 
-        signals.tell(lambda number: loop.call_soon_threadsafe(heed, number))
-        try:
-            notify.notify("READY=1", "STATUS=Serving")
-            await stop.wait()
-        finally:
-            signals.ignore()
+        with _woken_by_signals(loop):
+            signals.tell(lambda number: loop.call_soon_threadsafe(heed, number))
+            try:
+                notify.notify("READY=1", "STATUS=Serving")
+                await stop.wait()
+            finally:
+                signals.ignore()
         notify.notify("STOPPING=1", "STATUS=Giving the board back")
         try:
             await self._board.give_back(_LAST_WORD_S)
@@ -247,6 +248,24 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
         log.warning("an earlier daemon ended without giving the board back: %d values restored", len(report.restored))
     for text in report.failed:
         log.error("not given back: %s", text)
+
+
+@contextlib.contextmanager
+def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let every signal wake the loop. Python sees one only once the main thread goes on, and one that another thread took, or
+    that came just before the loop began to wait, would not make it do so.
+    """
+    ours, pythons = socket.socketpair()
+    with ours, pythons:
+        ours.setblocking(False)
+        pythons.setblocking(False)
+        before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+        loop.add_reader(ours, ours.recv, 4096)
+        try:
+            yield
+        finally:
+            loop.remove_reader(ours)
+            signal.set_wakeup_fd(before)
 
 
 def _group_id(wanted: str | None) -> int:

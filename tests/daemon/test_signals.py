@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -72,6 +73,17 @@ def test_a_signal_that_ends_it_leaves_the_board_as_it_was_found(
     assert daemon.process.wait(15) == 0
     assert board.settings() == found
     assert f"ending, by {name}" in daemon.log.read_text()
+
+
+def test_a_signal_that_another_thread_takes_ends_it_too(board: Board, found: dict[str, str], daemon: Daemon) -> None:
+    with daemon.client() as client:
+        client.status()
+    time.sleep(3.0)  # until it waits for whatever comes
+    pid = daemon.process.pid
+    others = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if int(task.name) != pid]
+    assert ctypes.CDLL(None).tgkill(pid, others[0], int(signal.SIGTERM)) == 0
+    assert daemon.process.wait(5) == 0
+    assert board.settings() == found
 
 
 def test_stray_signals_change_nothing(board: Board, daemon: Daemon) -> None:
