@@ -85,7 +85,7 @@ PACKING = build/packing$(subst /,-,$(shell command -v $(PYTHON)))
 define pack
 @$(MAKE) --no-print-directory PYTHON=$(PYTHON) VENV=$(PACKING) $(PACKING)/bin/pip
 @echo "installing jetdvfs and what it needs into $(PACKING)"
-@rm -rf build/lib build/bdist.*
+@rm -rf build/lib* build/temp* build/bdist*
 @$(PACKING)/bin/python -m pip install --quiet --quiet --disable-pip-version-check '.[package]'
 endef
 

@@ -364,12 +364,12 @@ class Controller:
 
     def _allowed(self, grid_kept_s: float = 0.0) -> FrequencyGrid:
         """The levels that the board offers now and the operator allows."""
-        grid = self._offered(grid_kept_s)
+        before, grid = self._grid, self._offered(grid_kept_s)
         levels = {axis: grid.levels(axis) for axis in AXES}
-        missed = tuple(self._config.limits.missed({**levels, **self._board.clusters()}))
-        for text in set(missed).difference(self._missed_limits):
-            log.warning("%s", text, extra=fields(TROUBLE))
-        self._missed_limits = missed
+        if self._grid is not before:
+            self._missed_limits = tuple(self._config.limits.missed({**levels, **self._board.clusters()}))
+            for text in self._missed_limits:
+                self._said.say(logging.WARNING, text, fields(TROUBLE))
         return FrequencyGrid(**{axis: self._inside(axis, one) for axis, one in levels.items()})
 
     def _inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:

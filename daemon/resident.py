@@ -238,6 +238,8 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
     try:
         with locked_in_passing(runtime_dir, state_dir):
             report = keeper_of(Files(args.root, longest_s=LONGEST_S), runtime_dir, state_dir).restore(longest_s=LAST_TRY_S)
+    except HardwareBusy:  # a running daemon's
+        return
     except DaemonError as error:
         log.error("what an earlier daemon held is not looked at: %s", error)
         return

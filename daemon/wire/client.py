@@ -17,6 +17,7 @@ import os
 import select
 import socket
 import stat
+import struct
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -63,10 +64,12 @@ class Client:
         self._unread = 0
         self._timeout_s = timeout_s
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._sock.settimeout(timeout_s)
         forked.stays_behind(self)
         try:
+            # While many connect at once, the kernel turns away who does not wait; so it waits a second, in the kernel.
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 1, 0))
             self._sock.connect(os.fspath(self._path))
+            self._sock.settimeout(timeout_s)
         except PermissionError as error:
             self._sock.close()
             raise NotPermitted(f"permission denied on {self._path}: {_who_may(self._path)}") from error

@@ -78,7 +78,7 @@ class Parameters:
             texts = msgspec.structs.asdict(self._decode(outer, kind, text))
             for name, member in objects.items():
                 given = bytes(texts.pop(name))
-                if given == b"null" and member.nullable:
+                if member.nullable and given in (b"", b"null"):
                     continue
                 if not given.startswith(b"{"):
                     raise Mismatch(name, "object" if given else "object, but it is missing")

@@ -18,7 +18,8 @@ _EVERY_S = 60.0
 class Refusals:
     """Logs a user's first refusal, and after each minute with more of them how many there were."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = _EVERY_S) -> None:
+        self._every_s = every_s
         self._since: Counter[int] = Counter()
         self._last: dict[int, BaseException] = {}
 
@@ -31,7 +32,7 @@ class Refusals:
                 log.error("pid %d, uid %d: %s failed", peer.pid, peer.uid, unforeseen_in, exc_info=error)
             else:
                 log.warning("pid %d, uid %d: %s", peer.pid, peer.uid, one_line(error))
-            asyncio.get_running_loop().call_later(_EVERY_S, self._sum_up, peer.uid)
+            asyncio.get_running_loop().call_later(self._every_s, self._sum_up, peer.uid)
         self._last[peer.uid] = error
 
     def _sum_up(self, uid: int) -> None:
@@ -39,5 +40,5 @@ class Refusals:
         if not count:
             del self._last[uid]
             return
-        log.warning("uid %d: refused %d times more within a minute, last: %s", uid, count, one_line(last))
-        asyncio.get_running_loop().call_later(_EVERY_S, self._sum_up, uid)
+        log.warning("uid %d: refused %d times more within %g s, last: %s", uid, count, self._every_s, one_line(last))
+        asyncio.get_running_loop().call_later(self._every_s, self._sum_up, uid)

@@ -220,3 +220,31 @@ def test_a_disk_that_is_full_from_the_start_is_said_in_one_line_and_nothing_is_s
             filler.unlink()
             with client.hold(configuration=LOW):
                 assert board.clocks == LOW
+
+
+def test_a_runtime_directory_that_was_taken_away_is_missed(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    with Daemon(board, tmp_path) as daemon:
+        daemon.client().hold(configuration=LOW)
+        daemon.kill()
+        shutil.rmtree(daemon.runtime)
+        assert board.settings() != found
+        daemon.start()
+        with daemon.client() as client:
+            assert any("was taken away" in reason for reason in client.status()["degraded"])
+        assert board.settings() == found
+
+
+def test_what_keeps_a_daemon_from_starting_keeps_no_clock_held(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "jetdvfsd.yaml"
+    config.write_text("")
+    with Daemon(board, tmp_path, "--config", str(config)) as daemon:
+        daemon.client().hold(configuration=LOW)
+        daemon.kill()
+        assert board.settings() != found
+        config.write_text("limits: all of them")
+        daemon.start()
+        assert daemon.process.wait(15) == 2
+        assert board.settings() == found
+        config.write_text("")
+        daemon.start()
+        daemon.client().close()

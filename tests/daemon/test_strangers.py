@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -68,6 +69,7 @@ def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
     took: list[float] = []
     done = threading.Event()
     client = Client(daemon.socket, timeout_s=20)
+    client.status()  # from now on the sensors are sampled
 
     def ask() -> None:
         while not done.wait(0.005):
@@ -79,7 +81,7 @@ def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
     thread.start()
     try:
         yield took
-        assert eventually(lambda: len(took) > 50)
+        assert eventually(lambda: len(took) > 30)
     finally:
         done.set()
         thread.join()
@@ -87,7 +89,6 @@ def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
 
 
 def in_time(took: list[float]) -> bool:
-    print(len(took), [round(1e3 * x, 1) for x in sorted(took)[len(took) // 2 :: max(1, len(took) // 8)] + sorted(took)[-3:]])
     """Whether answers came in time, but for a few: this machine has other work too."""
     return sorted(took)[int(len(took) * 0.9)] < ANSWER_S and max(took) < 10 * ANSWER_S
 
@@ -222,12 +223,19 @@ def test_a_client_that_dies_while_its_model_is_read_gives_the_clocks_back(board:
         assert eventually(lambda: board.settings() == found, 1)
 
 
+@pytest.fixture(scope="module")
+def lasting(board: Board, bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(board, tmp_path_factory.mktemp("lasting"), "--profile", str(bundle)) as daemon:
+        daemon.client().close()
+        open_to_everybody(daemon.socket)
+        yield daemon
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("kind", [*FLOODS, "connections"])
-def test_whatever_one_user_sends_another_is_answered_in_time(daemon: Daemon, kind: str) -> None:
-    daemon.client().close()
-    open_to_everybody(daemon.socket)
-    with flood(daemon.socket, kind), answered_meanwhile(daemon) as took:
+def test_whatever_one_user_sends_another_is_answered_in_time(lasting: Daemon, kind: str) -> None:
+    daemon = lasting
+    with answered_meanwhile(daemon) as took, flood(daemon.socket, kind):
         for _ in range(20):
             started = time.monotonic()
             with daemon.client() as client:
@@ -249,5 +257,22 @@ def test_restore_has_its_own_socket_which_clients_cannot_fill(board: Board, daem
             Client(daemon.socket).status()
         with Client(daemon.admin, interface=protocol.ADMIN_INTERFACE) as admin:
             assert admin.call("Restore", {})["leases"] == 1
+        for sock in socks:
+            sock.close()
+
+
+def test_it_ends_also_with_such_descriptors_in_connections_that_it_has_not_let_in(daemon: Daemon) -> None:
+    with daemon.client() as client, lingering_socket() as lingering:
+        client.hold(configuration=LOW)
+        daemon.process.send_signal(signal.SIGSTOP)
+        socks = [connected(daemon) for _ in range(40)]
+        for sock in socks:
+            socket.send_fds(sock, [b"{"], [lingering.fileno()])
+        lingering.close()
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.process.send_signal(signal.SIGCONT)
+        started = time.monotonic()
+        assert daemon.stop() == 0
+        assert time.monotonic() - started < 5
         for sock in socks:
             sock.close()

@@ -8,6 +8,7 @@ import pytest
 from jetdvfs.daemon.hardware.identity import described_boards
 from jetdvfs.kernels.errors import GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid, parse_configuration
+from jetdvfs.kernels.units import mhz_text
 from jetdvfs.profiles.board import BoardDescription
 
 GRID = FrequencyGrid((115200, 1190400, 2265600), (114750000, 905250000, 1377000000), (204000000, 1600000000))
@@ -53,3 +54,11 @@ def test_a_frequency_that_a_board_has_not_is_refused_with_the_nearest_it_has(tex
 def test_a_configuration_prints_in_mhz() -> None:
     assert str(FrequencyConfiguration(1190400, 905250000, 1600000000)) == "CPU 1190.4 MHz, GPU 905.25 MHz, EMC 1600.0 MHz"
     assert str(FrequencyConfiguration(1190400, 0, 1600000000)) == "CPU 1190.4 MHz, GPU without power, EMC 1600.0 MHz"
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [(905_250_000, "905.25"), (7, "less than 0.001"), (0, "0"), (1000, "0.001"), (2**62, "more than 1000000")],
+)
+def test_a_frequency_is_told_in_mhz_without_exponents(level: int, text: str) -> None:
+    assert mhz_text("gpu_hz", level) == text

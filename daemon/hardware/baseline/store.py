@@ -3,7 +3,8 @@
 
 Both copies are written one after the other, each in one step, before anything else is done. So whatever the moment, and
 whichever of them is damaged, the other one knows all that is ours. Beside the folder stands a marker: where it remains and both
-copies are lost, something was held all the same. Nothing is synced: a baseline is worth nothing after the boot that it was of.
+copies are lost, something was held all the same. And should all of the runtime directory go, a witness in the state directory,
+written once in a boot, tells that it is missing. Nothing is synced: a baseline is worth nothing after the boot that it was of.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...errors import HardwareRefused
 from .record import BaselineRecord, Damaged, Marker, decoded, decoded_older, encoded
 
 COPIES = ("baseline.0", "baseline.1")
+_WITNESS = "held-in-boot"
 _MOST_BYTES = 1 << 20
 _MOST_SET_ASIDE = 8
 
@@ -60,7 +62,7 @@ class BaselineStore:
 
     Args:
         folder: holds the copies, and nothing else; made where it is missing.
-        older: where an earlier version may have left its baseline: honoured once.
+        older: where an earlier version may have left its baseline: honoured once. Beside it stands the witness.
     """
 
     def __init__(self, folder: Path, older: Path | None = None) -> None:
@@ -68,6 +70,9 @@ class BaselineStore:
         self._copies = tuple(folder / name for name in COPIES)
         self._marker = folder.with_name(f"{folder.name}.held")
         self._older = older
+        # Neither is removed in this boot: where only the outer one is left, the folder was taken away.
+        self._inner_witness = folder.with_name(_WITNESS)
+        self._outer_witness = older.with_name(_WITNESS) if older else None
 
     @property
     def intact(self) -> bool:
@@ -81,7 +86,9 @@ class BaselineStore:
     @property
     def empty(self) -> bool:
         """Whether there is nothing that might say that something is held."""
-        return not any(os.path.lexists(path) for path in self._all)
+        alone = self._outer_witness is not None and os.path.lexists(self._outer_witness)
+        missed = alone and not os.path.lexists(self._inner_witness)
+        return not missed and not any(os.path.lexists(path) for path in self._all)
 
     @property
     def _all(self) -> tuple[Path, ...]:
@@ -113,6 +120,8 @@ class BaselineStore:
             outdated.append(self._marker)
         if not lost and (marker or any(one.path == self._marker for one in damaged)):
             lost = (f"{self.folder}: both copies are gone",)
+        elif not (lost or records or outdated or marker) and self._was_taken_away(boot_id):
+            lost = (f"{self.folder.parent}: was taken away, with all that it held",)
         record = max(records, key=lambda one: one.generation, default=None)
         from_older = None if record is not None else self._look_at_older(boot_id, damaged, outdated)
         if isinstance(from_older, str):
@@ -144,6 +153,23 @@ class BaselineStore:
             return None
         return record
 
+    def _was_taken_away(self, boot_id: str) -> bool:
+        """Whether something was held in this boot and the folder does not know of it."""
+        if self._outer_witness is None or os.path.lexists(self._inner_witness):
+            return False
+        with contextlib.suppress(Damaged):
+            data = _read(self._outer_witness)
+            return data is not None and data.strip() == boot_id.encode()
+        return False
+
+    def _witness(self, boot_id: str) -> None:
+        if self._outer_witness is None or os.path.lexists(self._inner_witness):
+            return
+        with contextlib.suppress(OSError):  # a disk that is full or read-only: one sign less
+            for path in (self._inner_witness, self._outer_witness):
+                if path.parent.is_dir():
+                    self._put(path, b"%s\n" % boot_id.encode())
+
     def tidy(self, kept: Kept) -> tuple[str, ...]:
         """Set aside what is damaged and remove what is of another boot; what became of it, a line each."""
         for path in kept.outdated:
@@ -166,6 +192,7 @@ class BaselineStore:
         """
         try:
             self._put(self._marker, encoded(marker))
+            self._witness(marker.boot_id)
         except OSError as error:
             raise HardwareRefused(f"baseline {self._marker}: cannot be written ({error.strerror})") from error
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +73,20 @@ def test_without_a_daemon_it_says_so_with_its_exit_code(tmp_path: Path) -> None:
     with pytest.raises(NoDaemon, match="no daemon answers on") as caught:
         Client(tmp_path / "nothing")
     assert caught.value.exit_code == 6
+
+
+def test_when_many_connect_at_once_it_waits_for_its_place(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as others:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen(0)
+        others.enter_context(socket.socket(socket.AF_UNIX)).connect(str(tmp_path / "socket"))
+        letting_in = threading.Timer(0.2, lambda: others.enter_context(listener.accept()[0]))
+        letting_in.start()
+        with Client(tmp_path / "socket"):
+            letting_in.join()
+        # That one is in the queue still.
+        with pytest.raises(NoDaemon, match="no daemon answers"):
+            Client(tmp_path / "socket")
 
 
 def test_a_lease_is_released_at_the_end_of_its_block(daemon: Served[Scripted]) -> None:
