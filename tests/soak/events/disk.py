@@ -60,7 +60,6 @@ class Disk:
         if not stage.small_disks:
             return
         if self.state != "well":
-            stage.calm = False
             stage.unusable.update(self.folders)
         for name in self.folders:
             folder = stage.places.folder / name
@@ -155,7 +154,7 @@ class Spoil:
                 SPOIL[self.how](path)
         stage.tell(f"spoilt {len(spoilt)} of {len(copies)} copies: {', '.join(path.name for path in spoilt)}")
         if copies and len(spoilt) == len(copies):
-            stage.lost, stage.calm = True, False
+            stage.lost = True
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,6 @@ class Remove:
         return f"the folder {self.name} is removed with all that is in it"
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
         if baselines(stage):
             stage.lost = True
         folder = stage.places.folder / self.name
