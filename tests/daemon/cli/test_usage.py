@@ -48,7 +48,8 @@ def test_an_interrupt_ends_in_one_line_whenever_it_comes(after_s: float) -> None
     program = (
         "import signal, sys; from jetdvfs.daemon.cli import main; "
         "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT)); "
-        f"signal.setitimer(signal.ITIMER_REAL, {after_s}); code = main(); signal.setitimer(signal.ITIMER_REAL, 0); sys.exit(code)"
+        f"signal.setitimer(signal.ITIMER_REAL, {after_s}); code = main(); "
+        "signal.setitimer(signal.ITIMER_REAL, 0); sys.exit(code)"
     )
     words = ["predict", str(MODEL), "--input", "64x3x224x224", "--profile", "agx-xavier-sim", "--json"]
     # An installation without the C core says so in a warning, whenever it is interrupted.
