@@ -159,7 +159,7 @@ class Spoil:
 
 @dataclass(frozen=True)
 class Remove:
-    """A folder of the daemon's is removed while it runs; it is killed then, or restarted in order where its sockets are gone."""
+    """A folder of the daemon's is removed while it runs; it is killed then, or restarted where its sockets are gone."""
 
     name: str
     kills: bool
