@@ -159,15 +159,17 @@ class Spoil:
 
 @dataclass(frozen=True)
 class Remove:
-    """A folder of the daemon's is removed, while it runs or not."""
+    """A folder of the daemon's is removed while it runs; it is killed then, or restarted where its sockets are gone."""
 
     name: str
+    kills: bool
 
     def words(self) -> str:
-        return f"the folder {self.name} is removed with all that is in it"
+        how = "killed" if self.kills else "restarted where its sockets are gone"
+        return f"the folder {self.name} is removed with all that is in it, and the daemon is {how}"
 
     def play(self, stage: Stage) -> None:
-        if baselines(stage):
+        if baselines(stage) and self.kills:
             stage.lost = True
         folder = stage.places.folder / self.name
         for entry in folder.iterdir() if folder.is_dir() else ():
@@ -178,6 +180,10 @@ class Remove:
                     entry.unlink()
         if not stage.small_disks:
             shutil.rmtree(folder, ignore_errors=True)
+        if self.kills:
+            stage.kill()
+        elif self.name == "run":
+            stage.stop()
 
 
 def baselines(stage: Stage) -> list[Path]:
