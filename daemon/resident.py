@@ -232,24 +232,6 @@ class Resident:
             await asyncio.sleep(min(_CHANGES_S, max(due_s - now_s, 0.01)) if watchdog_s else _CHANGES_S)
 
 
-@contextlib.contextmanager
-def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Let every signal wake the loop. Python sees one only once the main thread goes on, and one that another thread took, or
-    that came just before the loop began to wait, would not make it do so.
-    """
-    ours, pythons = socket.socketpair()
-    with ours, pythons:
-        ours.setblocking(False)
-        pythons.setblocking(False)
-        before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
-        loop.add_reader(ours, ours.recv, 4096)
-        try:
-            yield
-        finally:
-            loop.remove_reader(ours)
-            signal.set_wakeup_fd(before)
-
-
 def _give_back_what_was_left(args: argparse.Namespace) -> None:
     """Whatever keeps this daemon from starting, what one that died still holds is given back; not what a running one holds."""
     runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
@@ -266,6 +248,24 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
         log.warning("an earlier daemon ended without giving the board back: %d values restored", len(report.restored))
     for text in report.failed:
         log.error("not given back: %s", text)
+
+
+@contextlib.contextmanager
+def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let every signal wake the loop. Python sees one only once the main thread goes on, and one that another thread took, or
+    that came just before the loop began to wait, would not make it do so.
+    """
+    ours, pythons = socket.socketpair()
+    with ours, pythons:
+        ours.setblocking(False)
+        pythons.setblocking(False)
+        before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+        loop.add_reader(ours, ours.recv, 4096)
+        try:
+            yield
+        finally:
+            loop.remove_reader(ours)
+            signal.set_wakeup_fd(before)
 
 
 def _group_id(wanted: str | None) -> int:

@@ -9,12 +9,15 @@ what follows ``--`` in ``args.command``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 from ... import __version__
@@ -26,6 +29,8 @@ from .parser import Parser
 
 COMMAND = "./my-application"
 """What stands for an application's command line in messages."""
+
+_INTERRUPT = signal.default_int_handler
 
 # Verb: the module that has it, and what it does.
 VERBS: dict[str, tuple[str, str]] = {
@@ -87,7 +92,8 @@ def parser_with(modules: Mapping[str, ModuleType]) -> tuple[Parser, Mapping[str,
 
 
 def _parse_and_run(arguments: list[str], verb: str) -> int:
-    module = module_of(verb) if verb in VERBS else None
+    with _interrupted_afterwards():
+        module = module_of(verb) if verb in VERBS else None
     parser, verbs = parser_with({verb: module} if module is not None else {})
     command: list[str] = []
     takes_command = getattr(module, "TAKES_COMMAND", False)
@@ -105,6 +111,22 @@ def _parse_and_run(arguments: list[str], verb: str) -> int:
     if sys.stdout is not None:
         sys.stdout.flush()
     return code
+
+
+@contextlib.contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """Let an interrupt wait while libraries are loaded: some of them take it for a fault of their installation."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not _INTERRUPT:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _INTERRUPT)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:

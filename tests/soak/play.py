@@ -183,6 +183,7 @@ def _close(stage: Stage, scenario: Scenario) -> None:
     stage.signal(signal.SIGCONT)
     if not stage.up():
         return
+    checks.check_held(stage)
     if not scenario.stops_holding:
         for actor in stage.actors.values():
             actor.wire.close()

@@ -36,7 +36,7 @@ class Sample(NamedTuple):
     Attributes:
         status_ms: until the status came, or until it was given up.
         bare_ms: until the byte came back.
-        waited_ms: of ``status_ms``, how long daemon and probe were ready to run and no processor was free.
+        waited_ms: for how long threads of the daemon and the probe were ready to run meanwhile, and no processor was free.
         said: empty for an answer as it should be, else what came instead.
     """
 
@@ -174,11 +174,14 @@ def _sample(began: float, bare_ms: float, waited_ms: float, said: str) -> Sample
 
 
 def _waited_ms(pid: int) -> float:
-    """For how long a process's first thread and this process have waited for a processor, ever."""
+    """For how long a process's threads and this process have waited for a processor, ever.
+
+    A thread that waits for one may hold what the others need, the interpreter's lock: so all of them count.
+    """
     total = 0
-    for path in (f"/proc/{pid}/task/{pid}/schedstat", "/proc/self/schedstat"):
+    for path in (Path("/proc/self"), *Path(f"/proc/{pid}/task").glob("*")):
         with contextlib.suppress(OSError, IndexError):
-            total += int(Path(path).read_text().split()[1])
+            total += int((path / "schedstat").read_text().split()[1])
     return total / 1e6
 
 

@@ -197,9 +197,7 @@ def _states(draw: random.Random, on: World) -> Iterator[Event]:
         if draw.random() < 0.85:
             yield disk.Spoil(draw.choice(sorted(disk.SPOIL)), draw.random() < 0.6)
         else:
-            yield disk.Remove(draw.choice(("state", "run")))
-            if draw.random() < 0.5:
-                yield service.Kill()
+            yield disk.Remove(draw.choice(("state", "run")), draw.random() < 0.5)
 
 
 def _reloads(draw: random.Random, on: World) -> Iterator[Event]:
@@ -259,7 +257,7 @@ def _strangers(draw: random.Random, on: World) -> Iterator[Event]:
 def _heat(draw: random.Random, on: World) -> Iterator[Event]:
     yield clients.Hold(draw.randrange(SLOTS), on.configuration(draw))
     if draw.random() < 0.7:
-        yield board.Fault((("kind", "heat"), ("degrees", draw.choice((20, 45, 60)))))
+        yield board.Fault((("kind", "heat"), ("degrees", draw.choice((15, 30, 45)))))
     else:
         yield board.Fault((("kind", "throttle"), ("share", draw.choice((0.25, 0.5)))))
     yield board.Wait(draw.choice((0.1, 0.6)))

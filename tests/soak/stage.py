@@ -92,7 +92,7 @@ class Stage:
     Attributes:
         troubles: what broke a promise, one line each.
         told: what happened when, in words.
-        calm: whether nothing is wrong on purpose, so that the board must soon be as the leases ask.
+        reconfigured: whether the configuration may keep leases from what they ask for.
         strangers: what somebody else wrote to files, by path, oldest first.
         left_out: intervals in which nobody can be answered: the daemon is stopped, dead or starting.
         refusals: how often the daemon did not start although it could have given the board back.
@@ -120,7 +120,7 @@ class Stage:
         self.read_only: set[Path] = set()
         self.troubles: list[str] = []
         self.told: list[str] = []
-        self.calm = True
+        self.reconfigured = False
         self.strangers: dict[str, list[str]] = {}
         self.left_out: list[tuple[float, float]] = []
         self.lost = False
@@ -149,6 +149,11 @@ class Stage:
         """Note a broken promise."""
         self.tell(f"BROKEN: {what}")
         self.troubles.append(what)
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is wrong on purpose, so that the board must soon be as the leases ask."""
+        return not (self.unusable or self.reconfigured or self.strangers or self.lost)
 
     # The daemon.
 

@@ -222,7 +222,7 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["predict", "MODEL", "--profile", "small-sim", "--method", "magic"], 2, "invalid choice"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "speed"], 2, "valid: latency_ms=NUMBER"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "latency_ms=0.001"], 4, "the lowest latency is"),
-        (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--fps", "1e6"], 4, "1e+06 frames per second"),
+        (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--fps", "1e5"], 4, "100000 frames per second"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--confidence", "95"], 2, "confidence=95"),
         (["plan", "MODEL", "--profile", "small-sim"], 2, "required: --target; 'jetdvfs plan --help' says more"),
         (["plan", "MODEL", "--target", "min-energy"], 2, "--profile NAME, one of "),

@@ -45,7 +45,6 @@ class Refuse:
         return f"{self.path} answers {self.errno} to every {self.access}" + (f", {self.times} times" if self.times else "")
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
         stage.unusable.add("board")
         stage.board.fault(kind="refuse", path=self.path, errno=self.errno, access=self.access, times=self.times)
 
@@ -61,7 +60,6 @@ class Pretend:
         return f"{self.path} says {self.content}"
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
         stage.unusable.add("board")
         stage.board.pretend(self.path, CONTENTS[self.content])
 
@@ -76,7 +74,6 @@ class Hang:
         return f"{self.path} hangs"
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
         stage.unusable.add("board")
         stage.board.hang(self.path)
 
@@ -91,7 +88,6 @@ class Fault:
         return "fault: " + ", ".join(f"{name} {value}" for name, value in self.script)
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
         stage.unusable.add("board")
         stage.board.fault(**dict(self.script))
 
@@ -119,7 +115,6 @@ class Stranger:
         return f"somebody else writes {self.value} to {self.path}"
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
         note(stage, self.path, self.value)
         stage.board.set(self.path, self.value)
         note(stage, self.path, stage.board.settings().get(self.path, self.value))
@@ -135,7 +130,6 @@ class Mode:
         return f"somebody runs nvpmodel -m {self.mode}"
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
         before = stage.board.settings()
         # A process of its own: files that hang for the daemon hang for everybody.
         child = os.fork()

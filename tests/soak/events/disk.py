@@ -60,7 +60,6 @@ class Disk:
         if not stage.small_disks:
             return
         if self.state != "well":
-            stage.calm = False
             stage.unusable.update(self.folders)
         for name in self.folders:
             folder = stage.places.folder / name
@@ -155,21 +154,22 @@ class Spoil:
                 SPOIL[self.how](path)
         stage.tell(f"spoilt {len(spoilt)} of {len(copies)} copies: {', '.join(path.name for path in spoilt)}")
         if copies and len(spoilt) == len(copies):
-            stage.lost, stage.calm = True, False
+            stage.lost = True
 
 
 @dataclass(frozen=True)
 class Remove:
-    """A folder of the daemon's is removed, while it runs or not."""
+    """A folder of the daemon's is removed while it runs; it is killed then, or restarted where its sockets are gone."""
 
     name: str
+    kills: bool
 
     def words(self) -> str:
-        return f"the folder {self.name} is removed with all that is in it"
+        how = "killed" if self.kills else "restarted where its sockets are gone"
+        return f"the folder {self.name} is removed with all that is in it, and the daemon is {how}"
 
     def play(self, stage: Stage) -> None:
-        stage.calm = False
-        if baselines(stage):
+        if baselines(stage) and self.kills:
             stage.lost = True
         folder = stage.places.folder / self.name
         for entry in folder.iterdir() if folder.is_dir() else ():
@@ -180,6 +180,10 @@ class Remove:
                     entry.unlink()
         if not stage.small_disks:
             shutil.rmtree(folder, ignore_errors=True)
+        if self.kills:
+            stage.kill()
+        elif self.name == "run":
+            stage.stop()
 
 
 def baselines(stage: Stage) -> list[Path]:

@@ -136,8 +136,8 @@ class Reload:
         text = BASIS + (GOOD if good else BAD)[self.what]
         before = stage.places.config.read_text()
         stage.places.config.write_text(text)
-        if self.what not in ("plain", "floors off"):
-            stage.calm = False
+        if good or "levels" in self.what:  # limits that leave no level may be taken, with a warning
+            stage.reconfigured = self.what not in ("plain", "floors off")
         if not stage.pid:
             if not good:
                 stage.unusable.add("config")
