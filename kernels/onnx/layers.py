@@ -10,7 +10,6 @@ from ..operators.layout import contiguous, show
 from ..operators.recorder import Recorder
 from ..operators.values import Tensor
 from .call import NodeCall, after_padding, automatic, onnx_operator
-from .known import Known
 
 
 @onnx_operator("Conv")
@@ -25,10 +24,8 @@ def conv(call: NodeCall) -> Any:
 
 
 def _bias(call: NodeCall, place: int) -> Tensor | None:
-    value = call.inputs[place] if call.given(place) else None
-    if isinstance(value, Known) and not any(value.items):
-        return None
-    return call.optional(place)
+    bias = call.optional(place)
+    return None if bias is not None and bias.value is not None and not any(bias.value) else bias
 
 
 @onnx_operator("ConvTranspose")

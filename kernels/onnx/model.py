@@ -10,6 +10,7 @@ from typing import Any
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
+from ..operators.host.arrays import FEW
 from ..operators.values import Number
 from .wire import BYTES, FIXED32, Field, Wire, signed, single
 
@@ -42,8 +43,6 @@ _FORMATS = {
     "float16": "e",
     "float64": "d",
 }
-#: Numbers of a tensor are looked at only where there are few: shapes, axes, scalars.
-FEW = 4096
 
 
 @dataclass(frozen=True)

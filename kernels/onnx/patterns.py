@@ -73,6 +73,8 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     ),
 ]  # fmt: skip
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+#: Operators whose inputs but the first say sizes and places.
+_SIZED = frozenset({"Reshape", "Expand", "Slice", "Tile", "Unsqueeze", "Squeeze", "Split", "Pad", "Resize", "TopK"})
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 _BY_LAST: dict[str, list[tuple[str, Template, tuple[str, ...]]]] = {}
 for _entry in TEMPLATES:
@@ -154,10 +156,8 @@ class Rewriter:
                         self._made[between] = [Node("Identity", inputs=[source], outputs=self._graph.nodes[between].outputs)]
                 return [Node("roll", "aten", node.name, [source, *turns], node.outputs, {}, node.scope)]
         if node.operator == "ScatterND" and len(node.inputs) == 3 and node.inputs[1] in self._sizes:
-            if self._is_passed_on(node.inputs[2]):
-                return [Node("Identity", inputs=[node.inputs[0]], outputs=node.outputs, scope=node.scope)]
-            details = {"fill": int(node.inputs[2] in self._sizes)}
-            return [Node("assign", "aten", node.name, [node.inputs[0], node.inputs[2]], node.outputs, details, node.scope)]
+            details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
+            return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
         if (node.operator == "Squeeze" and self._is_packed(node)) or (node.operator == "Transpose" and self._is_table(node)):
             hidden = f"{node.outputs[0]}, as it lies"
             first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
@@ -335,9 +335,13 @@ class Rewriter:
         """Whether a node takes from another what PyTorch has ready: the place of a slice, the weights of a recurrent layer."""
         node = self._graph.nodes[place]
         data = node.inputs[0] if node.inputs else ""
+        if node.operator == "ConstantOfShape":
+            return True
         if data in source.outputs:
             return False
-        return node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes)
+        if node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes):
+            return True
+        return node.operator in _SIZED
 
 
 def _outer_names(graph: Graph) -> set[str]:

@@ -18,15 +18,13 @@ from ..operators.applying import RULE_ERRORS
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
-from . import layers, pointwise, shapes
-from .call import RULES, NodeCall, on_device
-from .host import on_host
-from .known import Known
+from . import indexing, layers, pointwise, shapes
+from .call import RULES, NodeCall, held, numbers_in
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel
 from .patterns import Rewriter
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "is_onnx", "layers", "pointwise"]
+__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise"]
 
 Names = dict[str, Any]
 
@@ -140,9 +138,6 @@ class OnnxProgram:
             return self._branch(recorder, call, names)
         if node.key == "Loop":
             return self._loop(recorder, call, names)
-        found = on_host(call)
-        if found is not None:
-            return found
         rule = RULES.get(node.key)
         if rule is None:
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
@@ -170,10 +165,7 @@ class OnnxProgram:
         return tuple(names.get(name) for name in function.outputs)
 
     def _branch(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
-        test = call.value(0)
-        if not isinstance(test, Known):
-            raise DataDependent("a branch depends on the contents of a tensor")
-        graph = call.attribute("then_branch" if test.number() else "else_branch")
+        graph = call.attribute("then_branch" if _truth(call.value(0), "a branch depends") else "else_branch")
         return self._inner(recorder, graph, dict(names))
 
     def _inner(self, recorder: Recorder, graph: Any, names: Names) -> Any:
@@ -190,25 +182,45 @@ class OnnxProgram:
         return tuple(names[name] for name in graph.outputs)
 
     def _loop(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
+        """Rounds until their number is up or the condition no longer holds, both of which have to be known."""
         graph = call.attribute("body")
-        if not isinstance(graph, Graph) or not call.given(0):
-            raise DataDependent("a loop without a number of rounds ends by the contents of a tensor")
-        rounds = self._account.items(int(call.numbers(0)[0]))
-        going: Any = call.inputs[1] if call.given(1) else Known((), "bool", [True])
+        if not isinstance(graph, Graph) or not (call.given(0) or call.given(1)):
+            raise ModelError("ONNX file: a Loop without a body, or without an end")
+        rounds = int(call.numbers(0)[0]) if call.given(0) else _ENDLESS
+        going: Any = call.inputs[1] if call.given(1) else held((), "bool", [True])
         carried = list(call.inputs[2:])
         collected: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]
-        for place in range(rounds):
-            if not isinstance(going, Known):
-                raise DataDependent("a loop ends by the contents of a tensor")
-            if not going.number():
-                break
-            values = [Known((), "int64", [place]), going, *carried]
+        place = 0
+        while place < rounds and _truth(going, "the end of a loop depends"):
+            self._account.items(place + 1)
+            values = [held((), "int64", [place]), going, *carried]
             given = {item.name: value for item, value in zip(graph.inputs, values, strict=False)}
             going, *results = self._inner(recorder, graph, {**names, **given})
             carried = results[: len(carried)]
             for bucket, value in zip(collected, results[len(carried) :], strict=False):
-                bucket.append(on_device(recorder, value))
+                bucket.append(value)
+            place += 1
         return (*carried, *(call.aten("stack", bucket) for bucket in collected))
+
+
+#: The number of rounds that stands for none.
+_ENDLESS = (1 << 63) - 1
+
+
+def _truth(value: Any, what: str) -> bool:
+    """What a condition says.
+
+    Raises:
+        DataDependent: its number is not known.
+        ShapeError: it has several.
+    """
+    try:
+        numbers = numbers_in(value)
+    except DataDependent:
+        raise DataDependent(f"{what} on the contents of a tensor") from None
+    if len(numbers) != 1:
+        raise ShapeError(f"a condition of {len(numbers)} truth values")
+    return bool(numbers[0])
 
 
 def _spelled(node: Node) -> str:

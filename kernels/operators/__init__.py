@@ -5,7 +5,7 @@ Importing a family's module puts its rules into the table.
 """
 
 from .elements import functions, pointwise, reduction
-from .host import prim, scalars
+from .host import arithmetic, moving, prim, scalars
 from .layers import (
     attention,
     convolution,
@@ -23,6 +23,7 @@ from .memory import creation, indexing, rearranging, views
 from .registry import known_operators, operator, rule_of
 
 __all__ = [
+    "arithmetic",
     "attention",
     "convolution",
     "creation",
@@ -34,6 +35,7 @@ __all__ = [
     "known_operators",
     "linear_algebra",
     "matrix",
+    "moving",
     "normalization",
     "operator",
     "pointwise",

@@ -49,7 +49,7 @@ class Recorder:
         parameter: bool = False,
         requires_grad: bool = False,
         value: HostValue | None = None,
-        load: Callable[[], list[Number]] | None = None,
+        load: Callable[[], Sequence[Number]] | None = None,
         written_by: int = -1,
     ) -> Tensor:
         """A tensor, if its shape is one that can exist; of a view, ``written_by`` is its source's.

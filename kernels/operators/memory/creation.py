@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ShapeError
-from ..elementwise import host_map, host_tensor, is_host, promoted, type_named
+from ..elementwise import is_host, promoted, type_named
+from ..host import moving
+from ..host.arrays import array
 from ..host.prim import number_of, wrapped
 from ..layout import preserved
 from ..recorder import Recorder
@@ -107,8 +109,7 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
     recorder.host("tensor")
     if not isinstance(data, (list, tuple)):
         made = wrapped(data)
-        made.dtype = type_named(dtype, made.dtype)
-        return made
+        return moving.cast(made, type_named(dtype, made.dtype))
     shape: list[int] = []
     level: Any = data
     while isinstance(level, (list, tuple)):
@@ -117,7 +118,7 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
             break
         level = level[0]
     if len(shape) == 1 and 0 < len(data) <= 64 and all(type(item) in (int, float, bool) for item in data):
-        return host_tensor(tuple(data), type_named(dtype, promoted((data[0],))))
+        return array(shape, type_named(dtype, promoted((data[0],))), data)
     default = "float32" if isinstance(level, (list, tuple)) else promoted((level,))
     return recorder.tensor(shape, type_named(dtype, default))
 
@@ -125,10 +126,8 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
 def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tensor:
     """A tensor in another element type; itself where it has it already."""
     if is_host(x):
-        convert = float if dtype.startswith(("float", "bfloat")) else bool if dtype == "bool" else int
-        made = host_map(recorder, "to", convert, (x,))
-        made.dtype = dtype
-        return made
+        recorder.host("to")
+        return moving.cast(x, dtype)
     if x.dtype == dtype and not copy:
         return x
     return recorder.launch("to", [x], recorder.tensor(x.shape, dtype, preserved(x)))
@@ -157,8 +156,7 @@ def _named_cast(name: str, dtype: str) -> None:
         return cast(recorder, self, dtype)
 
 
-_CASTS = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16", "long": "int64", "int": "int32"}
-for _name, _dtype in _CASTS.items():
+for _name, _dtype in moving.CASTS.items():
     _named_cast(_name, _dtype)
 
 

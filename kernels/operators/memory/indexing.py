@@ -119,9 +119,9 @@ def repeat(recorder: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
 @operator("repeat_interleave")
 def repeat_interleave(recorder: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
     if not isinstance(repeats, int):
-        if not (isinstance(repeats, Tensor) and isinstance(repeats.value, int)):
+        if not (isinstance(repeats, Tensor) and isinstance(repeats.number, int)):
             raise DataDependent("the numbers in a tensor decide how often elements repeat")
-        repeats = repeats.value
+        repeats = repeats.number
     source = reshape(recorder, self, (self.numel,)) if dim is None else self
     place = dim_of(source.rank, dim or 0)
     shape = (*source.shape[: place + 1], repeats, *source.shape[place + 1 :])
