@@ -16,9 +16,10 @@ from .budget import Budget
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from .operators.applying import apply_rule
 from .operators.layout import show
-from .operators.recorder import Recorder
+from .operators.recorder import DataDependent, Recorder
 from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
 from .torchscript.archive import Archive
+from .torchscript.closures import truth
 
 #: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
 GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")
@@ -48,6 +49,12 @@ _BY_NAME = frozenset(
         *("memory_format", "pin_memory", "rounding_mode", "scale"),
     )
 )
+_HIGHER_ORDER = "torch.ops.higher_order."
+#: Calls of a graph that change nothing about what it launches, and how many arguments stand before its own.
+_WRAPPERS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "wrap": 0, "wrap_activation_checkpoint": 0}
+_WRAPPERS |= {"tag_activation_checkpoint": 0, "invoke_subgraph": 1}
+#: How deep graphs within graphs are followed.
+_DEEPEST = 16
 #: Where ATen's name is also that of something done to lists.
 _LIKE = {"copy": "copy_"}
 _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
@@ -72,6 +79,7 @@ class ExportedProgram:
             raise BudgetExceeded(f"archive entry {self._entry!r} has {size} bytes; at most {budget.graph_bytes} are read")
         self.position = ""
         self.done = 0.0
+        self._depth = 0
         # Up to PyTorch 2.2 every sort of argument is a member and all but one are null.
         without_nulls = None if self._entry == GRAPH_ENTRIES[0] else _without_nulls
         try:
@@ -142,27 +150,51 @@ class ExportedProgram:
         self.position = f"{self._entry}, node {str(node.get('name') or target)[:80]}"
         stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2].split(",")
         recorder.scope = _REPEATED_CALL.sub("", stack[1]) if len(stack) > 2 else ""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for argument in node["inputs"]:
-            value = _value(argument["arg"], names)
-            by_name = argument["kind"] == 2 if "kind" in argument else argument["name"] in _BY_NAME
-            if by_name:
-                kwargs[argument["name"]] = value
-            else:
-                args.append(value)
-        operator = _operator(target)
-        result = args[0] if operator in _SAME and args else self._apply(recorder, operator, args, kwargs)
-        for place, output in enumerate(node["outputs"]):
-            made: Any = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
-            if "as_tensors" in output:
-                for item, tensor in zip(output["as_tensors"], made, strict=True):
-                    names[item["name"]] = tensor
-                continue
-            described = next(iter(output.values()))
-            name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
-            if name:
-                names[name] = made
+        if target.startswith(_HIGHER_ORDER):
+            result = self._followed(recorder, target.removeprefix(_HIGHER_ORDER), node["inputs"], names)
+        else:
+            args: list[Any] = []
+            kwargs: dict[str, Any] = {}
+            for argument in node["inputs"]:
+                value = _value(argument["arg"], names)
+                by_name = argument["kind"] == 2 if "kind" in argument else argument["name"] in _BY_NAME
+                if by_name:
+                    kwargs[argument["name"]] = value
+                else:
+                    args.append(value)
+            operator = _operator(target)
+            result = args[0] if operator in _SAME and args else self._apply(recorder, operator, args, kwargs)
+        _bind(node["outputs"], result, names)
+
+    def _followed(self, recorder: Recorder, name: str, inputs: Sequence[Mapping[str, Any]], names: dict[str, Any]) -> Any:
+        """A call of a graph within the graph: what ``no_grad`` and ``autocast`` surround, and the branch that is taken."""
+        values = [argument["arg"] for argument in inputs]
+        graphs = [value["as_graph"]["graph"] for value in values if "as_graph" in value]
+        given = [_value(value, names) for value in values if "as_graph" not in value]
+        if name == "cond" and len(graphs) == 2:
+            try:
+                graph, operands = graphs[0] if truth(given[0]) else graphs[1], given[1]
+            except DataDependent as error:
+                error.operator = "higher_order::cond"
+                raise
+        elif name in _WRAPPERS and len(graphs) == 1:
+            graph, operands = graphs[0], given[_WRAPPERS[name] :]
+            if name == "wrap_with_autocast" and given[2]:
+                raise UnsupportedOperator(
+                    "torch.autocast chooses element types as the network runs, which is not followed; convert the model with "
+                    "its half() and export that"
+                )
+        else:
+            raise UnsupportedOperator(f"operator higher_order::{name:.80} has no shape rule; export the model without it")
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise BudgetExceeded("graphs are nested too deeply")
+        own = dict(zip((_name_of(item) for item in graph["inputs"]), operands, strict=True))
+        for node in graph["nodes"]:
+            recorder.account.step()
+            self._call(recorder, node, own)
+        self._depth -= 1
+        return tuple(_value(item, own) for item in graph["outputs"])
 
     @staticmethod
     def _apply(recorder: Recorder, operator: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -173,6 +205,28 @@ class ExportedProgram:
             if operator != "view":
                 raise
             return apply_rule(recorder, "reshape", args, kwargs)
+
+
+def _bind(outputs: Sequence[Mapping[str, Any]], result: Any, names: dict[str, Any]) -> None:
+    """Give what a node made the names that it has in the graph."""
+    for place, output in enumerate(outputs):
+        made: Any = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
+        if "as_tensors" in output:
+            if isinstance(result, tuple) and len(outputs) == 1 and len(result) == len(output["as_tensors"]):
+                made = result
+            for item, tensor in zip(output["as_tensors"], made, strict=True):
+                names[item["name"]] = tensor
+            continue
+        described = next(iter(output.values()))
+        name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
+        if name:
+            names[name] = made
+
+
+def _name_of(argument: Mapping[str, Any]) -> str:
+    """What a graph calls one of its inputs."""
+    ((_, described),) = argument.items()
+    return str(described.get("name") or described.get("as_name", "")) if isinstance(described, dict) else ""
 
 
 def _first_specs(signature: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -9,7 +9,9 @@ steps, recursion and time.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from ..budget import Account
@@ -21,7 +23,7 @@ from ..operators.values import Tensor
 from . import indexing, layers, pointwise, shapes
 from .call import RULES, NodeCall, held, numbers_in
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel
-from .patterns import Rewriter
+from .patterns import Rewriter, outer_names
 from .wire import Wire
 
 __all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise"]
@@ -96,6 +98,7 @@ class OnnxProgram:
 
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
         """Run one graph; names of the graphs around it are among ``names``."""
+        graph = in_order(graph)
         try:
             nodes, silent = Rewriter(graph, self._account).nodes()
         except RULE_ERRORS as error:
@@ -221,6 +224,37 @@ def _truth(value: Any, what: str) -> bool:
     if len(numbers) != 1:
         raise ShapeError(f"a condition of {len(numbers)} truth values")
     return bool(numbers[0])
+
+
+def in_order(graph: Graph) -> Graph:
+    """The graph with each node after those that make what it takes; files exist in which converters added nodes at the end."""
+    maker = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs if name}
+    needed = [
+        {maker[name] for name in (*node.inputs, *outer_names(node)) if maker.get(name, place) != place}
+        for place, node in enumerate(graph.nodes)
+    ]
+    if all(max(before, default=-1) < place for place, before in enumerate(needed)):
+        return graph
+    users: list[list[int]] = [[] for _ in needed]
+    for place, before in enumerate(needed):
+        for other in before:
+            users[other].append(place)
+    ready = [place for place, before in enumerate(needed) if not before]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        place = heapq.heappop(ready)
+        order.append(place)
+        for user in users[place]:
+            needed[user].discard(place)
+            if not needed[user]:
+                heapq.heappush(ready, user)
+    if len(order) < len(needed):
+        stuck = graph.nodes[next(place for place, before in enumerate(needed) if before)]
+        raise ModelError(
+            f"ONNX file: nodes need each other's results in a circle, node {(stuck.name or stuck.key)!r:.80} among them"
+        )
+    return replace(graph, nodes=[graph.nodes[place] for place in order])
 
 
 def _spelled(node: Node) -> str:
