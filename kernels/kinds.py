@@ -214,7 +214,7 @@ _ROWS: tuple[KernelKind, ...] = (
     KernelKind("conv3d_relu", None, members=("conv3d", "relu")),
     KernelKind("conv3d_add_relu", None, members=("conv3d", "add", "relu")),
     # Convolutions, products, attention, recurrence.
-    *_alike("conv1d conv3d", _convolution),
+    *_alike("conv1d conv3d deform_conv2d", _convolution),
     *_alike("conv_transpose1d conv_transpose2d conv_transpose3d", _transposed_convolution),
     KernelKind("attention", _attention),
     KernelKind("lstm", _recurrent(4)),
@@ -236,7 +236,7 @@ _ROWS: tuple[KernelKind, ...] = (
     # Pointwise, of one tensor.
     _one("sigmoid", 4, "Sigmoid", served_by=ELEMENTWISE),
     _one("silu", 5, "Swish", "aten::silu", served_by=ELEMENTWISE),
-    _one("gelu", 8, "Gelu", "aten::gelu", "com.microsoft::Gelu", "com.microsoft::FastGelu", served_by=ELEMENTWISE),
+    _one("gelu", 8, "Gelu", "aten::gelu", served_by=ELEMENTWISE),
     _one("tanh", 6, "Tanh", served_by=ELEMENTWISE),
     _one("elu", 4, "Elu", served_by=ELEMENTWISE),
     _one("leaky_relu", 1, "LeakyRelu", served_by=ELEMENTWISE),

@@ -349,10 +349,21 @@ class OnnxModel:
                     size: int | str = ""
                     if dimension.number == 1 and dimension.wire == BYTES:
                         for part in wire.fields(dimension.value, dimension.end):
-                            size = signed(part.value) if part.number == 1 else wire.text(part) if part.number == 2 else size
+                            size = (
+                                _declared_size(signed(part.value))
+                                if part.number == 1
+                                else wire.text(part)
+                                if part.number == 2
+                                else size
+                            )
                     sizes.append(size)
                     self._account.items(len(sizes))
         return code, None if sizes is None else tuple(sizes)
+
+
+def _declared_size(size: int) -> int | str:
+    """Some exporters write the sizes that may be anything as 0 or -1."""
+    return size if size > 0 else ""
 
 
 def _path_in(name: str) -> str:

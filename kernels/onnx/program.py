@@ -17,16 +17,16 @@ from typing import Any, BinaryIO
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators.applying import RULE_ERRORS
-from ..operators.layout import show
+from ..operators.layout import dim_of, show
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
-from . import indexing, layers, pointwise, shapes
+from . import indexing, layers, pointwise, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel
 from .patterns import Rewriter, outer_names
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise"]
+__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise", "vendor"]
 
 Names = dict[str, Any]
 
@@ -141,6 +141,8 @@ class OnnxProgram:
             return self._branch(recorder, call, names)
         if node.key == "Loop":
             return self._loop(recorder, call, names)
+        if node.key == "Scan":
+            return self._scan(recorder, call, names)
         rule = RULES.get(node.key)
         if rule is None:
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
@@ -204,6 +206,34 @@ class OnnxProgram:
                 bucket.append(value)
             place += 1
         return (*carried, *(call.aten("stack", bucket) for bucket in collected))
+
+    def _scan(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
+        """A round for each slice of its inputs, what it makes stacked again."""
+        graph, count = call.attribute("body"), call.attribute("num_scan_inputs", 0)
+        if not isinstance(graph, Graph) or not 0 < count <= len(call.inputs):
+            raise ModelError("ONNX file: a Scan without a body, or without inputs")
+        carried, scanned = (
+            list(call.inputs[:-count]),
+            [call.tensor(place) for place in range(len(call.inputs) - count, len(call.inputs))],
+        )
+        axes = call.attribute("scan_input_axes") or [0] * count
+        backwards = call.attribute("scan_input_directions") or [0] * count
+        rounds = {x.shape[dim_of(x.rank, axis)] for x, axis in zip(scanned, axes, strict=True)}
+        if len(rounds) != 1:
+            raise ShapeError(f"operator Scan over inputs of different lengths: {sorted(rounds)[:8]}")
+        (length,) = rounds
+        self._account.items(length)
+        collected: list[list[Tensor]] = [[] for _ in graph.outputs[len(carried) :]]
+        for place in range(length):
+            at = [length - 1 - place if back else place for back in backwards]
+            slices = [call.aten("select", x, axis, i) for x, axis, i in zip(scanned, axes, at, strict=True)]
+            given = {item.name: value for item, value in zip(graph.inputs, [*carried, *slices], strict=True)}
+            results = self._inner(recorder, graph, {**names, **given})
+            carried = list(results[: len(carried)])
+            for bucket, value in zip(collected, results[len(carried) :], strict=True):
+                bucket.append(value)
+        where = call.attribute("scan_output_axes") or [0] * len(collected)
+        return (*carried, *(call.aten("stack", bucket, axis) for bucket, axis in zip(collected, where, strict=True)))
 
 
 #: The number of rounds that stands for none.

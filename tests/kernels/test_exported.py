@@ -127,12 +127,12 @@ def test_graphs_within_a_graph_are_followed() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
     from jetdvfs.tests.support import oracle
 
-    class Rotary(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Rotary(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(8, 8)
 
-        @torch.no_grad()
+        @torch.no_grad()  # type: ignore[untyped-decorator]
         def angles(self, x: Any) -> Any:
             with torch.autocast("cpu", enabled=False):
                 angle = x.double().transpose(1, 2)
@@ -142,7 +142,7 @@ def test_graphs_within_a_graph_are_followed() -> None:
             cosine, sine = self.angles(x)
             return self.layer(x) * cosine.transpose(1, 2) + sine.transpose(1, 2)
 
-    class Branches(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Branches(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self, by_size: bool) -> None:
             super().__init__()
             self.by_size = by_size
@@ -167,7 +167,13 @@ def test_graphs_within_a_graph_are_followed() -> None:
 
 def test_what_autocast_would_convert_is_refused_with_the_way_out() -> None:
     inner = {"graph": {"nodes": [], "inputs": [], "outputs": [], "tensor_values": {}}, "name": "g"}
-    arguments = [{"as_string": "cuda"}, {"as_scalar_type": 6}, {"as_bool": True}, {"as_bool": False}, {"as_graph": inner}]
+    arguments: list[dict[str, Any]] = [
+        {"as_string": "cuda"},
+        {"as_scalar_type": 6},
+        {"as_bool": True},
+        {"as_bool": False},
+        {"as_graph": inner},
+    ]
     with pytest.raises(UnsupportedOperator, match=r"autocast .*half\(\)"):
         decompose(archive(program(node("torch.ops.higher_order.wrap_with_autocast", arguments, "y"))), INPUTS)
     with pytest.raises(UnsupportedOperator, match=r"higher_order::while_loop .*without it"):
