@@ -267,11 +267,12 @@ def col2im(recorder: Recorder, self: Tensor, output_size: Any, kernel_size: Any,
     return recorder.launch("col2im", [self], recorder.tensor(shape, self.dtype))
 
 
-@operator("grid_sampler", "grid_sampler_2d")
+@operator("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(recorder: Recorder, input: Tensor, grid: Tensor, *_: Any) -> Tensor:
-    return recorder.launch(
-        "grid_sampler_2d", [input, grid], recorder.tensor((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
-    )
+    if input.rank not in (4, 5) or grid.rank != input.rank or grid.shape[-1] != input.rank - 2:
+        raise ShapeError(f"grid_sampler of shapes {show(input.shape)} and {show(grid.shape)}")
+    output = recorder.tensor((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
+    return recorder.launch(f"grid_sampler_{input.rank - 2}d", [input, grid], output)
 
 
 @operator("meshgrid")
