@@ -16,8 +16,9 @@ from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRIES, ExportedProgram
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
+from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
-from .operators.values import Number, ScriptObject, Tensor
+from .operators.values import Number, ScriptObject
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
 from .torchscript.interpreter import Interpreter
@@ -41,7 +42,7 @@ def decompose(
     Args:
         source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save``, ``torch.export.save``
             or ``torch.onnx.export`` writes.
-        inputs: shape and element type of each tensor the method takes, in order.
+        inputs: what the method takes, in order or by name (:mod:`.inputs`).
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
         budget: bounds on what reading may cost.
@@ -97,7 +98,7 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
     recorder = Recorder(account)
     boundary = None
     try:
-        program.run(recorder, [_input(recorder, spec) for spec in inputs])
+        program.run(recorder, [(spec.name, _input(recorder, spec)) for spec in inputs])
     except DataDependent as error:
         boundary = _boundary(error, f"{program.position}, after {program.done:.0%} of the nodes")
     except ModelError as error:
@@ -183,9 +184,9 @@ class _Model:
         interpreter = Interpreter(SourceTree(self._archive, self._account), self._constants, recorder, self._version)
         boundary = None
         try:
-            tensors = [_input(recorder, spec) for spec in inputs]
+            values = [(spec.name, _input(recorder, spec)) for spec in inputs]
             method = interpreter.overload(self._root, method)
-            given = arguments(method, interpreter.signature(self._root, method), tensors)
+            given = arguments(method, interpreter.signature(self._root, method), values)
             interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:
             boundary = _boundary(error, interpreter.failed_at)
@@ -194,9 +195,16 @@ class _Model:
         return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
 
 
-def _input(recorder: Recorder, spec: TensorSpec) -> Tensor:
+def _input(recorder: Recorder, spec: TensorSpec) -> Any:
+    """An input as the model is given it: a tensor, held by the host where its numbers are said, or a plain value."""
+    if spec.is_plain:
+        return spec.value[0] if spec.value else None
     if spec.dtype not in DTYPE_BYTES:
         raise ShapeError(f"input of element type {spec.dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
+    if spec.value is not None:
+        if not all(isinstance(item, (bool, int, float)) for item in spec.value):
+            raise ShapeError(f"input {spec}: a tensor holds numbers")
+        return array(spec.shape, spec.dtype, [item for item in spec.value if not isinstance(item, str)])
     return recorder.tensor(spec.shape, spec.dtype)
 
 

@@ -16,6 +16,7 @@ from .budget import Budget
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from .operators.applying import apply_rule
 from .operators.layout import show
+from .operators.matching import matched
 from .operators.recorder import DataDependent, Recorder
 from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
 from .torchscript.archive import Archive
@@ -91,15 +92,15 @@ class ExportedProgram:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
-    def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
-        """Replay the graph on the given inputs.
+    def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
+        """Replay the graph on the given inputs, each with its name if it has one.
 
         Raises:
             ShapeError: it was exported for other inputs.
             UnsupportedOperator: it calls an operator without a shape rule.
         """
         try:
-            names = self._start(recorder, tensors)
+            names = self._start(recorder, inputs)
             nodes = self._graph["nodes"]
             for number, node in enumerate(nodes):
                 self.done = number / len(nodes)
@@ -107,32 +108,52 @@ class ExportedProgram:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
-    def _start(self, recorder: Recorder, tensors: Sequence[Tensor]) -> dict[str, Any]:
+    def _start(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        """The graph's names for what it starts from. What was no tensor when it was exported is part of the graph."""
         names: dict[str, Any] = {}
-        given = iter(tensors)
-        wanted = []
+        wanted, fixed = [], {}
         for spec in self._specs:
             if "user_input" not in spec:
+                if "constant_input" in spec:
+                    constant = spec["constant_input"]
+                    fixed[str(constant["name"])] = next(iter(constant["value"].values()), None)
+                    continue
                 name = next(iter(spec.values()))["arg"]["name"]
                 names[name] = self._tensor(recorder, name, parameter=True)
-            elif "as_tensor" in spec["user_input"]["arg"]:
-                name = spec["user_input"]["arg"]["as_tensor"]["name"]
-                wanted.append(name)
-                names[name] = next(given, None)
+                continue
+            ((sort, argument),) = spec["user_input"]["arg"].items()
+            if sort == "as_tensor":
+                wanted.append(argument["name"])
+            elif sort.startswith("as_sym_") and "as_name" in argument:
+                wanted.append(argument["as_name"])
         described = ", ".join(f"{name} {self._described(name)}"[:120] for name in wanted)
-        if len(tensors) != len(wanted):
-            raise ShapeError(f"the network was exported for the inputs ({described}); {len(tensors)} were given")
-        for name in wanted:
-            meta, tensor = self._metas[name], names[name]
-            sizes = [size.get("as_int", own) for size, own in zip(meta["sizes"], tensor.shape, strict=False)]
-            if len(meta["sizes"]) != tensor.rank or tuple(sizes) != tensor.shape or _TYPES.get(meta["dtype"]) != tensor.dtype:
+        given = [(name, value) for name, value in inputs if name not in fixed]
+        extra = [value for name, value in given if not name and not isinstance(value, Tensor)]
+        if fixed and len(given) > len(wanted):  # in their order, among the others
+            given = [(name, value) for name, value in given if name or isinstance(value, Tensor)]
+        values = matched(wanted, given)
+        if values is None:
+            raise ShapeError(f"the network was exported for the inputs ({described}); {len(inputs)} were given")
+        for name in fixed:
+            said = next((value for own, value in inputs if own == name), extra.pop(0) if extra else fixed[name])
+            if said != fixed[name]:
                 raise ShapeError(
-                    f"the network was exported for the inputs ({described}), not {show(tensor.shape)}:{tensor.dtype}"
+                    f"the network was exported for {name:.80} = {fixed[name]!r:.40}, which is part of it, not {said!r:.40}"
                 )
+        for name, value in values.items():
+            names[name] = value
+            meta = self._metas.get(name)
+            if meta is None and isinstance(value, (bool, int, float)):
+                continue
+            if meta is None or not isinstance(value, Tensor) or not _fits(meta, value):
+                shown = f"{show(value.shape)}:{value.dtype}" if isinstance(value, Tensor) else repr(value)[:40]
+                raise ShapeError(f"the network was exported for the inputs ({described}), not {shown}")
         return names
 
     def _described(self, name: str) -> str:
-        meta = self._metas[name]
+        meta = self._metas.get(name)
+        if meta is None:
+            return "a number"
         sizes = "x".join(str(size.get("as_int", "?")) for size in meta["sizes"])
         return f"{sizes}:{_TYPES.get(meta['dtype'], '?')}"
 
@@ -205,6 +226,12 @@ class ExportedProgram:
             if operator != "view":
                 raise
             return apply_rule(recorder, "reshape", args, kwargs)
+
+
+def _fits(meta: Mapping[str, Any], tensor: Tensor) -> bool:
+    """Whether a tensor is one that the graph was exported for."""
+    sizes = [size.get("as_int", own) for size, own in zip(meta["sizes"], tensor.shape, strict=False)]
+    return len(meta["sizes"]) == tensor.rank and tuple(sizes) == tensor.shape and _TYPES.get(meta["dtype"]) == tensor.dtype
 
 
 def _bind(outputs: Sequence[Mapping[str, Any]], result: Any, names: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators.applying import RULE_ERRORS
 from ..operators.layout import dim_of, show
+from ..operators.matching import matched
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
 from . import indexing, layers, pointwise, shapes, vendor
@@ -64,27 +65,34 @@ class OnnxProgram:
         self._model = OnnxModel(Wire(stream, account), account)
         self._depth = 0
 
-    def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
-        """Run the graph on the given inputs.
+    def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
+        """Run the graph on the given inputs, each with its name if it has one.
 
         Raises:
             ShapeError: it was exported for other inputs.
             UnsupportedOperator: it calls an operator without a rule.
         """
         graph = self._model.graph
-        names = self._start(graph, tensors)
+        names = self._start(graph, inputs)
         self._run(recorder, graph, names)
 
-    def _start(self, graph: Graph, tensors: Sequence[Tensor]) -> Names:
+    def _start(self, graph: Graph, inputs: Sequence[tuple[str, Any]]) -> Names:
         wanted = [declared for declared in graph.inputs if declared.name not in graph.weights]
         described = ", ".join(
             f"{item.name} {'x'.join(str(size or '?') for size in item.sizes or ()) or 'scalar'}:{item.dtype}"[:120]
             for item in wanted
         )
-        if len(tensors) != len(wanted):
-            raise ShapeError(f"the network was exported for the inputs ({described}); {len(tensors)} were given")
+        values = matched([item.name for item in wanted], inputs)
+        if values is None:
+            raise ShapeError(f"the network was exported for the inputs ({described}); {len(inputs)} were given")
         names: Names = {}
-        for item, tensor in zip(wanted, tensors, strict=True):
+        for item in wanted:
+            tensor = values[item.name]
+            if not isinstance(tensor, Tensor):
+                raise ShapeError(
+                    f"the network was exported for the inputs ({described}), all of them tensors; one with its number is given "
+                    "like scalar:int64=16000"
+                )
             sizes = tensor.shape if item.sizes is None else item.sizes
             fits = len(sizes) == tensor.rank and all(
                 size == own for size, own in zip(sizes, tensor.shape, strict=True) if isinstance(size, int)

@@ -98,7 +98,6 @@ RENAMED |= {"log_sigmoid_forward": "log_sigmoid", "linalg_vector_norm": "norm", 
 RENAMED |= {f"{form.format(name)}": name for name in ("zeros", "ones", "full") for form in ("{}_like", "new_{}")}
 
 
-
 def _euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """``_euclidean_dist`` as Distance.cpp writes it."""
     (norm, one), (other_norm, other_one) = ((s := rows.pow(2).sum(-1, True), torch.ones_like(s)) for rows in (x, y))
