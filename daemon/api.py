@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.inputs import input_spec
+from ..kernels.inputs import read_input
 from ..kernels.surface import Surface
 from .config import Config, load_config
 from .controller import Controller
@@ -145,7 +145,7 @@ class Api:
         if len(descriptors) != 1:
             raise UsageError(f"LoadModel: exactly one descriptor must come with the call, {len(descriptors)} did")
         self._room(session)
-        inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
+        inputs = [read_input(item) for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(

@@ -14,16 +14,17 @@ Applications read their inputs by this module too: it loads the standard library
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .errors import ShapeError
-from .network import DTYPE_BYTES, TensorSpec, numel
+from .errors import ModelError, ShapeError
+from .network import DTYPE_BYTES, PLAIN_TYPES, TensorSpec, numel
 
 _NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.]{0,200})=(?P<rest>.*)", re.DOTALL)
 _FORM = re.compile(r"(?P<shape>[0-9]+(?:x[0-9]+)*|scalar)(?::(?P<dtype>[^=]*)(?:=(?P<numbers>.*))?)?")
 _WORDS: dict[str, tuple[str, bool | None]] = {"true": ("flag", True), "false": ("flag", False), "none": ("none", None)}
 _PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "flag": (bool,), "str": (str,)}
 _MOST_DIMENSIONS = 16
 _LARGEST_SIZE = (1 << 31) - 1
 _DIGITS = 20  # of a size; more are not looked at, for no size has so many
@@ -78,6 +79,37 @@ def _converted(kind: str, value: str, text: str) -> Any:
     if not abs(number) < 1 << 63:
         raise ShapeError(f"input {text!r:.60}: {value!r:.30} leaves the range of 64-bit numbers")
     return number
+
+
+def read_input(data: Mapping[str, Any]) -> TensorSpec:
+    """An input in its JSON form: ``shape``, ``dtype`` (float32 if there is none), and ``name`` and ``value`` where it has them.
+
+    Raises:
+        ShapeError: it is not of that form, or no such tensor can be an input.
+    """
+    try:
+        spec = TensorSpec.from_json(data)
+    except (KeyError, TypeError, ValueError, ModelError) as error:
+        if "shape" in data and data.get("dtype") not in (None, *DTYPE_BYTES, *PLAIN_TYPES):
+            return input_spec(data["shape"], data["dtype"])
+        raise ShapeError(
+            f"input {dict(data)!r:.80}: expected shape, dtype, and name and value where it has them ({error})"
+        ) from error
+    count = 0 if spec.value is None else len(spec.value)
+    if spec.is_plain:
+        fits = (
+            not spec.shape
+            and count == (spec.dtype != "none")
+            and all(isinstance(x, _TYPES[spec.dtype]) for x in spec.value or ())
+        )
+    else:
+        input_spec(spec.shape, spec.dtype)
+        fits = spec.value is None or (count == numel(spec.shape) and not any(isinstance(x, str) for x in spec.value))
+    if not fits or count > _MOST_NUMBERS:
+        raise ShapeError(
+            f"input {spec!s:.80}: its value does not fit its type and shape; at most {_MOST_NUMBERS} numbers are taken"
+        )
+    return spec
 
 
 def input_spec(shape: Sequence[int], dtype: str = "float32") -> TensorSpec:

@@ -88,7 +88,7 @@ def _decomposer(_: Executor | None) -> _Job:
         if descriptor is None:
             raise DaemonError("model: no descriptor arrived")
         file = ModelFile(descriptor)
-        inputs = [TensorSpec(tuple(item["shape"]), item["dtype"]) for item in request["inputs"]]
+        inputs = [TensorSpec.from_json(item) for item in request["inputs"]]
         try:
             network = decompose(io.BufferedReader(file), inputs, name=request["name"])
         except Exception:

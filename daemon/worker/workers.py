@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,9 @@ class Workers:
         Raises:
             InputError: the model was refused, or its reader crashed or ran out of time or memory over it.
         """
-        return await self._run("decompose", {"inputs": [asdict(spec) for spec in inputs], "name": name}, descriptor=descriptor)
+        return await self._run(
+            "decompose", {"inputs": [spec.to_json() for spec in inputs], "name": name}, descriptor=descriptor
+        )
 
     async def sweep(
         self, network: bytes, bundle: Path, cache_dir: Path, method: str, known: Mapping[str, Sequence[int]] | None = None
