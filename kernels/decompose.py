@@ -14,6 +14,7 @@ from .boundary import Boundary
 from .budget import Account, Budget
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRIES, ExportedProgram
+from .foreign import refuse_foreign, refuse_foreign_archive
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
@@ -73,6 +74,7 @@ def decompose(
 
 def _decompose(source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method: str, budget: Budget) -> Network:
     account = Account(budget)
+    refuse_foreign(source)
     if is_onnx(source):
         _only_forward(method)
         return _replay(OnnxProgram(source, account), account, inputs, name)
@@ -80,6 +82,9 @@ def _decompose(source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method
     if any(entry in archive for entry in GRAPH_ENTRIES):
         _only_forward(method)
         return _replay(ExportedProgram(archive, budget), account, inputs, name)
+    if "data.pkl" not in archive or not any(entry.startswith("code/") for entry in archive.names):
+        small = "data.pkl" in archive and archive.size("data.pkl") <= budget.entry_bytes
+        refuse_foreign_archive(archive.names, archive.read("data.pkl") if small else None)
     return _Model(archive, account).run(inputs, name, method)
 
 
@@ -138,10 +143,6 @@ class _Model:
         self._account = account
         if "data.pkl" not in archive:
             raise ModelError("not a TorchScript file: the archive has no data.pkl; expected what torch.jit.save writes")
-        if not any(entry.startswith("code/") for entry in archive.names):
-            raise ModelError(
-                "not a TorchScript file: the archive holds data without code (torch.save?); write it with torch.jit.save"
-            )
         entry = next((name for name in (".data/version", "version") if name in archive), None)
         self._version = NEWEST if entry is None else parse_version(archive.read(entry))
         self._big_endian = "byteorder" in archive and archive.read("byteorder").strip() == b"big"

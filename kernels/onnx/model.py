@@ -169,7 +169,7 @@ class OnnxModel:
             elif item.number == 25 and item.wire == BYTES:
                 self._function(item)
         if graph is None:
-            raise ModelError("not an ONNX file: it holds no graph")
+            raise ModelError("not an ONNX file: it holds no graph (models of Core ML and of TensorFlow start like one)")
         self.graph = graph
 
     def _graph(self, at: Field, depth: int) -> Graph:

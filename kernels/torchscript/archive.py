@@ -130,7 +130,7 @@ class Archive:
         if position < 0 or position + _END.size > tail_size:
             starts_as_zip = self._length >= 4 and self._at(0, 4) == b"PK\x03\x04"
             raise ModelError(
-                "archive is truncated: its directory is missing"
+                "archive is truncated: its directory is missing; copy or download it again"
                 if starts_as_zip
                 else "not a TorchScript file: expected the zip archive that torch.jit.save writes"
             )

@@ -217,10 +217,10 @@ def test_padding_between_header_and_data_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"\x18\x00\x00\x00PTMF" + bytes(64), "not a TorchScript file"),
-        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "not a TorchScript file"),
+        (b"\x18\x00\x00\x00PTMF" + bytes(64), "mobile interpreter"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "weights saved by torch.save"),
         (handmade.zipped({"a/model.json": b"{}", "a/tensors/0": b""}), r"no data\.pkl"),
-        (handmade.zipped({"a/.data/extern_modules": b"", "a/model/model.pkl": b""}), r"no data\.pkl"),
+        (handmade.zipped({"a/.data/extern_modules": b"", "a/model/model.pkl": b""}), r"a torch\.package"),
         (handmade.zipped({"a/data.pkl": b"\x80\x02}.", "a/version": b"3\n"}), "data without code"),
     ],
     ids=["flatbuffer", "pickled state", "PyTorch before 1.4", "torch.package", "torch.save"],
