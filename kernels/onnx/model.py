@@ -361,6 +361,17 @@ class OnnxModel:
         return code, None if sizes is None else tuple(sizes)
 
 
+def outer_names(node: Node) -> set[str]:
+    """What the graphs within a node take from outside, and from inside."""
+    names: set[str] = set()
+    for graph in node.attributes.values():
+        if isinstance(graph, Graph):
+            names.update(graph.outputs)
+            for inner in graph.nodes:
+                names.update(inner.inputs, outer_names(inner))
+    return names
+
+
 def _declared_size(size: int) -> int | str:
     """Some exporters write the sizes that may be anything as 0 or -1."""
     return size if size > 0 else ""

@@ -33,7 +33,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..budget import Account
-from .model import Graph, Node, TensorHeader
+from .model import Graph, Node, TensorHeader, outer_names
+from .quantized import FLOATS
 
 X, C, S, ANY = "x", "#number", "#factor", "#any"
 Template = str | tuple[Any, ...]
@@ -147,6 +148,8 @@ class Rewriter:
                     self._gone |= used
                     inputs = [bound.get(name, "") for name in names]
                     details = self._details(kind, bound, used)
+                    if any(FLOATS in self._graph.nodes[inner].attributes for inner in used):
+                        details = {**details, FLOATS: 1}
                     made[place] = [Node(kind, "aten", node.name, inputs, node.outputs, details, node.scope)]
                     break
             else:
@@ -366,14 +369,3 @@ class Rewriter:
         if node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes):
             return True
         return node.operator in _SIZED
-
-
-def outer_names(node: Node) -> set[str]:
-    """What the graphs within a node take from outside, and from inside."""
-    names: set[str] = set()
-    for graph in node.attributes.values():
-        if isinstance(graph, Graph):
-            names.update(graph.outputs)
-            for inner in graph.nodes:
-                names.update(inner.inputs, outer_names(inner))
-    return names

@@ -256,23 +256,3 @@ def compress(call: NodeCall) -> Any:
 
 _data_dependent("the number of different elements decides the shape", "Unique")
 _data_dependent("non-maximum suppression decides how many boxes stay", "NonMaxSuppression")
-
-
-def _eight_bit(*spellings: str) -> None:
-    @onnx_operator(*spellings)
-    def rule(call: NodeCall) -> Any:
-        raise UnsupportedOperator(
-            f"operator {call.node.key} belongs to an 8-bit quantised model, which has no cost model: "
-            "decompose the model before quantisation"
-        )
-
-
-_eight_bit(
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "QLinearConv",
-    "QLinearMatMul",
-    "ConvInteger",
-    "MatMulInteger",
-)

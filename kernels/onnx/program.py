@@ -21,13 +21,14 @@ from ..operators.layout import dim_of, show
 from ..operators.matching import matched
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
-from . import indexing, layers, pointwise, shapes, vendor
+from . import indexing, layers, pointwise, quantized, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
-from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel
-from .patterns import Rewriter, outer_names
+from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
+from .patterns import Rewriter
+from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise", "vendor"]
+__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
 Names = dict[str, Any]
 
@@ -106,7 +107,7 @@ class OnnxProgram:
 
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
         """Run one graph; names of the graphs around it are among ``names``."""
-        graph = in_order(graph)
+        graph = in_eight_bits(in_order(graph), self._account)
         try:
             nodes, silent = Rewriter(graph, self._account).nodes()
         except RULE_ERRORS as error:
@@ -155,7 +156,8 @@ class OnnxProgram:
         if rule is None:
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
         try:
-            return rule(call)
+            with recorder.as_floats(FLOATS in node.attributes):
+                return rule(call)
         except DataDependent as error:
             error.operator = _spelled(node)  # not ATen's, whose rule it may use
             raise

@@ -16,6 +16,7 @@ from .layers import (
     matrix,
     normalization,
     pooling,
+    quantized,
     recurrent,
     special,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "pointwise",
     "pooling",
     "prim",
+    "quantized",
     "rearranging",
     "recurrent",
     "reduction",

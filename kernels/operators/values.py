@@ -30,6 +30,7 @@ SCALAR_TYPES: dict[int, str] = {
     14: "qint32",
     15: "bfloat16",
 }
+QUANTIZED = frozenset({"qint8", "quint8", "qint32"})
 SCALAR_CODES: dict[str, int] = {name: code for code, name in SCALAR_TYPES.items()}
 
 Number = bool | int | float
@@ -99,6 +100,11 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         return numel(self.shape) * DTYPE_BYTES[self.dtype]
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it stands for real numbers in a few bits, each times a scale."""
+        return self.dtype in QUANTIZED
 
     @property
     def is_floating(self) -> bool:

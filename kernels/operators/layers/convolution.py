@@ -47,7 +47,7 @@ def convolve(
         raise ShapeError(
             f"{kind} with weight {show(weight.shape)}, {groups} groups needs {channels} channels, its input is {show(x.shape)}"
         )
-    if x.dtype != weight.dtype:
+    if x.dtype != weight.dtype and not (x.is_quantized and weight.is_quantized):
         raise ShapeError(f"{kind} with {weight.dtype} weights cannot take a {x.dtype} input")
     steps, dilations = integers(stride, rank), integers(dilation, rank)
     if isinstance(padding, str):
