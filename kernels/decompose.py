@@ -81,7 +81,7 @@ def _decompose(source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method
     archive = Archive(source, budget)
     if any(entry in archive for entry in GRAPH_ENTRIES):
         _only_forward(method)
-        return _replay(ExportedProgram(archive, budget), account, inputs, name)
+        return _replay(ExportedProgram(archive, account), account, inputs, name)
     if "data.pkl" not in archive or not any(entry.startswith("code/") for entry in archive.names):
         small = "data.pkl" in archive and archive.size("data.pkl") <= budget.entry_bytes
         refuse_foreign_archive(archive.names, archive.read("data.pkl") if small else None)

@@ -7,18 +7,18 @@ those of the example the network was exported with; symbolic ones take the given
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .budget import Budget
+from .budget import Account
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from .operators.applying import apply_rule
 from .operators.layout import show
 from .operators.matching import matched
 from .operators.recorder import DataDependent, Recorder
 from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
+from .pieces import JsonText
 from .torchscript.archive import Archive
 from .torchscript.closures import truth
 
@@ -73,24 +73,46 @@ class ExportedProgram:
         BudgetExceeded: its graph is larger than is read.
     """
 
-    def __init__(self, archive: Archive, budget: Budget) -> None:
+    def __init__(self, archive: Archive, account: Account) -> None:
         self._entry = next(entry for entry in GRAPH_ENTRIES if entry in archive)
         size = archive.size(self._entry)
-        if size > budget.graph_bytes:
-            raise BudgetExceeded(f"archive entry {self._entry!r} has {size} bytes; at most {budget.graph_bytes} are read")
+        if size > account.room():
+            raise BudgetExceeded(f"archive entry {self._entry!r} has {size} bytes; there is room to read {account.room()}")
         self.position = ""
         self.done = 0.0
         self._depth = 0
+        self._nodes: list[dict[str, Any]] = []
+        self._metas: dict[str, Mapping[str, Any]] = {}
+        signature: list[Mapping[str, Any]] = []
         # Up to PyTorch 2.2 every sort of argument is a member and all but one are null.
         without_nulls = None if self._entry == GRAPH_ENTRIES[0] else _without_nulls
         try:
-            module = json.loads(archive.read(self._entry), object_hook=without_nulls)["graph_module"]
-            self._graph: Mapping[str, Any] = module["graph"]
-            signature = module["signature"]
-            self._specs: Sequence[Mapping[str, Any]] = signature.get("input_specs") or _first_specs(signature)
-            self._metas = {name: meta.get("meta", meta) for name, meta in self._graph["tensor_values"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = JsonText(archive.read(self._entry, size).decode(), account, without_nulls)
+
+            def signed(at: int) -> int:
+                made, end = text.value(at)
+                signature.append(made)
+                return end
+
+            graph = {
+                "nodes": lambda at: text.items(at, self._add),
+                "tensor_values": lambda at: text.entries(at, self._describe),
+            }
+            module = {"graph": lambda at: text.members(at, graph), "signature": signed}
+            text.members(0, {"graph_module": lambda at: text.members(at, module)})
+            self._specs: Sequence[Mapping[str, Any]] = signature[0].get("input_specs") or _first_specs(signature[0])
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
+
+    def _add(self, node: dict[str, Any]) -> None:
+        """Keep a node, and of what is noted on it the module alone: the rest takes most of the room."""
+        stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2]
+        self._nodes.append({**node, "metadata": {"nn_module_stack": stack}})
+
+    def _describe(self, name: str, meta: Mapping[str, Any]) -> None:
+        described = meta.get("meta", meta)
+        kept = {key: described[key] for key in ("dtype", "sizes", "strides")}
+        self._metas[name] = kept | {"requires_grad": described.get("requires_grad")}
 
     def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
         """Replay the graph on the given inputs, each with its name if it has one.
@@ -101,9 +123,8 @@ class ExportedProgram:
         """
         try:
             names = self._start(recorder, inputs)
-            nodes = self._graph["nodes"]
-            for number, node in enumerate(nodes):
-                self.done = number / len(nodes)
+            for number, node in enumerate(self._nodes):
+                self.done = number / len(self._nodes)
                 self._call(recorder, node, names)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error

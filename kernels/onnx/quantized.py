@@ -28,9 +28,7 @@ _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _ELEMENTS = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu", "PRelu", "Gelu", "Abs", "Neg")
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "Softmax")
 _MOVES = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Resize", "Upsample", "Pad", "Expand")
-_ALONE = frozenset(
-    {*_ELEMENTS, *_POOLS, *_MOVES, "DepthToSpace", "SpaceToDepth", "Identity", "Tile", "Gather"}
-)
+_ALONE = frozenset({*_ELEMENTS, *_POOLS, *_MOVES, "DepthToSpace", "SpaceToDepth", "Identity", "Tile", "Gather"})
 _TOGETHER = frozenset({"Add", "Sub", "Mul", "Div", "Concat", "Max", "Min", "Sum"})
 _INTO, _FROM = "QuantizeLinear", "DequantizeLinear"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jetdvfs.kernels.budget import Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
 from jetdvfs.kernels.network import TensorSpec
@@ -95,10 +96,29 @@ def test_a_graph_of_another_form_is_refused(content: object) -> None:
 
 
 def test_a_graph_too_large_to_parse_is_refused() -> None:
-    with pytest.raises(BudgetExceeded, match=r"model\.json"):
-        decompose(archive(b" " * (9 << 20)), INPUTS)
+    with pytest.raises(BudgetExceeded, match=r"model\.json.*room"):
+        decompose(archive(b" " * (40 << 20)), INPUTS)
     with pytest.raises(ModelError):
         decompose(archive(b" " * (1 << 20)), INPUTS)
+
+
+def test_a_graph_of_many_megabytes_is_read_piece_by_piece() -> None:
+    relu = node("torch.ops.aten.relu.default", [{"as_tensor": {"name": "x"}}], "x")
+    relu["metadata"]["stack_trace"] = "line\n" * 800
+    large = archive(program(*[relu] * 2000))
+    assert len(large.getvalue()) > 8 << 20
+    assert len(decompose(large, INPUTS).launches) == 2000
+    with pytest.raises(BudgetExceeded, match="room to read"):
+        decompose(large, INPUTS, budget=Budget(memory_bytes=20 << 20))
+
+
+def test_a_value_too_large_to_parse_is_refused() -> None:
+    long = program(node("torch.ops.aten.relu.default", [{"as_string": "x" * (6 << 20)}], "y"))
+    with pytest.raises(BudgetExceeded, match="parsed at a time"):
+        decompose(archive(long), INPUTS)
+    with pytest.raises(BudgetExceeded):
+        decompose(archive({"schema": "x" * (6 << 20), **program(RELU)}), INPUTS)
+    assert decompose(archive({"schema": [["}"] * 100_000, {"a": '\\"{['}], **program(RELU)}), INPUTS).kinds == {"relu": 1}
 
 
 @pytest.mark.torch
