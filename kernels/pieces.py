@@ -42,7 +42,7 @@ class JsonText:
         """
         self._account.step()
         limit = self._account.budget.graph_bytes
-        size = _FIRST
+        size = min(_FIRST, limit)
         while True:
             piece = self._text[at : at + size]
             whole = at + size >= len(self._text)

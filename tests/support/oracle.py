@@ -489,6 +489,19 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
+def _as_cuda_lays_it_out(out: torch.Tensor, query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
+    """The output of attention with the strides that the GPU's kernel gives it, by PyTorch's own account of it."""
+    shared = query.dim() == 4 and query.shape[1] != key.shape[1]
+    if query.dim() != 4 or query.dtype == torch.float64 or (shared and (query.dtype == torch.float32 or mask is not None)):
+        return out.contiguous()
+    meta = [tensor.to("meta") for tensor in (query, key, value)]
+    if query.dtype != torch.float32 and mask is None and query.shape == out.shape:
+        made = torch.ops.aten._scaled_dot_product_flash_attention(*meta)[0]
+    else:
+        made = torch.ops.aten._scaled_dot_product_efficient_attention(*meta, None, False)[0]
+    return torch.empty_strided(made.shape, made.stride(), dtype=out.dtype, device=out.device)
+
+
 @contextlib.contextmanager
 def _whole(recorder: Recorder) -> Iterator[None]:
     """Record as a GPU runs it what the meta device would split or do otherwise: attention, recurrent layers, some functions."""
@@ -505,6 +518,7 @@ def _whole(recorder: Recorder) -> Iterator[None]:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
     ) -> Any:
         out = quietly(originals["attention"], query, key, value, attn_mask, dropout_p, is_causal, **more)
+        out = quietly(_as_cuda_lays_it_out, out, query, key, value, attn_mask)
         read = [t for t in (query, key, value, attn_mask) if t is not None]
         params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
         recorder.add("attention", [query, key, value], out, params, flops=None, read=read)
