@@ -107,8 +107,8 @@ class OnnxProgram:
 
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
         """Run one graph; names of the graphs around it are among ``names``."""
-        graph = in_eight_bits(in_order(graph), self._account)
         try:
+            graph = in_eight_bits(in_order(graph), self._account)
             nodes, silent = Rewriter(graph, self._account).nodes()
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
