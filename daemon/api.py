@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.inputs import input_spec
+from ..kernels.inputs import read_input
+from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
 from ..profiles.board import BoardDescription
@@ -112,7 +114,7 @@ class Api:
         if attached is None:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
-        inputs = [input_spec(item["shape"], item.get("dtype") or "float32") for item in parameters["inputs"]]
+        inputs = [_input(item) for item in parameters["inputs"]]
         if not 1 <= len(inputs) <= _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
@@ -270,6 +272,15 @@ class AdminApi:
 
     def closed(self, session: Session) -> None:
         """Nothing here belongs to a connection."""
+
+
+def _input(item: Mapping[str, Any]) -> TensorSpec:
+    """An input as it travels: its value's items are JSON texts."""
+    try:
+        values = {} if item.get("value") is None else {"value": [json.loads(text) for text in item["value"]]}
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"LoadModel: an input's value is a list of JSON texts ({error})") from error
+    return read_input({**item, **values})
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:

@@ -22,8 +22,9 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         dest="inputs",
         action="append",
         default=[],
-        metavar="SHAPE[:DTYPE]",
-        help="shape of an input, such as 1x3x224x224 or scalar, and its type (default float32); once per input, in order",
+        metavar="[NAME=]SHAPE[:DTYPE]",
+        help="shape of an input, such as 1x3x224x224 or scalar, and its type (default float32), or a value that is no tensor, "
+        "such as 16000:int, 0.5:float, true or none; once per input, in order or by name (mask=1x128:bool)",
     )
 
 

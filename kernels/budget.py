@@ -20,7 +20,7 @@ class Budget:
         entries: files in the archive.
         directory_bytes: size of the archive's table of contents.
         entry_bytes: decompressed size of any one entry that is read (weights are not read).
-        graph_bytes: size of an exported graph, which takes many times as much in memory.
+        graph_bytes: size of what is parsed of an exported graph at a time, which takes many times as much in memory.
         total_bytes: decompressed size of all entries read.
         source_bytes: size of one file of source text.
         piece_bytes: size of what is parsed at a time: a statement, or a few. Its syntax can take 500 times as much in memory.
@@ -68,6 +68,8 @@ class Budget:
                 raise BudgetExceeded(f"budget {limit.name}={value}: expected more than 0 and at most {limit.default}")
 
 
+#: How much memory a graph takes while it is read, in times its text.
+_TIMES = 5
 _PAGE = resource.getpagesize()
 
 
@@ -130,6 +132,11 @@ class Account:
             raise BudgetExceeded(f"reading the model takes longer than {self.budget.wall_s:g} s")
         if self._resident() > self._ceiling:
             raise BudgetExceeded(f"reading the model takes more than {self.budget.memory_bytes >> 20} MB of memory")
+
+    def room(self) -> int:
+        """The bytes of a graph that may be read, in the memory that is left: its text, and what is made of it."""
+        left = self._ceiling - self._resident()
+        return max(min(left // _TIMES, self.budget.total_bytes), 0)
 
     def items(self, count: int) -> int:
         """A length the model asked for, if it is within bounds; for long ones there are more looks, as they take longer."""

@@ -14,10 +14,12 @@ from .boundary import Boundary
 from .budget import Account, Budget
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported import GRAPH_ENTRIES, ExportedProgram
+from .foreign import refuse_foreign, refuse_foreign_archive
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
+from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
-from .operators.values import Number, ScriptObject, Tensor
+from .operators.values import Number, ScriptObject
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
 from .torchscript.interpreter import Interpreter
@@ -41,7 +43,7 @@ def decompose(
     Args:
         source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save``, ``torch.export.save``
             or ``torch.onnx.export`` writes.
-        inputs: shape and element type of each tensor the method takes, in order.
+        inputs: what the method takes, in order or by name (:mod:`.inputs`).
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
         budget: bounds on what reading may cost.
@@ -72,13 +74,17 @@ def decompose(
 
 def _decompose(source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method: str, budget: Budget) -> Network:
     account = Account(budget)
+    refuse_foreign(source)
     if is_onnx(source):
         _only_forward(method)
         return _replay(OnnxProgram(source, account), account, inputs, name)
     archive = Archive(source, budget)
     if any(entry in archive for entry in GRAPH_ENTRIES):
         _only_forward(method)
-        return _replay(ExportedProgram(archive, budget), account, inputs, name)
+        return _replay(ExportedProgram(archive, account), account, inputs, name)
+    if "data.pkl" not in archive or not any(entry.startswith("code/") for entry in archive.names):
+        small = "data.pkl" in archive and archive.size("data.pkl") <= budget.entry_bytes
+        refuse_foreign_archive(archive.names, archive.read("data.pkl") if small else None)
     return _Model(archive, account).run(inputs, name, method)
 
 
@@ -97,7 +103,7 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
     recorder = Recorder(account)
     boundary = None
     try:
-        program.run(recorder, [_input(recorder, spec) for spec in inputs])
+        program.run(recorder, [(spec.name, _input(recorder, spec)) for spec in inputs])
     except DataDependent as error:
         boundary = _boundary(error, f"{program.position}, after {program.done:.0%} of the nodes")
     except ModelError as error:
@@ -137,10 +143,6 @@ class _Model:
         self._account = account
         if "data.pkl" not in archive:
             raise ModelError("not a TorchScript file: the archive has no data.pkl; expected what torch.jit.save writes")
-        if not any(entry.startswith("code/") for entry in archive.names):
-            raise ModelError(
-                "not a TorchScript file: the archive holds data without code (torch.save?); write it with torch.jit.save"
-            )
         entry = next((name for name in (".data/version", "version") if name in archive), None)
         self._version = NEWEST if entry is None else parse_version(archive.read(entry))
         self._big_endian = "byteorder" in archive and archive.read("byteorder").strip() == b"big"
@@ -183,9 +185,9 @@ class _Model:
         interpreter = Interpreter(SourceTree(self._archive, self._account), self._constants, recorder, self._version)
         boundary = None
         try:
-            tensors = [_input(recorder, spec) for spec in inputs]
+            values = [(spec.name, _input(recorder, spec)) for spec in inputs]
             method = interpreter.overload(self._root, method)
-            given = arguments(method, interpreter.signature(self._root, method), tensors)
+            given = arguments(method, interpreter.signature(self._root, method), values)
             interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:
             boundary = _boundary(error, interpreter.failed_at)
@@ -194,9 +196,16 @@ class _Model:
         return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
 
 
-def _input(recorder: Recorder, spec: TensorSpec) -> Tensor:
+def _input(recorder: Recorder, spec: TensorSpec) -> Any:
+    """An input as the model is given it: a tensor, held by the host where its numbers are said, or a plain value."""
+    if spec.is_plain:
+        return spec.value[0] if spec.value else None
     if spec.dtype not in DTYPE_BYTES:
         raise ShapeError(f"input of element type {spec.dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}")
+    if spec.value is not None:
+        if not all(isinstance(item, (bool, int, float)) for item in spec.value):
+            raise ShapeError(f"input {spec}: a tensor holds numbers")
+        return array(spec.shape, spec.dtype, [item for item in spec.value if not isinstance(item, str)])
     return recorder.tensor(spec.shape, spec.dtype)
 
 

@@ -7,18 +7,20 @@ those of the example the network was exported with; symbolic ones take the given
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .budget import Budget
+from .budget import Account
 from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from .operators.applying import apply_rule
 from .operators.layout import show
-from .operators.recorder import Recorder
+from .operators.matching import matched
+from .operators.recorder import DataDependent, Recorder
 from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
+from .pieces import JsonText
 from .torchscript.archive import Archive
+from .torchscript.closures import truth
 
 #: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
 GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")
@@ -48,6 +50,12 @@ _BY_NAME = frozenset(
         *("memory_format", "pin_memory", "rounding_mode", "scale"),
     )
 )
+_HIGHER_ORDER = "torch.ops.higher_order."
+#: Calls of a graph that change nothing about what it launches, and how many arguments stand before its own.
+_WRAPPERS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "wrap": 0, "wrap_activation_checkpoint": 0}
+_WRAPPERS |= {"tag_activation_checkpoint": 0, "invoke_subgraph": 1}
+#: How deep graphs within graphs are followed.
+_DEEPEST = 16
 #: Where ATen's name is also that of something done to lists.
 _LIKE = {"copy": "copy_"}
 _SAME = frozenset({"lift_fresh_copy", "alias", "detach"})
@@ -65,66 +73,108 @@ class ExportedProgram:
         BudgetExceeded: its graph is larger than is read.
     """
 
-    def __init__(self, archive: Archive, budget: Budget) -> None:
+    def __init__(self, archive: Archive, account: Account) -> None:
         self._entry = next(entry for entry in GRAPH_ENTRIES if entry in archive)
         size = archive.size(self._entry)
-        if size > budget.graph_bytes:
-            raise BudgetExceeded(f"archive entry {self._entry!r} has {size} bytes; at most {budget.graph_bytes} are read")
+        if size > account.room():
+            raise BudgetExceeded(f"archive entry {self._entry!r} has {size} bytes; there is room to read {account.room()}")
         self.position = ""
         self.done = 0.0
+        self._depth = 0
+        self._nodes: list[dict[str, Any]] = []
+        self._metas: dict[str, Mapping[str, Any]] = {}
+        signature: list[Mapping[str, Any]] = []
         # Up to PyTorch 2.2 every sort of argument is a member and all but one are null.
         without_nulls = None if self._entry == GRAPH_ENTRIES[0] else _without_nulls
         try:
-            module = json.loads(archive.read(self._entry), object_hook=without_nulls)["graph_module"]
-            self._graph: Mapping[str, Any] = module["graph"]
-            signature = module["signature"]
-            self._specs: Sequence[Mapping[str, Any]] = signature.get("input_specs") or _first_specs(signature)
-            self._metas = {name: meta.get("meta", meta) for name, meta in self._graph["tensor_values"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = JsonText(archive.read(self._entry, size).decode(), account, without_nulls)
+
+            def signed(at: int) -> int:
+                made, end = text.value(at)
+                signature.append(made)
+                return end
+
+            graph = {
+                "nodes": lambda at: text.items(at, self._add),
+                "tensor_values": lambda at: text.entries(at, self._describe),
+            }
+            module = {"graph": lambda at: text.members(at, graph), "signature": signed}
+            text.members(0, {"graph_module": lambda at: text.members(at, module)})
+            self._specs: Sequence[Mapping[str, Any]] = signature[0].get("input_specs") or _first_specs(signature[0])
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
-    def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
-        """Replay the graph on the given inputs.
+    def _add(self, node: dict[str, Any]) -> None:
+        """Keep a node, and of what is noted on it the module alone: the rest takes most of the room."""
+        stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2]
+        self._nodes.append({**node, "metadata": {"nn_module_stack": stack}})
+
+    def _describe(self, name: str, meta: Mapping[str, Any]) -> None:
+        described = meta.get("meta", meta)
+        kept = {key: described[key] for key in ("dtype", "sizes", "strides")}
+        self._metas[name] = kept | {"requires_grad": described.get("requires_grad")}
+
+    def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
+        """Replay the graph on the given inputs, each with its name if it has one.
 
         Raises:
             ShapeError: it was exported for other inputs.
             UnsupportedOperator: it calls an operator without a shape rule.
         """
         try:
-            names = self._start(recorder, tensors)
-            nodes = self._graph["nodes"]
-            for number, node in enumerate(nodes):
-                self.done = number / len(nodes)
+            names = self._start(recorder, inputs)
+            for number, node in enumerate(self._nodes):
+                self.done = number / len(self._nodes)
                 self._call(recorder, node, names)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
-    def _start(self, recorder: Recorder, tensors: Sequence[Tensor]) -> dict[str, Any]:
+    def _start(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        """The graph's names for what it starts from. What was no tensor when it was exported is part of the graph."""
         names: dict[str, Any] = {}
-        given = iter(tensors)
-        wanted = []
+        wanted, fixed = [], {}
         for spec in self._specs:
             if "user_input" not in spec:
+                if "constant_input" in spec:
+                    constant = spec["constant_input"]
+                    fixed[str(constant["name"])] = next(iter(constant["value"].values()), None)
+                    continue
                 name = next(iter(spec.values()))["arg"]["name"]
                 names[name] = self._tensor(recorder, name, parameter=True)
-            elif "as_tensor" in spec["user_input"]["arg"]:
-                name = spec["user_input"]["arg"]["as_tensor"]["name"]
-                wanted.append(name)
-                names[name] = next(given, None)
+                continue
+            ((sort, argument),) = spec["user_input"]["arg"].items()
+            if sort == "as_tensor":
+                wanted.append(argument["name"])
+            elif sort.startswith("as_sym_") and "as_name" in argument:
+                wanted.append(argument["as_name"])
         described = ", ".join(f"{name} {self._described(name)}"[:120] for name in wanted)
-        if len(tensors) != len(wanted):
-            raise ShapeError(f"the network was exported for the inputs ({described}); {len(tensors)} were given")
-        for name in wanted:
-            meta, tensor = self._metas[name], names[name]
-            sizes = [size.get("as_int", own) for size, own in zip(meta["sizes"], tensor.shape, strict=False)]
-            if len(meta["sizes"]) != tensor.rank or tuple(sizes) != tensor.shape or _TYPES.get(meta["dtype"]) != tensor.dtype:
+        given = [(name, value) for name, value in inputs if name not in fixed]
+        extra = [value for name, value in given if not name and not isinstance(value, Tensor)]
+        if fixed and len(given) > len(wanted):  # in their order, among the others
+            given = [(name, value) for name, value in given if name or isinstance(value, Tensor)]
+        values = matched(wanted, given)
+        if values is None:
+            raise ShapeError(f"the network was exported for the inputs ({described}); {len(inputs)} were given")
+        for name in fixed:
+            said = next((value for own, value in inputs if own == name), extra.pop(0) if extra else fixed[name])
+            if said != fixed[name]:
                 raise ShapeError(
-                    f"the network was exported for the inputs ({described}), not {show(tensor.shape)}:{tensor.dtype}"
+                    f"the network was exported for {name:.80} = {fixed[name]!r:.40}, which is part of it, not {said!r:.40}"
                 )
+        for name, value in values.items():
+            names[name] = value
+            meta = self._metas.get(name)
+            if meta is None and isinstance(value, (bool, int, float)):
+                continue
+            if meta is None or not isinstance(value, Tensor) or not _fits(meta, value):
+                shown = f"{show(value.shape)}:{value.dtype}" if isinstance(value, Tensor) else repr(value)[:40]
+                raise ShapeError(f"the network was exported for the inputs ({described}), not {shown}")
         return names
 
     def _described(self, name: str) -> str:
-        meta = self._metas[name]
+        meta = self._metas.get(name)
+        if meta is None:
+            return "a number"
         sizes = "x".join(str(size.get("as_int", "?")) for size in meta["sizes"])
         return f"{sizes}:{_TYPES.get(meta['dtype'], '?')}"
 
@@ -142,27 +192,51 @@ class ExportedProgram:
         self.position = f"{self._entry}, node {str(node.get('name') or target)[:80]}"
         stack = str(node["metadata"].get("nn_module_stack", "")).rpartition(";")[2].split(",")
         recorder.scope = _REPEATED_CALL.sub("", stack[1]) if len(stack) > 2 else ""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for argument in node["inputs"]:
-            value = _value(argument["arg"], names)
-            by_name = argument["kind"] == 2 if "kind" in argument else argument["name"] in _BY_NAME
-            if by_name:
-                kwargs[argument["name"]] = value
-            else:
-                args.append(value)
-        operator = _operator(target)
-        result = args[0] if operator in _SAME and args else self._apply(recorder, operator, args, kwargs)
-        for place, output in enumerate(node["outputs"]):
-            made: Any = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
-            if "as_tensors" in output:
-                for item, tensor in zip(output["as_tensors"], made, strict=True):
-                    names[item["name"]] = tensor
-                continue
-            described = next(iter(output.values()))
-            name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
-            if name:
-                names[name] = made
+        if target.startswith(_HIGHER_ORDER):
+            result = self._followed(recorder, target.removeprefix(_HIGHER_ORDER), node["inputs"], names)
+        else:
+            args: list[Any] = []
+            kwargs: dict[str, Any] = {}
+            for argument in node["inputs"]:
+                value = _value(argument["arg"], names)
+                by_name = argument["kind"] == 2 if "kind" in argument else argument["name"] in _BY_NAME
+                if by_name:
+                    kwargs[argument["name"]] = value
+                else:
+                    args.append(value)
+            operator = _operator(target)
+            result = args[0] if operator in _SAME and args else self._apply(recorder, operator, args, kwargs)
+        _bind(node["outputs"], result, names)
+
+    def _followed(self, recorder: Recorder, name: str, inputs: Sequence[Mapping[str, Any]], names: dict[str, Any]) -> Any:
+        """A call of a graph within the graph: what ``no_grad`` and ``autocast`` surround, and the branch that is taken."""
+        values = [argument["arg"] for argument in inputs]
+        graphs = [value["as_graph"]["graph"] for value in values if "as_graph" in value]
+        given = [_value(value, names) for value in values if "as_graph" not in value]
+        if name == "cond" and len(graphs) == 2:
+            try:
+                graph, operands = graphs[0] if truth(given[0]) else graphs[1], given[1]
+            except DataDependent as error:
+                error.operator = "higher_order::cond"
+                raise
+        elif name in _WRAPPERS and len(graphs) == 1:
+            graph, operands = graphs[0], given[_WRAPPERS[name] :]
+            if name == "wrap_with_autocast" and given[2]:
+                raise UnsupportedOperator(
+                    "torch.autocast chooses element types as the network runs, which is not followed; convert the model with "
+                    "its half() and export that"
+                )
+        else:
+            raise UnsupportedOperator(f"operator higher_order::{name:.80} has no shape rule; export the model without it")
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise BudgetExceeded("graphs are nested too deeply")
+        own = dict(zip((_name_of(item) for item in graph["inputs"]), operands, strict=True))
+        for node in graph["nodes"]:
+            recorder.account.step()
+            self._call(recorder, node, own)
+        self._depth -= 1
+        return tuple(_value(item, own) for item in graph["outputs"])
 
     @staticmethod
     def _apply(recorder: Recorder, operator: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -173,6 +247,34 @@ class ExportedProgram:
             if operator != "view":
                 raise
             return apply_rule(recorder, "reshape", args, kwargs)
+
+
+def _fits(meta: Mapping[str, Any], tensor: Tensor) -> bool:
+    """Whether a tensor is one that the graph was exported for."""
+    sizes = [size.get("as_int", own) for size, own in zip(meta["sizes"], tensor.shape, strict=False)]
+    return len(meta["sizes"]) == tensor.rank and tuple(sizes) == tensor.shape and _TYPES.get(meta["dtype"]) == tensor.dtype
+
+
+def _bind(outputs: Sequence[Mapping[str, Any]], result: Any, names: dict[str, Any]) -> None:
+    """Give what a node made the names that it has in the graph."""
+    for place, output in enumerate(outputs):
+        made: Any = (result[place] if place < len(result) else None) if isinstance(result, tuple) else result
+        if "as_tensors" in output:
+            if isinstance(result, tuple) and len(outputs) == 1 and len(result) == len(output["as_tensors"]):
+                made = result
+            for item, tensor in zip(output["as_tensors"], made, strict=True):
+                names[item["name"]] = tensor
+            continue
+        described = next(iter(output.values()))
+        name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
+        if name:
+            names[name] = made
+
+
+def _name_of(argument: Mapping[str, Any]) -> str:
+    """What a graph calls one of its inputs."""
+    ((_, described),) = argument.items()
+    return str(described.get("name") or described.get("as_name", "")) if isinstance(described, dict) else ""
 
 
 def _first_specs(signature: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs that a network is decomposed for, as people and programs write them: ``SHAPE[:DTYPE]``.
+"""The inputs that a network is decomposed for, as people and programs write them: one grammar for all of them.
+
+| | |
+|---|---|
+| ``1x3x224x224``, ``1x128:int64``, ``scalar:bool`` | a tensor, its element type float32 unless given |
+| ``2:int64=7,5`` | a tensor whose numbers steer the network, such as the lengths of sequences |
+| ``16000:int``, ``0.5:float``, ``nearest:str``, ``true``, ``false``, ``none`` | what is no tensor |
+| ``mask=1x128:bool``, ``sr=16000:int`` | any of these by its name, where order does not say which one it is |
 
 Applications read their inputs by this module too: it loads the standard library only.
 """
@@ -7,30 +14,102 @@ Applications read their inputs by this module too: it loads the standard library
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from .errors import ShapeError
-from .network import DTYPE_BYTES, TensorSpec
+from .errors import ModelError, ShapeError
+from .network import DTYPE_BYTES, PLAIN_TYPES, TensorSpec, numel
 
-_FORM = re.compile(r"(?P<shape>[0-9]+(?:x[0-9]+)*|scalar)(?::(?P<dtype>.*))?")
+_NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.]{0,200})=(?P<rest>.*)", re.DOTALL)
+_FORM = re.compile(r"(?P<shape>[0-9]+(?:x[0-9]+)*|scalar)(?::(?P<dtype>[^=]*)(?:=(?P<numbers>.*))?)?")
+_WORDS: dict[str, tuple[str, bool | None]] = {"true": ("flag", True), "false": ("flag", False), "none": ("none", None)}
+_PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "flag": (bool,), "str": (str,)}
 _MOST_DIMENSIONS = 16
 _LARGEST_SIZE = (1 << 31) - 1
 _DIGITS = 20  # of a size; more are not looked at, for no size has so many
+_MOST_NUMBERS = 64
+_LONGEST_TEXT = 200
 
 
 def parse_input(text: str) -> TensorSpec:
-    """Read ``1x3x224x224``, ``1x3x224x224:float16`` or ``scalar:int64``; the element type is float32 unless given.
+    """Read one input in any of the forms above.
+
+    Raises:
+        ShapeError: it is of none of them, or no such tensor can be an input.
+    """
+    text = text.strip()
+    named = _NAME.fullmatch(text)
+    name, rest = (named["name"], named["rest"]) if named else ("", text)
+    if rest in _WORDS:
+        kind, word = _WORDS[rest]
+        return TensorSpec((), kind, name, None if word is None else (word,))
+    value, colon, kind = rest.rpartition(":")
+    if colon and kind in _PLAIN:
+        return TensorSpec((), kind, name, (_converted(kind, value, text),))
+    match = _FORM.fullmatch(rest)
+    if match is None:
+        raise ShapeError(
+            f"input {text!r:.60}: expected sizes joined by x, or scalar, and an element type, like 1x3x224x224:float32; or "
+            "what is no tensor, like 16000:int, 0.5:float, true, none; either may have a name, like sr=16000:int"
+        )
+    shape = () if match["shape"] == "scalar" else tuple(int(size[:_DIGITS]) for size in match["shape"].split("x"))
+    spec = input_spec(shape, "float32" if match["dtype"] is None else match["dtype"])
+    if match["numbers"] is None:
+        return TensorSpec(spec.shape, spec.dtype, name)
+    numbers = match["numbers"].split(",")
+    if numel(shape) != len(numbers) or len(numbers) > _MOST_NUMBERS:
+        raise ShapeError(
+            f"input {text!r:.60}: {len(numbers)} numbers for {numel(shape)} elements; expected one for each, at most "
+            f"{_MOST_NUMBERS}"
+        )
+    return TensorSpec(spec.shape, spec.dtype, name, tuple(_converted(spec.dtype, item, text) for item in numbers))
+
+
+def _converted(kind: str, value: str, text: str) -> Any:
+    """A value of an input as its type has it."""
+    try:
+        if kind == "str":
+            return value[:_LONGEST_TEXT]
+        if kind == "bool":
+            return {"true": True, "false": False, "1": True, "0": False}[value]
+        number = float(value[:_DIGITS]) if "float" in kind else int(value[:_DIGITS])
+    except (KeyError, ValueError):
+        raise ShapeError(f"input {text!r:.60}: {value!r:.30} is no value of type {kind:.20}, like 16000:int") from None
+    if not abs(number) < 1 << 63:
+        raise ShapeError(f"input {text!r:.60}: {value!r:.30} leaves the range of 64-bit numbers")
+    return number
+
+
+def read_input(data: Mapping[str, Any]) -> TensorSpec:
+    """An input in its JSON form: ``shape``, ``dtype`` (float32 if there is none), and ``name`` and ``value`` where it has them.
 
     Raises:
         ShapeError: it is not of that form, or no such tensor can be an input.
     """
-    match = _FORM.fullmatch(text.strip())
-    if match is None:
+    try:
+        spec = TensorSpec.from_json(data)
+    except (KeyError, TypeError, ValueError, ModelError) as error:
+        if "shape" in data and data.get("dtype") not in (None, *DTYPE_BYTES, *PLAIN_TYPES):
+            return input_spec(data["shape"], data["dtype"])
         raise ShapeError(
-            f"input {text!r:.60}: expected sizes joined by x, or scalar, and an element type, like 1x3x224x224:float32"
+            f"input {dict(data)!r:.80}: expected shape, dtype, and name and value where it has them ({error})"
+        ) from error
+    count = 0 if spec.value is None else len(spec.value)
+    if spec.is_plain:
+        fits = (
+            not spec.shape
+            and count == (spec.dtype != "none")
+            and all(isinstance(x, _TYPES[spec.dtype]) for x in spec.value or ())
         )
-    shape = () if match["shape"] == "scalar" else tuple(int(size[:_DIGITS]) for size in match["shape"].split("x"))
-    return input_spec(shape, "float32" if match["dtype"] is None else match["dtype"])
+    else:
+        input_spec(spec.shape, spec.dtype)
+        fits = spec.value is None or (count == numel(spec.shape) and not any(isinstance(x, str) for x in spec.value))
+    if not fits or count > _MOST_NUMBERS:
+        raise ShapeError(
+            f"input {spec!s:.80}: its value does not fit its type and shape; at most {_MOST_NUMBERS} numbers are taken"
+        )
+    return spec
 
 
 def input_spec(shape: Sequence[int], dtype: str = "float32") -> TensorSpec:

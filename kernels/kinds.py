@@ -154,6 +154,12 @@ def _attention(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     return 2 * numel(query) * key[-2] + 2 * numel(query[:-1]) * numel(value[-2:])
 
 
+def _elimination(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
+    """A matrix brought to triangular form, and as many columns solved for as the result has."""
+    side = inputs[0][-1] if inputs[0] else 1
+    return 2 * numel(inputs[0]) * side // 3 + 2 * numel(output) * side
+
+
 def _window(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     return numel(output) * numel(_sizes(params["kernel_size"]))
 
@@ -214,7 +220,7 @@ _ROWS: tuple[KernelKind, ...] = (
     KernelKind("conv3d_relu", None, members=("conv3d", "relu")),
     KernelKind("conv3d_add_relu", None, members=("conv3d", "add", "relu")),
     # Convolutions, products, attention, recurrence.
-    *_alike("conv1d conv3d", _convolution),
+    *_alike("conv1d conv3d deform_conv2d", _convolution),
     *_alike("conv_transpose1d conv_transpose2d conv_transpose3d", _transposed_convolution),
     KernelKind("attention", _attention),
     KernelKind("lstm", _recurrent(4)),
@@ -223,6 +229,7 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("lstm_cell gru_cell rnn_cell", per_element(1)),  # what follows their two products
     *_alike("addbmm addmv addr linalg_cross _trilinear _cdist_forward dist trace renorm", per_element(1)),
     *_alike("_weight_norm_interface", per_element(1)),
+    *_alike("linalg_inv_ex _linalg_solve_ex", _elimination),
     # Normalisation.
     *_alike("layer_norm group_norm", per_element(8)),
     *_alike("rms_norm softmax log_softmax", per_element(5)),
@@ -232,11 +239,11 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("upsample_bilinear2d", per_element(11)),
     *_alike("upsample_bicubic2d", per_element(60)),
     *_alike("upsample_linear1d upsample_trilinear3d", per_element(1)),
-    *_alike("max_unpool2d max_unpool3d grid_sampler_2d roi_align affine_grid_generator", per_element(1)),
+    *_alike("max_unpool2d max_unpool3d grid_sampler_2d roi_align grid_sampler_3d affine_grid_generator", per_element(1)),
     # Pointwise, of one tensor.
     _one("sigmoid", 4, "Sigmoid", served_by=ELEMENTWISE),
     _one("silu", 5, "Swish", "aten::silu", served_by=ELEMENTWISE),
-    _one("gelu", 8, "Gelu", "aten::gelu", "com.microsoft::Gelu", "com.microsoft::FastGelu", served_by=ELEMENTWISE),
+    _one("gelu", 8, "Gelu", "aten::gelu", served_by=ELEMENTWISE),
     _one("tanh", 6, "Tanh", served_by=ELEMENTWISE),
     _one("elu", 4, "Elu", served_by=ELEMENTWISE),
     _one("leaky_relu", 1, "LeakyRelu", served_by=ELEMENTWISE),
@@ -274,7 +281,7 @@ _ROWS: tuple[KernelKind, ...] = (
     _one("log2", 1),
     _one("expm1", 1),
     _one("logical_not", 1, "Not", fusible=False),
-    _one("isnan", 1, "IsNaN", "IsInf", fusible=False),
+    _one("isnan", 1, "IsNaN", fusible=False),
     KernelKind("to", moves_only, fusible=True),
     *_alike("acosh angle asinh atanh bitwise_not clamp_max clamp_min deg2rad digamma erfc erfinv exp2 frac i0", per_element(1)),
     *_alike("isinf isneginf isposinf lgamma log10 logit nan_to_num prelu rad2deg rrelu_with_noise sgn", per_element(1)),
@@ -282,10 +289,10 @@ _ROWS: tuple[KernelKind, ...] = (
     # Pointwise, of two tensors or of a tensor and a number.
     *_with_scalar(_two("sub", "Sub", served_by=ELEMENTWISE)),
     *_with_scalar(_two("mul", "Mul", served_by=ELEMENTWISE)),
-    *_with_scalar(_two("div", "Div", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("div", served_by=ELEMENTWISE)),
     KernelKind("pow", per_element(4), served_by=ELEMENTWISE, operands=2, onnx=("Pow",)),
     _one("pow_scalar", 1),
-    *_with_scalar(_two("remainder", "Mod")),
+    *_with_scalar(_two("remainder")),
     *_with_scalar(_two("rsub", fusible=False)),
     *_with_scalar(_two("floor_divide", fusible=False)),
     *_with_scalar(_two("eq", "Equal")),
@@ -311,12 +318,17 @@ _ROWS: tuple[KernelKind, ...] = (
     *(KernelKind(name, per_element(3), fusible=True) for name in ("addcmul", "lerp")),
     KernelKind("where", moves_only, fusible=True),
     *_alike("mse_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits", per_element(1)),
+    # Into a few bits and back.
+    *_alike("quantize_per_tensor quantize_per_channel", per_element(4)),
+    *_alike("dequantize", per_element(2)),
+    *_alike("fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask", per_element(6)),
     # Along dimensions.
     *_alike("sum prod amax max min argmax norm var std cumsum any all logsumexp", per_element_read),
     *_alike("nansum count_nonzero var_mean std_mean aminmax median kthvalue mode", per_element(1)),
     *_alike("cumprod logcumsumexp cummax cummin", per_element(1)),
     *_alike("_fft_r2c _fft_c2r _fft_c2c", per_element(1)),
     *_alike("searchsorted bucketize", per_element(1)),
+    *_alike("histc multinomial", per_element_read),
     # Moving data and making it.
     KernelKind("stack", moves_only, gathers=True),
     *_alike("copy fill zeros ones full arange masked_fill repeat roll flip tril triu sort topk", moves_only),
@@ -324,7 +336,10 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("constant_pad_nd reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle", moves_only),
     *_alike("upsample_nearest1d upsample_nearest2d upsample_nearest3d", moves_only),
     *_alike("reflection_pad1d reflection_pad3d replication_pad1d replication_pad3d", per_element(1)),
-    *_alike("scatter_add scatter_reduce index_add index_copy index_fill masked_scatter take embedding_bag", per_element(1)),
+    *_alike(
+        "scatter_add scatter_reduce index_add index_copy index_fill masked_scatter index_reduce take embedding_bag",
+        per_element(1),
+    ),
     *_alike("rot90 diag_embed diagonal_copy block_diag", per_element(1)),
     *_alike("linspace logspace eye tril_indices triu_indices", per_element(1)),
     *_alike("rand randn rand_like randn_like randint normal uniform exponential bernoulli", per_element(1)),

@@ -36,15 +36,61 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 
 
+#: What an input is that is no tensor: a number, a truth value, a text, or nothing.
+PLAIN_TYPES = ("int", "float", "flag", "str", "none")
+
+
 @dataclass(frozen=True)
 class TensorSpec:
-    """The shape and element type of a tensor."""
+    """An input: the shape and element type of a tensor, or a plain value.
+
+    Attributes:
+        shape: the tensor's sizes; of a plain value, none.
+        dtype: its element type, or one of :data:`PLAIN_TYPES`.
+        name: the model's name for it, where it is not given in order.
+        value: the plain value alone; the numbers in a tensor, row-major, where they steer the network; else ``None``.
+    """
 
     shape: Shape
     dtype: str = "float32"
+    name: str = ""
+    value: tuple[bool | int | float | str, ...] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.dtype in PLAIN_TYPES
 
     def __str__(self) -> str:
-        return f"{'x'.join(map(str, self.shape)) or 'scalar'}:{self.dtype}"
+        """As it is written for ``--input``."""
+        shown = ",".join(str(item).lower() if isinstance(item, bool) else str(item) for item in self.value or ())
+        if self.dtype in ("none", "flag"):
+            text = shown or "none"
+        elif self.is_plain:
+            text = f"{shown}:{self.dtype}"
+        else:
+            text = f"{'x'.join(map(str, self.shape)) or 'scalar'}:{self.dtype}{'=' if shown else ''}{shown}"
+        return f"{self.name}={text}" if self.name else text
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype}
+        data |= {"name": self.name} if self.name else {}
+        return data | ({"value": list(self.value)} if self.value is not None else {})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
+        """Read the JSON form.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not of that form.
+        """
+        dtype = data.get("dtype") or "float32"
+        value = data.get("value")
+        if dtype not in PLAIN_TYPES:
+            _dtype(dtype)
+        if value is not None and not all(isinstance(item, (bool, int, float, str)) for item in value):
+            raise TypeError("an input's value is a list of numbers, truth values or texts")
+        items = None if value is None else tuple(value)
+        return cls(_shape(data["shape"]), dtype, _text(data.get("name") or ""), items)
 
 
 @dataclass(frozen=True)
@@ -199,7 +245,7 @@ class Network:
         """The documented JSON form; ``host_calls`` adds the host-only calls, with the launch each one precedes."""
         data: dict[str, Any] = {
             "name": self.name,
-            "inputs": [{"shape": list(spec.shape), "dtype": spec.dtype} for spec in self.inputs],
+            "inputs": [spec.to_json() for spec in self.inputs],
             "launches": [launch.to_json() for launch in self.launches],
             "kinds": self.kinds,
         }
@@ -236,7 +282,7 @@ class Network:
             calls += hosts.get(len(launches), [])
             return cls(
                 name=_text(data.get("name", "network")),
-                inputs=tuple(TensorSpec(_shape(i["shape"]), _dtype(i.get("dtype", "float32"))) for i in data.get("inputs", ())),
+                inputs=tuple(TensorSpec.from_json(item) for item in data.get("inputs", ())),
                 calls=tuple(calls),
                 boundary=Boundary.from_json(data.get("boundary")),
                 reads=_reads(data.get("reads", ()), launches),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,16 +34,19 @@ def tensor(item: Any) -> dict[str, Any]:
         raise UsageError(
             f"input {item!r:.80}: expected a shape such as 1x3x224x224, with :int64 or so for another type"
         ) from error
-    return {"shape": list(spec.shape), "dtype": spec.dtype}
+    asked = spec.to_json()
+    if "value" in asked:
+        asked["value"] = [json.dumps(item) for item in asked["value"]]
+    return asked
 
 
 def _spec(item: Any) -> TensorSpec:
-    from ...kernels.inputs import input_spec, parse_input  # an application that loads no model need not wait for it
+    from ...kernels.inputs import input_spec, parse_input, read_input  # an application that loads no model need not wait for it
 
     if isinstance(item, str):
         return parse_input(item)
     if isinstance(item, Mapping):
-        return input_spec([index(size) for size in item["shape"]], item.get("dtype") or "float32")
+        return read_input({**item, "shape": [index(size) for size in item["shape"]]})
     if hasattr(item, "shape"):
         return input_spec([index(size) for size in item.shape], str(item.dtype).rpartition(".")[2])
     return input_spec([index(size) for size in item])

@@ -107,7 +107,7 @@ def _decomposer(_: Executor | None) -> _Job:
 
     def job(work: _Work) -> tuple[Any, bytes]:
         file = ModelFile(work.descriptor)
-        inputs = [TensorSpec(tuple(item["shape"]), item["dtype"]) for item in work.request["inputs"]]
+        inputs = [TensorSpec.from_json(item) for item in work.request["inputs"]]
         try:
             network = decompose(io.BufferedReader(file), inputs, name=work.request["name"])
         except Exception:

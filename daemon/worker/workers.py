@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ class Workers:
             InputError: the model was refused, or its reader crashed or ran out of time or memory over it.
             LimitReached: too many of the user's requests wait, or readers of this user's models hang in the kernel.
         """
-        request = {"inputs": [asdict(spec) for spec in inputs], "name": name, "accepted": accepted, "size": attached.size}
+        request = {"inputs": [spec.to_json() for spec in inputs], "name": name, "accepted": accepted, "size": attached.size}
         return _network(*await self._run("decompose", request, attached.uid, connection=attached.sock.fileno()))
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> tuple[NetworkInfo, bytes]:

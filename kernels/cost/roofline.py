@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..network import KernelInvocation
 
+#: Real numbers kept in 8 bits are multiplied as integers.
+_RATED_AS = {"qint8": "int8", "quint8": "int8"}
 _CYCLES_PER_MS = 1e3  # of a 1 MHz clock
 
 
@@ -42,7 +44,8 @@ def terms_ms(
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
     column = (len(invocations),) + (1,) * max(gpu.ndim - 1, emc.ndim - 1, 0)
-    cycles = np.array([call.flops / rates.get(call.dtype, rates["float32"]) for call in invocations]).reshape(column)
+    own = [rates.get(_RATED_AS.get(call.dtype, call.dtype), rates["float32"]) for call in invocations]
+    cycles = np.array([call.flops / rate for call, rate in zip(invocations, own, strict=True)]).reshape(column)
     # One byte at least: a bound of zero would have no logarithm.
     transfers = np.array([max(call.bytes, 1) / chip.bytes_per_emc_cycle for call in invocations]).reshape(column)
     return cycles / (gpu * _CYCLES_PER_MS), transfers / (emc * _CYCLES_PER_MS)

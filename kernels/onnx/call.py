@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ..errors import ShapeError
-from ..operators.applying import apply_rule
+from ..operators.applying import RULE_ERRORS, apply_rule, ill_typed
+from ..operators.host.arrays import FEW, array
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
-from ..operators.values import Tensor
-from .known import Known
+from ..operators.registry import HOST_RULES
+from ..operators.values import Number, Tensor
 from .model import Node
 
 
 class NodeCall:
-    """A node with the values of its inputs: tensors, arrays the host knows, sequences, or ``None`` where one is left out.
+    """A node with the values of its inputs: tensors, sequences, or ``None`` where one is left out.
+
+    What ONNX writes as nodes where PyTorch computes with sizes in Python are tensors that the host holds.
 
     Attributes:
         version: of the operator set it is taken from.
@@ -44,18 +48,19 @@ class NodeCall:
         return self.inputs[place]
 
     def tensor(self, place: int) -> Tensor:
-        """An input as a tensor on the device."""
-        return on_device(self.recorder, self.value(place))
+        """An input that is a tensor."""
+        value = self.value(place)
+        if not isinstance(value, Tensor):
+            raise ShapeError(f"a tensor was expected, not a {type(value).__name__}")
+        return value
 
     def optional(self, place: int) -> Tensor | None:
         return self.tensor(place) if self.given(place) else None
 
     def operand(self, place: int) -> Any:
         """An input of a pointwise operator: a plain number where the file has a constant of one element."""
-        value = self.value(place)
-        if isinstance(value, Known) and len(value.items) == 1 and value.rank < 2:
-            return value.items[0]
-        return on_device(self.recorder, value)
+        x = self.tensor(place)
+        return x.value[0] if x.value is not None and len(x.value) == 1 and x.rank < 2 else x
 
     def numbers(self, place: int) -> list[Any]:
         """The numbers in an input, row-major.
@@ -63,12 +68,7 @@ class NodeCall:
         Raises:
             DataDependent: they are known when the network runs, not before.
         """
-        value = self.value(place)
-        if isinstance(value, Known):
-            return list(value.items)
-        if isinstance(value, Tensor) and value.load is not None:
-            return value.load()
-        raise DataDependent("the numbers in a tensor steer it")
+        return list(numbers_in(self.tensor(place)))
 
     def integers(self, name: str, place: int, default: Any = None) -> list[int] | None:
         """A list of integers that newer operator sets take as an input and older ones as an attribute."""
@@ -77,19 +77,83 @@ class NodeCall:
         found = self.attribute(name, default)
         return None if found is None else [found] if isinstance(found, int) else list(found)
 
+    def is_known(self, *places: int) -> bool:
+        """Whether the numbers in these inputs are known without asking the device."""
+        tensors = [self.tensor(place) for place in places]
+        return all(x.value is not None or (_is_ready(x) and x.load is not None) for x in tensors)
+
     def aten(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Apply the rule of an ATen operator."""
-        return apply_rule(self.recorder, name, list(args), kwargs)
+        """Apply the rule of an ATen operator; to tensors that the host holds, its arithmetic, which launches nothing.
+
+        What is made on the device of nothing but known numbers is known in turn, should somebody ask.
+        """
+        host = HOST_RULES.get(name)
+        operands = [*args, *kwargs.values()]
+        tensors = [x for value in operands for x in (value if isinstance(value, (list, tuple)) else (value,)) if _is_tensor(x)]
+        if host is None or any(x.value is None and x.load is None for x in tensors) or not tensors:
+            return apply_rule(self.recorder, name, list(args), kwargs)
+
+        @cache
+        def compute() -> Any:
+            self.recorder.account.step()
+            try:
+                return host(*map(_held, args), **{key: _held(value) for key, value in kwargs.items()})
+            except RULE_ERRORS as error:
+                raise ill_typed(name, args, error) from error
+
+        if any(x.value is not None for x in tensors) and all(map(_is_ready, tensors)):
+            made = compute()
+            if made is not None:
+                return made
+        made = apply_rule(self.recorder, name, list(args), kwargs)
+        for place, x in enumerate(made if isinstance(made, (tuple, list)) else (made,)):
+            if isinstance(x, Tensor) and x.load is None and x.value is None and x.numel <= FEW:
+                x.load = _part(compute, place if isinstance(made, (tuple, list)) else None)
+        return made
 
 
-def on_device(recorder: Recorder, value: Any) -> Tensor:
-    """A value as a tensor; numbers the host knows are constants of the network."""
-    if isinstance(value, Tensor):
+def _is_ready(x: Tensor) -> bool:
+    """Whether the host holds a tensor, or it is a constant that sizes are computed with."""
+    return x.value is not None or (x.parameter and x.dtype.startswith(("int", "uint", "bool")))
+
+
+def _part(compute: Callable[[], Any], place: int | None) -> Callable[[], Sequence[Number]]:
+    def load() -> Sequence[Number]:
+        made = compute()
+        return numbers_in(made if place is None or made is None else made[place])
+
+    return load
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _held(value: Any) -> Any:
+    """A value with its tensors, and those in a list, as the host holds them."""
+    if isinstance(value, (list, tuple)):
+        return [_held(item) for item in value] if any(map(_is_tensor, value)) else value
+    if not isinstance(value, Tensor) or value.value is not None:
         return value
-    if isinstance(value, Known):
-        number = value.items[0] if not value.shape else None
-        return recorder.tensor(value.shape, value.dtype, parameter=True, value=number)
-    raise ShapeError(f"a tensor was expected, not a {type(value).__name__}")
+    return array(value.shape, value.dtype, numbers_in(value), parameter=value.parameter)
+
+
+def numbers_in(x: Any) -> Sequence[Number]:
+    """The numbers in a tensor, row-major.
+
+    Raises:
+        DataDependent: they are known when the network runs, not before.
+    """
+    if isinstance(x, Tensor) and x.value is not None:
+        return x.value
+    if isinstance(x, Tensor) and x.load is not None:
+        return x.load()
+    raise DataDependent("the numbers in a tensor steer it")
+
+
+def held(shape: Sequence[int], dtype: str, items: Sequence[Number]) -> Tensor:
+    """An array that the host holds; like a constant of the network, should the device need it."""
+    return array(shape, dtype, items, parameter=True)
 
 
 Rule = Callable[[NodeCall], Any]

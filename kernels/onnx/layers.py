@@ -10,7 +10,6 @@ from ..operators.layout import contiguous, show
 from ..operators.recorder import Recorder
 from ..operators.values import Tensor
 from .call import NodeCall, after_padding, automatic, onnx_operator
-from .known import Known
 
 
 @onnx_operator("Conv")
@@ -25,10 +24,8 @@ def conv(call: NodeCall) -> Any:
 
 
 def _bias(call: NodeCall, place: int) -> Tensor | None:
-    value = call.inputs[place] if call.given(place) else None
-    if isinstance(value, Known) and not any(value.items):
-        return None
-    return call.optional(place)
+    bias = call.optional(place)
+    return None if bias is not None and bias.value is not None and not any(bias.value) else bias
 
 
 @onnx_operator("ConvTranspose")
@@ -77,11 +74,13 @@ def linear(call: NodeCall) -> Any:
 @onnx_operator("aten::attention")
 def attention(call: NodeCall) -> Any:
     query, key, value = (call.tensor(place) for place in range(3))
-    mask = call.optional(3)
+    mask = None if call.attribute("unmasked", 0) else call.optional(3)
     order = call.attribute("turned")
     if order is not None:
         key = call.aten("permute", key, [*order[:-2], order[-1], order[-2]])
-    return call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, bool(call.attribute("causal", 0)))
+    grouped = query.rank == key.rank == 4 and query.shape[1] != key.shape[1]
+    causal = bool(call.attribute("causal", 0))
+    return call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, causal, None, grouped)
 
 
 @onnx_operator("Attention")

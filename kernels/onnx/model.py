@@ -10,6 +10,7 @@ from typing import Any
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
+from ..operators.host.arrays import FEW
 from ..operators.values import Number
 from .wire import BYTES, FIXED32, Field, Wire, signed, single
 
@@ -42,8 +43,6 @@ _FORMATS = {
     "float16": "e",
     "float64": "d",
 }
-#: Numbers of a tensor are looked at only where there are few: shapes, axes, scalars.
-FEW = 4096
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ class OnnxModel:
             elif item.number == 25 and item.wire == BYTES:
                 self._function(item)
         if graph is None:
-            raise ModelError("not an ONNX file: it holds no graph")
+            raise ModelError("not an ONNX file: it holds no graph (models of Core ML and of TensorFlow start like one)")
         self.graph = graph
 
     def _graph(self, at: Field, depth: int) -> Graph:
@@ -350,10 +349,32 @@ class OnnxModel:
                     size: int | str = ""
                     if dimension.number == 1 and dimension.wire == BYTES:
                         for part in wire.fields(dimension.value, dimension.end):
-                            size = signed(part.value) if part.number == 1 else wire.text(part) if part.number == 2 else size
+                            size = (
+                                _declared_size(signed(part.value))
+                                if part.number == 1
+                                else wire.text(part)
+                                if part.number == 2
+                                else size
+                            )
                     sizes.append(size)
                     self._account.items(len(sizes))
         return code, None if sizes is None else tuple(sizes)
+
+
+def outer_names(node: Node) -> set[str]:
+    """What the graphs within a node take from outside, and from inside."""
+    names: set[str] = set()
+    for graph in node.attributes.values():
+        if isinstance(graph, Graph):
+            names.update(graph.outputs)
+            for inner in graph.nodes:
+                names.update(inner.inputs, outer_names(inner))
+    return names
+
+
+def _declared_size(size: int) -> int | str:
+    """Some exporters write the sizes that may be anything as 0 or -1."""
+    return size if size > 0 else ""
 
 
 def _path_in(name: str) -> str:

@@ -8,8 +8,8 @@ This is the one place that says where an ONNX file and the network it was export
 * ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call.
 * ``group_norm`` written as an instance norm between two reshapes: one call.
 * Attention, where queries *and* transposed keys are multiplied by a factor each before their product, as the exporters write
-  ``scaled_dot_product_attention``: one ``attention``, causal where a triangle of ones made its mask. A product that is scaled
-  afterwards was written by the model's author, and stays as it is.
+  ``scaled_dot_product_attention``: one ``attention``, causal where a triangle of ones made its mask; heads that are repeated
+  on the way are shared (``enable_gqa``). A product that is scaled afterwards was written by the model's author, and stays so.
 * A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
   first, which the older exporter leaves out; so it does with rows picked from a table by fixed indices and permuted (the
   position bias of Swin and its relatives), and with the clone of a weight that is then written into.
@@ -26,12 +26,15 @@ training=TrainingMode.PRESERVE, do_constant_folding=False)`` and ``torch.onnx.ex
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ..budget import Account
-from .model import Graph, Node, TensorHeader
+from .model import Graph, Node, TensorHeader, outer_names
+from .quantized import FLOATS
 
 X, C, S, ANY = "x", "#number", "#factor", "#any"
 Template = str | tuple[Any, ...]
@@ -41,10 +44,30 @@ _CUBE: list[Template] = [("Pow", X, C), ("Mul", ("Mul", X, X), X)]
 _TANH: list[Template] = [("Tanh", ("Mul", ("Add", X, ("Mul", cube, C)), C)) for cube in _CUBE]
 _DIFFERENCE = ("Sub", X, ("ReduceMean", X))
 _NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
-_KEYS: list[Template] = [("Transpose", "key"), ("Reshape", ("Transpose", ("Reshape", "key", ANY)), ANY)]
-_SCORES = [("MatMul", ("Mul", "query", S), ("Mul", keys, S)) for keys in _KEYS]
 _CAUSAL = ("Where", ("Equal", ("Trilu", ("Expand", C, ANY)), C), C, C)
-_SOFT = [("Softmax", inner) for scores in _SCORES for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask"))]
+
+
+def _repeated(name: str) -> list[Template]:
+    """Heads that several queries share, written out once for each."""
+    spread: Template = ("Expand", ("Unsqueeze", name, ANY), ANY)
+    return [("Reshape", ("Reshape", spread, ANY), ANY), ("Reshape", spread, ANY)]
+
+
+def _attentions() -> Iterator[Template]:
+    """The spellings of attention: with the keys turned at once or as a stack of matrices, masked or not, checked or not."""
+    grouped = _repeated("key")
+    for shared, inners in ((True, grouped), (False, ["key"])):
+        keys: list[Template] = [("Transpose", inner) for inner in inners]
+        keys += [("Reshape", ("Transpose", ("Reshape", inner, ANY)), ANY) for inner in inners]
+        if shared:  # what is reshaped twice may be reshaped once
+            keys.append(("Reshape", ("Transpose", grouped[1]), ANY))
+        for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
+            scores: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
+            for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
+                soft: Template = ("Softmax", inner)
+                yield ("MatMul", soft, value)
+                yield ("MatMul", ("Where", ("IsNaN", soft), C, soft), value)
+
 
 #: What is recognised: the call, its template, and which of the template's names are its inputs.
 TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
@@ -60,11 +83,7 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
     ("layer_norm", _NORM, (X,)),
     ("linear", ("Add", ("MatMul", X, "#matrix"), "#row"), (X, "#matrix", "#row")),
-    *(("attention", ("MatMul", soft, "value"), ("query", "key", "value", "mask")) for soft in _SOFT),
-    *(
-        ("attention", ("MatMul", ("Where", ("IsNaN", soft), C, soft), "value"), ("query", "key", "value", "mask"))
-        for soft in _SOFT
-    ),
+    *(("attention", template, ("query", "key", "value", "mask")) for template in _attentions()),
     (
         "group_norm",
         ("Add", ("Mul", ("Reshape", ("InstanceNormalization", ("Reshape", X, ANY), "#ones", "#zeros"), ANY), "#scale"),
@@ -72,7 +91,10 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
         (X, "#scale", "#shift"),
     ),
 ]  # fmt: skip
+_CALLED = re.compile(r"scaled_dot_product_attention\.default\]\(args = \((.*?)\), kwargs = \{(.*?)\}\)")
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+#: Operators whose inputs but the first say sizes and places.
+_SIZED = frozenset({"Reshape", "Expand", "Slice", "Tile", "Unsqueeze", "Squeeze", "Split", "Pad", "Resize", "TopK"})
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 _BY_LAST: dict[str, list[tuple[str, Template, tuple[str, ...]]]] = {}
 for _entry in TEMPLATES:
@@ -126,6 +148,8 @@ class Rewriter:
                     self._gone |= used
                     inputs = [bound.get(name, "") for name in names]
                     details = self._details(kind, bound, used)
+                    if any(FLOATS in self._graph.nodes[inner].attributes for inner in used):
+                        details = {**details, FLOATS: 1}
                     made[place] = [Node(kind, "aten", node.name, inputs, node.outputs, details, node.scope)]
                     break
             else:
@@ -138,9 +162,7 @@ class Rewriter:
         wanted, kept = set(self._kept), []
         for node in reversed(nodes):
             if node.operator == "assign" or any(name in wanted or name not in self._users for name in node.outputs):
-                wanted.update(
-                    node.inputs, *(_outer_names(value) for value in node.attributes.values() if isinstance(value, Graph))
-                )
+                wanted.update(node.inputs, outer_names(node))
                 kept.append(node)
         return kept[::-1]
 
@@ -154,10 +176,8 @@ class Rewriter:
                         self._made[between] = [Node("Identity", inputs=[source], outputs=self._graph.nodes[between].outputs)]
                 return [Node("roll", "aten", node.name, [source, *turns], node.outputs, {}, node.scope)]
         if node.operator == "ScatterND" and len(node.inputs) == 3 and node.inputs[1] in self._sizes:
-            if self._is_passed_on(node.inputs[2]):
-                return [Node("Identity", inputs=[node.inputs[0]], outputs=node.outputs, scope=node.scope)]
-            details = {"fill": int(node.inputs[2] in self._sizes)}
-            return [Node("assign", "aten", node.name, [node.inputs[0], node.inputs[2]], node.outputs, details, node.scope)]
+            details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
+            return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
         if (node.operator == "Squeeze" and self._is_packed(node)) or (node.operator == "Transpose" and self._is_table(node)):
             hidden = f"{node.outputs[0]}, as it lies"
             first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
@@ -242,7 +262,14 @@ class Rewriter:
             return {}
         nodes = [self._graph.nodes[place] for place in used]
         orders = [node.attributes.get("perm") for node in nodes if node.operator == "Transpose" and bound["key"] in node.inputs]
-        return {"turned": next(iter(orders), None), "causal": int(any(node.operator == "Trilu" for node in nodes))}
+        details = {"turned": next(iter(orders), None), "causal": int(any(node.operator == "Trilu" for node in nodes))}
+        # The newer exporter notes the call that the nodes stand for, and writes its triangle as a constant.
+        noted = next((found for node in nodes if (found := _CALLED.search(node.origin))), None)
+        if noted is not None:
+            given = [argument.strip() for argument in noted[1].split(",")]
+            causal = given[5:6] == ["True"] or "is_causal: True" in noted[2]
+            details |= {"causal": int(causal), "unmasked": int(given[3:4] in ([], ["None"]) and "attn_mask:" not in noted[2])}
+        return details
 
     def _is_packed(self, node: Node) -> bool:
         """Whether a squeezed transpose of an unsqueezed tensor is taken apart along its first dimension."""
@@ -335,14 +362,10 @@ class Rewriter:
         """Whether a node takes from another what PyTorch has ready: the place of a slice, the weights of a recurrent layer."""
         node = self._graph.nodes[place]
         data = node.inputs[0] if node.inputs else ""
+        if node.operator == "ConstantOfShape":
+            return True
         if data in source.outputs:
             return False
-        return node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes)
-
-
-def _outer_names(graph: Graph) -> set[str]:
-    """What the nodes of an inner graph take from outside, and from inside."""
-    names = set(graph.outputs)
-    for node in graph.nodes:
-        names.update(node.inputs, *(_outer_names(value) for value in node.attributes.values() if isinstance(value, Graph)))
-    return names
+        if node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes):
+            return True
+        return node.operator in _SIZED

@@ -7,9 +7,11 @@ from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
 from ..kinds import KINDS
+from ..operators.layout import dim_of
 from ..operators.recorder import DataDependent
+from ..operators.registry import HOST_RULES
 from ..operators.values import SCALAR_CODES, Tensor
-from .call import NodeCall, onnx_operator
+from .call import NodeCall, held, numbers_in, onnx_operator
 from .model import TYPES
 
 
@@ -19,16 +21,21 @@ def _one(name: str, spelling: str) -> None:
         return call.aten(name, call.tensor(0))
 
 
+def combined(call: NodeCall, name: str, reverse: str | None = None, **options: Any) -> Any:
+    """An operator of two inputs, each a tensor or a number."""
+    first, second = call.operand(0), call.operand(1)
+    if not isinstance(first, Tensor):
+        if not isinstance(second, Tensor):
+            first = call.tensor(0)
+        elif reverse:
+            return call.aten(reverse, second, first)
+    return call.aten(name, first, second, **options)
+
+
 def _two(name: str, spelling: str, reverse: str | None = None) -> None:
     @onnx_operator(spelling)
     def rule(call: NodeCall) -> Any:
-        first, second = call.operand(0), call.operand(1)
-        if not isinstance(first, Tensor):
-            if not isinstance(second, Tensor):
-                first = call.tensor(0)
-            elif reverse:
-                return call.aten(reverse, second, first)
-        return call.aten(name, first, second)
+        return combined(call, name, reverse)
 
 
 #: The operator that does the same with its operands exchanged: ATen wants the tensor first where the other one is a number.
@@ -53,6 +60,28 @@ for _row in KINDS.values():
 _one("selu", "Selu")  # launches what "elu" does
 
 
+_one("isinf", "IsInf")
+_one("bitwise_not", "BitwiseNot")
+_two("logical_xor", "Xor")
+
+
+@onnx_operator("Div")
+def div(call: NodeCall) -> Any:
+    """Of integers, without remainder."""
+    whole = all(call.tensor(place).dtype.startswith(("int", "uint")) for place in range(2))
+    return combined(call, "div", rounding_mode="trunc") if whole else combined(call, "div")
+
+
+@onnx_operator("Mod")
+def mod(call: NodeCall) -> Any:
+    return combined(call, "fmod" if call.attribute("fmod", 0) else "remainder")
+
+
+@onnx_operator("BitShift")
+def bit_shift(call: NodeCall) -> Any:
+    return combined(call, f"bitwise_{'right' if call.attribute('direction', '') == 'RIGHT' else 'left'}_shift")
+
+
 def _is_number(operand: Any) -> bool:
     return not isinstance(operand, Tensor)
 
@@ -72,11 +101,19 @@ _many("minimum", "Min")
 _many("add", "Sum")
 
 
+@onnx_operator("Mean")
+def mean(call: NodeCall) -> Any:
+    total = call.tensor(0)
+    for place in range(1, len(call.inputs)):
+        total = call.aten("add", total, call.tensor(place))
+    return call.aten("div", total, len(call.inputs))
+
+
 @onnx_operator("Clip")
 def clip(call: NodeCall) -> Any:
     """Between 0 and 6, or -1 and 1, it is ``relu6`` or ``hardtanh``, which PyTorch dispatches as one."""
     bounds = [call.operand(place) if call.given(place) else call.attribute(name) for place, name in ((1, "min"), (2, "max"))]
-    if bounds in ([0, 6], [-1, 1]):
+    if bounds in ([0, 6], [-1, 1]) and call.tensor(0).value is None:
         return call.aten("hardtanh", call.tensor(0))
     return call.aten("clamp_min" if bounds[1] is None else "clamp", call.tensor(0), *bounds[: 1 if bounds[1] is None else 2])
 
@@ -133,24 +170,48 @@ for _aten, _spelling in (
     _reduction(_aten, _spelling)
 
 
-@onnx_operator("ReduceL2")
-def norm(call: NodeCall) -> Any:
-    return call.aten("norm", call.tensor(0), 2, call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
+def _norm(order: int, spelling: str) -> None:
+    @onnx_operator(spelling)
+    def rule(call: NodeCall) -> Any:
+        return call.aten("norm", call.tensor(0), order, call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
+
+
+_norm(1, "ReduceL1")
+_norm(2, "ReduceL2")
+
+
+@onnx_operator("ReduceSumSquare")
+def sum_of_squares(call: NodeCall) -> Any:
+    squares = call.aten("pow", call.tensor(0), 2)
+    return call.aten("sum", squares, call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
+
+
+@onnx_operator("ReduceLogSum")
+def logarithm_of_sum(call: NodeCall) -> Any:
+    total = call.aten("sum", call.tensor(0), call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
+    return call.aten("log", total)
 
 
 @onnx_operator("ArgMax", "ArgMin")
 def argmax(call: NodeCall) -> Any:
-    return call.aten("argmax", call.tensor(0), call.attribute("axis", 0), bool(call.attribute("keepdims", 1)))
+    name = call.node.operator.lower()
+    return call.aten(name, call.tensor(0), call.attribute("axis", 0), bool(call.attribute("keepdims", 1)))
 
 
 @onnx_operator("CumSum")
 def cumsum(call: NodeCall) -> Any:
-    return call.aten("cumsum", call.tensor(0), int(call.numbers(1)[0]))
+    x, axis = call.tensor(0), int(call.numbers(1)[0])
+    turned = bool(call.attribute("reverse", 0))
+    x = call.aten("flip", x, [axis]) if turned else x
+    total = call.aten("cumsum", x, axis)
+    total = call.aten("sub", total, x) if call.attribute("exclusive", 0) else total
+    return call.aten("flip", total, [axis]) if turned else total
 
 
 @onnx_operator("TopK")
 def topk(call: NodeCall) -> Any:
-    return call.aten("topk", call.tensor(0), int(call.numbers(1)[0]), call.attribute("axis", -1))
+    count = call.integers("k", 1) or [0]
+    return call.aten("topk", call.tensor(0), count[0], call.attribute("axis", -1), bool(call.attribute("largest", 1)))
 
 
 @onnx_operator("Einsum")
@@ -171,27 +232,27 @@ def _data_dependent(why: str, *spellings: str) -> None:
         raise DataDependent(why)
 
 
-_data_dependent("which elements are not zero decides the shape", "NonZero")
-_data_dependent("a mask decides the shape", "Compress")
+@onnx_operator("NonZero")
+def nonzero(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    try:
+        numbers = numbers_in(x)
+    except DataDependent:
+        raise DataDependent("which elements are not zero decides the shape") from None
+    found = HOST_RULES["nonzero"](held(x.shape, x.dtype, numbers))
+    return HOST_RULES["t"](found)
+
+
+@onnx_operator("Compress")
+def compress(call: NodeCall) -> Any:
+    try:
+        kept = [place for place, flag in enumerate(call.numbers(1)) if flag]
+    except DataDependent:
+        raise DataDependent("a mask decides the shape") from None
+    x, axis = call.tensor(0), call.attribute("axis")
+    x = call.aten("reshape", x, [-1]) if axis is None else x
+    return call.aten("index", x, [None] * dim_of(x.rank, axis or 0) + [held((len(kept),), "int64", kept)])
+
+
 _data_dependent("the number of different elements decides the shape", "Unique")
 _data_dependent("non-maximum suppression decides how many boxes stay", "NonMaxSuppression")
-
-
-def _eight_bit(*spellings: str) -> None:
-    @onnx_operator(*spellings)
-    def rule(call: NodeCall) -> Any:
-        raise UnsupportedOperator(
-            f"operator {call.node.key} belongs to an 8-bit quantised model, which has no cost model: "
-            "decompose the model before quantisation"
-        )
-
-
-_eight_bit(
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "QLinearConv",
-    "QLinearMatMul",
-    "ConvInteger",
-    "MatMulInteger",
-)

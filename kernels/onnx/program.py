@@ -9,24 +9,26 @@ steps, recursion and time.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators.applying import RULE_ERRORS
-from ..operators.layout import show
+from ..operators.layout import dim_of, show
+from ..operators.matching import matched
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
-from . import layers, pointwise, shapes
-from .call import RULES, NodeCall, on_device
-from .host import on_host
-from .known import Known
-from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel
+from . import indexing, layers, pointwise, quantized, shapes, vendor
+from .call import RULES, NodeCall, held, numbers_in
+from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
 from .patterns import Rewriter
+from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "is_onnx", "layers", "pointwise"]
+__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
 Names = dict[str, Any]
 
@@ -64,27 +66,34 @@ class OnnxProgram:
         self._model = OnnxModel(Wire(stream, account), account)
         self._depth = 0
 
-    def run(self, recorder: Recorder, tensors: Sequence[Tensor]) -> None:
-        """Run the graph on the given inputs.
+    def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
+        """Run the graph on the given inputs, each with its name if it has one.
 
         Raises:
             ShapeError: it was exported for other inputs.
             UnsupportedOperator: it calls an operator without a rule.
         """
         graph = self._model.graph
-        names = self._start(graph, tensors)
+        names = self._start(graph, inputs)
         self._run(recorder, graph, names)
 
-    def _start(self, graph: Graph, tensors: Sequence[Tensor]) -> Names:
+    def _start(self, graph: Graph, inputs: Sequence[tuple[str, Any]]) -> Names:
         wanted = [declared for declared in graph.inputs if declared.name not in graph.weights]
         described = ", ".join(
             f"{item.name} {'x'.join(str(size or '?') for size in item.sizes or ()) or 'scalar'}:{item.dtype}"[:120]
             for item in wanted
         )
-        if len(tensors) != len(wanted):
-            raise ShapeError(f"the network was exported for the inputs ({described}); {len(tensors)} were given")
+        values = matched([item.name for item in wanted], inputs)
+        if values is None:
+            raise ShapeError(f"the network was exported for the inputs ({described}); {len(inputs)} were given")
         names: Names = {}
-        for item, tensor in zip(wanted, tensors, strict=True):
+        for item in wanted:
+            tensor = values[item.name]
+            if not isinstance(tensor, Tensor):
+                raise ShapeError(
+                    f"the network was exported for the inputs ({described}), all of them tensors; one with its number is given "
+                    "like scalar:int64=16000"
+                )
             sizes = tensor.shape if item.sizes is None else item.sizes
             fits = len(sizes) == tensor.rank and all(
                 size == own for size, own in zip(sizes, tensor.shape, strict=True) if isinstance(size, int)
@@ -99,6 +108,7 @@ class OnnxProgram:
     def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
         """Run one graph; names of the graphs around it are among ``names``."""
         try:
+            graph = in_eight_bits(in_order(graph), self._account)
             nodes, silent = Rewriter(graph, self._account).nodes()
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
@@ -140,14 +150,14 @@ class OnnxProgram:
             return self._branch(recorder, call, names)
         if node.key == "Loop":
             return self._loop(recorder, call, names)
-        found = on_host(call)
-        if found is not None:
-            return found
+        if node.key == "Scan":
+            return self._scan(recorder, call, names)
         rule = RULES.get(node.key)
         if rule is None:
             raise UnsupportedOperator(f"operator {node.key:.120} of ONNX has no rule")
         try:
-            return rule(call)
+            with recorder.as_floats(FLOATS in node.attributes):
+                return rule(call)
         except DataDependent as error:
             error.operator = _spelled(node)  # not ATen's, whose rule it may use
             raise
@@ -170,10 +180,7 @@ class OnnxProgram:
         return tuple(names.get(name) for name in function.outputs)
 
     def _branch(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
-        test = call.value(0)
-        if not isinstance(test, Known):
-            raise DataDependent("a branch depends on the contents of a tensor")
-        graph = call.attribute("then_branch" if test.number() else "else_branch")
+        graph = call.attribute("then_branch" if _truth(call.value(0), "a branch depends") else "else_branch")
         return self._inner(recorder, graph, dict(names))
 
     def _inner(self, recorder: Recorder, graph: Any, names: Names) -> Any:
@@ -190,25 +197,104 @@ class OnnxProgram:
         return tuple(names[name] for name in graph.outputs)
 
     def _loop(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
+        """Rounds until their number is up or the condition no longer holds, both of which have to be known."""
         graph = call.attribute("body")
-        if not isinstance(graph, Graph) or not call.given(0):
-            raise DataDependent("a loop without a number of rounds ends by the contents of a tensor")
-        rounds = self._account.items(int(call.numbers(0)[0]))
-        going: Any = call.inputs[1] if call.given(1) else Known((), "bool", [True])
+        if not isinstance(graph, Graph) or not (call.given(0) or call.given(1)):
+            raise ModelError("ONNX file: a Loop without a body, or without an end")
+        rounds = int(call.numbers(0)[0]) if call.given(0) else _ENDLESS
+        going: Any = call.inputs[1] if call.given(1) else held((), "bool", [True])
         carried = list(call.inputs[2:])
         collected: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]
-        for place in range(rounds):
-            if not isinstance(going, Known):
-                raise DataDependent("a loop ends by the contents of a tensor")
-            if not going.number():
-                break
-            values = [Known((), "int64", [place]), going, *carried]
+        place = 0
+        while place < rounds and _truth(going, "the end of a loop depends"):
+            self._account.items(place + 1)
+            values = [held((), "int64", [place]), going, *carried]
             given = {item.name: value for item, value in zip(graph.inputs, values, strict=False)}
             going, *results = self._inner(recorder, graph, {**names, **given})
             carried = results[: len(carried)]
             for bucket, value in zip(collected, results[len(carried) :], strict=False):
-                bucket.append(on_device(recorder, value))
+                bucket.append(value)
+            place += 1
         return (*carried, *(call.aten("stack", bucket) for bucket in collected))
+
+    def _scan(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
+        """A round for each slice of its inputs, what it makes stacked again."""
+        graph, count = call.attribute("body"), call.attribute("num_scan_inputs", 0)
+        if not isinstance(graph, Graph) or not 0 < count <= len(call.inputs):
+            raise ModelError("ONNX file: a Scan without a body, or without inputs")
+        carried, scanned = (
+            list(call.inputs[:-count]),
+            [call.tensor(place) for place in range(len(call.inputs) - count, len(call.inputs))],
+        )
+        axes = call.attribute("scan_input_axes") or [0] * count
+        backwards = call.attribute("scan_input_directions") or [0] * count
+        rounds = {x.shape[dim_of(x.rank, axis)] for x, axis in zip(scanned, axes, strict=True)}
+        if len(rounds) != 1:
+            raise ShapeError(f"operator Scan over inputs of different lengths: {sorted(rounds)[:8]}")
+        (length,) = rounds
+        self._account.items(length)
+        collected: list[list[Tensor]] = [[] for _ in graph.outputs[len(carried) :]]
+        for place in range(length):
+            at = [length - 1 - place if back else place for back in backwards]
+            slices = [call.aten("select", x, axis, i) for x, axis, i in zip(scanned, axes, at, strict=True)]
+            given = {item.name: value for item, value in zip(graph.inputs, [*carried, *slices], strict=True)}
+            results = self._inner(recorder, graph, {**names, **given})
+            carried = list(results[: len(carried)])
+            for bucket, value in zip(collected, results[len(carried) :], strict=True):
+                bucket.append(value)
+        where = call.attribute("scan_output_axes") or [0] * len(collected)
+        return (*carried, *(call.aten("stack", bucket, axis) for bucket, axis in zip(collected, where, strict=True)))
+
+
+#: The number of rounds that stands for none.
+_ENDLESS = (1 << 63) - 1
+
+
+def _truth(value: Any, what: str) -> bool:
+    """What a condition says.
+
+    Raises:
+        DataDependent: its number is not known.
+        ShapeError: it has several.
+    """
+    try:
+        numbers = numbers_in(value)
+    except DataDependent:
+        raise DataDependent(f"{what} on the contents of a tensor") from None
+    if len(numbers) != 1:
+        raise ShapeError(f"a condition of {len(numbers)} truth values")
+    return bool(numbers[0])
+
+
+def in_order(graph: Graph) -> Graph:
+    """The graph with each node after those that make what it takes; files exist in which converters added nodes at the end."""
+    maker = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs if name}
+    needed = [
+        {maker[name] for name in (*node.inputs, *outer_names(node)) if maker.get(name, place) != place}
+        for place, node in enumerate(graph.nodes)
+    ]
+    if all(max(before, default=-1) < place for place, before in enumerate(needed)):
+        return graph
+    users: list[list[int]] = [[] for _ in needed]
+    for place, before in enumerate(needed):
+        for other in before:
+            users[other].append(place)
+    ready = [place for place, before in enumerate(needed) if not before]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        place = heapq.heappop(ready)
+        order.append(place)
+        for user in users[place]:
+            needed[user].discard(place)
+            if not needed[user]:
+                heapq.heappush(ready, user)
+    if len(order) < len(needed):
+        stuck = graph.nodes[next(place for place, before in enumerate(needed) if before)]
+        raise ModelError(
+            f"ONNX file: nodes need each other's results in a circle, node {(stuck.name or stuck.key)!r:.80} among them"
+        )
+    return replace(graph, nodes=[graph.nodes[place] for place in order])
 
 
 def _spelled(node: Node) -> str:

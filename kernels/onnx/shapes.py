@@ -7,11 +7,11 @@ from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
 from ..network import numel
+from ..operators.host.arrays import FEW
 from ..operators.layout import contiguous, dim_of, show
 from ..operators.values import SCALAR_CODES, Tensor
-from .call import NodeCall, on_device, onnx_operator, paired
-from .known import Known
-from .model import FEW, TYPES, TensorHeader
+from .call import NodeCall, held, onnx_operator
+from .model import TYPES, TensorHeader
 
 
 @onnx_operator("Reshape")
@@ -79,19 +79,6 @@ def concat(call: NodeCall) -> Any:
     return call.aten("cat", parts, call.attribute("axis", 0))
 
 
-@onnx_operator("Slice")
-def slice_(call: NodeCall) -> Any:
-    made = call.tensor(0)
-    starts, ends = call.integers("starts", 1) or [], call.integers("ends", 2) or []
-    axes = call.integers("axes", 3) or list(range(len(starts)))
-    steps = call.integers("steps", 4) or [1] * len(starts)
-    if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise ShapeError("operator Slice with lists of different lengths")
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        made = call.aten("flip", made, [axis]) if step == -1 else call.aten("slice", made, axis, start, end, step)
-    return made
-
-
 @onnx_operator("Split")
 def split(call: NodeCall) -> Any:
     x = call.tensor(0)
@@ -139,13 +126,13 @@ def sequence_at(call: NodeCall) -> Any:
 
 @onnx_operator("SequenceLength")
 def sequence_length(call: NodeCall) -> Any:
-    return Known((), "int64", [len(_items(call))])
+    return held((), "int64", [len(_items(call))])
 
 
 @onnx_operator("ConcatFromSequence")
 def concat_from_sequence(call: NodeCall) -> Any:
     name = "stack" if call.attribute("new_axis", 0) else "cat"
-    return call.aten(name, [on_device(call.recorder, item) for item in _items(call)], call.attribute("axis", 0))
+    return call.aten(name, _items(call), call.attribute("axis", 0))
 
 
 def _items(call: NodeCall) -> list[Any]:
@@ -153,99 +140,6 @@ def _items(call: NodeCall) -> list[Any]:
     if not isinstance(items, list):
         raise ShapeError(f"operator {call.node.key} takes a sequence")
     return items
-
-
-@onnx_operator("Gather")
-def gather(call: NodeCall) -> Any:
-    """One index known beforehand is a view; rows of a table by indices of the input are an embedding."""
-    x, indices = call.tensor(0), call.value(1)
-    place = dim_of(x.rank, call.attribute("axis", 0))
-    if isinstance(indices, Known) and not indices.shape:
-        return call.aten("select", x, place, int(indices.number()))
-    rows = on_device(call.recorder, indices)
-    if "aten.as_strided" in call.node.origin and rows.numel == x.numel:
-        return call.aten("reshape", x, list(rows.shape))
-    if x.parameter and x.rank == 2 and place == 0 and not rows.parameter:
-        return call.aten("embedding", x, rows)
-    return call.aten("index", x, [None] * place + [rows])
-
-
-@onnx_operator("GatherElements")
-def gather_elements(call: NodeCall) -> Any:
-    return call.aten("gather", call.tensor(0), call.attribute("axis", 0), call.tensor(1))
-
-
-@onnx_operator("GatherND")
-def gather_nd(call: NodeCall) -> Any:
-    """Indexing by several tensors at once, which exporters pack into one."""
-    x, indices = call.tensor(0), call.tensor(1)
-    batch = call.attribute("batch_dims", 0)
-    if not indices.rank or not 0 <= batch <= x.rank - indices.shape[-1]:
-        raise ShapeError(f"operator GatherND on shapes {show(x.shape)} and {show(indices.shape)}")
-    one = call.recorder.tensor(indices.shape[:-1], indices.dtype, parameter=indices.parameter)
-    return call.aten("index", x, [None] * batch + [one] * indices.shape[-1])
-
-
-@onnx_operator("ScatterND", "ScatterElements")
-def scatter(call: NodeCall) -> Any:
-    return call.aten("index_put", call.tensor(0), call.tensor(1), call.tensor(2))
-
-
-@onnx_operator("aten::roll")
-def roll(call: NodeCall) -> Any:
-    """Pairs of slices that were joined the other way round; if they were something else, that."""
-    x = call.tensor(0)
-    turns = [[int(number) for number in call.numbers(place)] for place in range(1, len(call.inputs))]
-    pairs = [turns[place : place + 6] for place in range(0, len(turns), 6)]
-    dims = []
-    for (begin, *more_begin), (end, *_), (axis, *_), (start, *_), (stop, *_), (other, *_) in pairs:
-        size = x.shape[dim_of(x.rank, axis)]
-        whole = other == axis and start == 0 and begin % max(size, 1) == stop % max(size, 1) and end >= size
-        dims.append(axis if whole and not more_begin else None)
-    if None not in dims:
-        return call.aten("roll", x, [0] * len(dims), dims)
-    for begins, ends, axes, starts, stops, others in pairs:
-        parts = []
-        for firsts, lasts, places in ((begins, ends, axes), (starts, stops, others)):
-            part = x
-            for first, last, place in zip(firsts, lasts, places, strict=True):
-                part = call.aten("slice", part, place, first, last)
-            parts.append(part)
-        x = call.aten("cat", parts, axes[0])
-    return x
-
-
-@onnx_operator("aten::assign")
-def assign(call: NodeCall) -> Any:
-    """Writing into a slice: one number everywhere is a fill, else it is a copy."""
-    x, source = call.tensor(0), call.tensor(1)
-    if x.parameter:
-        copy = call.recorder.tensor(x.shape, x.dtype, parameter=True)
-        x = call.recorder.launch("clone", [x], copy)
-    even = bool(call.attribute("fill", 0)) or not any(source.strides)
-    call.recorder.launch("fill" if even else "copy", [] if even else [source], call.recorder.tensor(source.shape, x.dtype))
-    return x
-
-
-@onnx_operator("Pad")
-def pad(call: NodeCall) -> Any:
-    x = call.tensor(0)
-    pairs = paired(call.integers("pads", 1) or [])
-    axes = call.integers("axes", 3) or list(range(x.rank))
-    mode = call.attribute("mode", "constant")
-    by_axis = {dim_of(x.rank, axis): pair for axis, pair in zip(axes, pairs, strict=True)}
-    used = sorted(by_axis)
-    while used and by_axis[used[0]] == (0, 0):
-        used.pop(0)
-    first = used[0] if used else x.rank
-    flat = [size for place in range(x.rank - 1, first - 1, -1) for size in by_axis.get(place, (0, 0))]
-    flat = flat or [0, 0]
-    if mode == "constant":
-        return call.aten("constant_pad_nd", x, flat, 0)
-    names = {"reflect": "reflection_pad", "edge": "replication_pad"}
-    if mode not in names:
-        raise UnsupportedOperator(f"operator Pad in mode {mode!r:.40} has no shape rule")
-    return call.aten(f"{names[mode]}{len(flat) // 2}d", x, flat)
 
 
 @onnx_operator("Resize", "Upsample")
@@ -285,7 +179,8 @@ def fold(call: NodeCall) -> Any:
 
 @onnx_operator("Trilu")
 def trilu(call: NodeCall) -> Any:
-    return call.aten("triu" if call.attribute("upper", 1) else "tril", call.tensor(0))
+    diagonal = int(call.numbers(1)[0]) if call.given(1) else 0
+    return call.aten("triu" if call.attribute("upper", 1) else "tril", call.tensor(0), diagonal)
 
 
 @onnx_operator("Identity")
@@ -302,12 +197,12 @@ def shape(call: NodeCall) -> Any:
     value = call.value(0)
     sizes = list(value.shape)[call.attribute("start", 0) : call.attribute("end", None)]
     call.recorder.host("size")
-    return Known((len(sizes),), "int64", sizes)
+    return held((len(sizes),), "int64", sizes)
 
 
 @onnx_operator("Size")
 def size(call: NodeCall) -> Any:
-    return Known((), "int64", [numel(call.value(0).shape)])
+    return held((), "int64", [numel(call.value(0).shape)])
 
 
 @onnx_operator("Constant")
@@ -317,19 +212,19 @@ def constant(call: NodeCall) -> Any:
             return weight(call, value, floats=8)  # such as the factors of Resize, which are then joined
         if name in ("value_int", "value_ints"):
             items = [value] if isinstance(value, int) else value
-            return Known(() if isinstance(value, int) else (len(items),), "int64", items)
+            return held(() if isinstance(value, int) else (len(items),), "int64", items)
         if name in ("value_float", "value_floats"):
             items = [value] if isinstance(value, float) else value
-            return Known(() if isinstance(value, float) else (len(items),), "float32", items)
+            return held(() if isinstance(value, float) else (len(items),), "float32", items)
     raise UnsupportedOperator("operator Constant of anything but numbers is not followed")
 
 
-def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor | Known:
+def weight(call: NodeCall, header: TensorHeader, floats: int = 1) -> Tensor:
     """A constant of the file: as numbers where it is one or a few; as a tensor without its data elsewhere."""
     count = numel(header.shape)
     few = len(header.shape) <= 1 and count <= (64 if header.dtype in ("int32", "int64", "bool") else floats)
     if few and not header.external and header.dtype not in ("bfloat16", "complex64", "complex128"):
-        return Known(header.shape, header.dtype, header.numbers())
+        return held(header.shape, header.dtype, header.numbers())
     load = header.numbers if count <= FEW else None
     return call.recorder.tensor(header.shape, header.dtype, parameter=True, load=load)
 
@@ -342,16 +237,23 @@ def constant_of_shape(call: NodeCall) -> Any:
     dtype = value.dtype if isinstance(value, TensorHeader) else "float32"
     filler = value.numbers()[0] if isinstance(value, TensorHeader) else 0.0
     if len(sizes) <= 1 and 0 <= numel(sizes) <= 64:
-        return Known(tuple(sizes), dtype, [filler] * numel(sizes))
+        return held(tuple(sizes), dtype, [filler] * numel(sizes))
     if filler in (0, 1):
-        return call.aten("ones" if filler else "zeros", sizes, dtype=SCALAR_CODES[dtype])
-    return call.aten("full", sizes, filler, dtype=SCALAR_CODES[dtype])
+        made = call.aten("ones" if filler else "zeros", sizes, dtype=SCALAR_CODES[dtype])
+    else:
+        made = call.aten("full", sizes, filler, dtype=SCALAR_CODES[dtype])
+    if made.numel <= FEW:
+        made.load = lambda: [filler] * made.numel
+    return made
 
 
 @onnx_operator("Range")
 def range_(call: NodeCall) -> Any:
     start, end, step = (call.numbers(place)[0] for place in range(3))
-    return call.aten("arange", start, end, step)
+    made = call.aten("arange", start, end, step)
+    if made.numel <= FEW:
+        made.load = lambda: [start + place * step for place in range(made.numel)]
+    return made
 
 
 @onnx_operator("EyeLike")
@@ -361,7 +263,17 @@ def eye_like(call: NodeCall) -> Any:
 
 @onnx_operator("OneHot")
 def one_hot(call: NodeCall) -> Any:
-    return call.aten("one_hot", call.tensor(0), int(call.numbers(1)[0]))
+    x, depth = call.tensor(0), int(call.numbers(1)[0])
+    made = call.aten("one_hot", x, depth)
+    if made.value is None:
+        return made  # of which numbers it is made changes nothing on the device
+    off, on = call.numbers(2)
+    made = call.aten(
+        "where", call.aten("ne", made, 0), held((), call.tensor(2).dtype, [on]), held((), call.tensor(2).dtype, [off])
+    )
+    axis = dim_of(made.rank, call.attribute("axis", -1))
+    last = made.rank - 1
+    return call.aten("permute", made, [*range(axis), last, *range(axis, last)])
 
 
 @onnx_operator("GridSample")

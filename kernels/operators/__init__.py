@@ -5,7 +5,7 @@ Importing a family's module puts its rules into the table.
 """
 
 from .elements import functions, pointwise, reduction
-from .host import prim, scalars
+from .host import arithmetic, moving, prim, scalars
 from .layers import (
     attention,
     convolution,
@@ -16,6 +16,7 @@ from .layers import (
     matrix,
     normalization,
     pooling,
+    quantized,
     recurrent,
     special,
 )
@@ -23,6 +24,7 @@ from .memory import creation, indexing, rearranging, views
 from .registry import known_operators, operator, rule_of
 
 __all__ = [
+    "arithmetic",
     "attention",
     "convolution",
     "creation",
@@ -34,11 +36,13 @@ __all__ = [
     "known_operators",
     "linear_algebra",
     "matrix",
+    "moving",
     "normalization",
     "operator",
     "pointwise",
     "pooling",
     "prim",
+    "quantized",
     "rearranging",
     "recurrent",
     "reduction",

@@ -60,11 +60,8 @@ def _short(value: Any) -> str:
 def _why_missing(name: str) -> str:
     """What to say of an operator without a rule."""
     base = name.rpartition("::")[2]
-    if name.startswith(("quantized::", "_quantized::")) or base.startswith(
-        ("quantize_", "quantized_", "dequantize", "fbgemm_")
-    ):
+    if name.startswith(("quantized::", "_quantized::")) or base.startswith(("quantize_", "quantized_", "fbgemm_")):
         return (
-            "belongs to an 8-bit quantised model (or one packed for a CPU), which PyTorch runs on the CPU alone: "
-            "decompose the model before quantisation"
+            "of an 8-bit quantised model (or one packed for a CPU) has no shape rule: decompose the model before quantisation"
         )
     return "has no shape rule"

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ModelError, ShapeError
 from .layout import broadcast, elementwise_strides
 from .recorder import Recorder
-from .values import SCALAR_TYPES, HostValue, Tensor
+from .values import SCALAR_TYPES, Tensor
 
 _RANKS = {
     "bool": 0,
@@ -73,7 +73,7 @@ def promoted(operands: Sequence[Any]) -> str:
 
 
 def is_host(value: Any) -> bool:
-    """Numbers that the host knows, wrapped in a tensor: arithmetic on them launches nothing."""
+    """A tensor that the host holds: arithmetic on it launches nothing."""
     return isinstance(value, Tensor) and value.value is not None
 
 
@@ -97,28 +97,6 @@ def launch_pointwise(
     return recorder.launch(kind, operands, output, params)
 
 
-def host_tensor(value: HostValue, dtype: str | None = None) -> Tensor:
-    """A tensor whose contents the host knows: one number, or a row of them."""
-    if isinstance(value, tuple):
-        return Tensor((len(value),), dtype or (_of_number(value[0]) if value else "float32"), value=value)
-    return Tensor((), dtype or _of_number(value), value=value)
-
-
-def host_map(recorder: Recorder, kind: str, compute: Callable[..., Any], operands: Sequence[Any]) -> Tensor:
-    """Apply an operator to numbers the host knows, row by row where there are rows."""
-    recorder.host(kind)
-    values = [x.value if isinstance(x, Tensor) else x for x in operands]
-    lengths = {len(value) for value in values if isinstance(value, tuple)}
-    if not lengths:
-        return host_tensor(checked(compute(*values)))
-    if len(lengths - {1}) > 1:
-        raise ShapeError("rows of different lengths do not broadcast")
-    length = max(lengths)
-    rows = [value if isinstance(value, tuple) else (value,) for value in values]
-    rows = [row * length if len(row) == 1 else row for row in rows]
-    return host_tensor(tuple(checked(compute(*column)) for column in zip(*rows, strict=True)))
-
-
 def binary(
     recorder: Recorder, kind: str, first: Any, second: Any, compute: Callable[[Any, Any], Any], dtype: str | None = None
 ) -> Any:
@@ -127,8 +105,6 @@ def binary(
         return checked(compute(_plain(first), _plain(second)))
     if not all(isinstance(x, (Tensor, int, float)) for x in (first, second)):
         raise TypeError(f"{kind} of a tensor and something that is not a number")
-    if not any(isinstance(x, Tensor) and not is_host(x) for x in (first, second)):
-        return host_map(recorder, kind, compute, (first, second))
     tensors = [x for x in (first, second) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]
     name = kind if len(tensors) == 2 else f"{kind}_scalar"
     return launch_pointwise(recorder, name, tensors, dtype or promoted((first, second)))

@@ -39,6 +39,7 @@ class Recorder:
         self.calls: list[Call] = []
         self.reads: list[tuple[int, ...]] = []
         self.scope = ""
+        self._instead = ""
 
     def tensor(
         self,
@@ -49,7 +50,7 @@ class Recorder:
         parameter: bool = False,
         requires_grad: bool = False,
         value: HostValue | None = None,
-        load: Callable[[], list[Number]] | None = None,
+        load: Callable[[], Sequence[Number]] | None = None,
         written_by: int = -1,
     ) -> Tensor:
         """A tensor, if its shape is one that can exist; of a view, ``written_by`` is its source's.
@@ -91,6 +92,8 @@ class Recorder:
             UnsupportedOperator: the kind has no row in :mod:`jetdvfs.kernels.kinds`.
         """
         params = params or {}
+        if self._instead and output.is_quantized:
+            output.dtype = self._instead
         if len(inputs) > self.account.ITEMS:
             self.account.items(len(inputs))
         shapes: tuple[Shape, ...] = tuple([tensor.shape for tensor in inputs])
@@ -113,6 +116,14 @@ class Recorder:
         self.scope = f"{outer}.{child}" if outer else child
         yield
         self.scope = outer
+
+    @contextmanager
+    def as_floats(self, wanted: bool = True, dtype: str = "float32") -> Iterator[None]:
+        """While what works in 8 bits is to make another element type, if it is wanted."""
+        outer = self._instead
+        self._instead = dtype if wanted else outer
+        yield
+        self._instead = outer
 
     def host(self, name: str) -> None:
         """Write down a call that launches nothing."""

@@ -9,7 +9,8 @@ schema; it returns what the operator returns and writes down what it launches. I
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 from .values import Device, Tensor
@@ -20,6 +21,9 @@ Check = Callable[[Any], bool]
 
 RULES: dict[str, Rule] = {}
 """Every rule, by operator; :func:`operator` puts them in."""
+
+HOST_RULES: dict[str, Rule] = {}
+"""What operators make of tensors that the host holds, by operator; :func:`host_operator` puts them in."""
 
 
 def _list_of(kind: type) -> Check:
@@ -82,9 +86,76 @@ def _checked(rule: Rule) -> Rule:
     return checking
 
 
+def host_operator(*names: str) -> Callable[[AnyRule], AnyRule]:
+    """Register what an operator makes of tensors whose numbers the host knows; it takes ATen's arguments, without a recorder.
+
+    Such a rule may return ``None``: the operator is then work for the device as any other.
+    """
+
+    def register(rule: AnyRule) -> AnyRule:
+        for name in names:
+            if name in HOST_RULES:
+                raise ValueError(f"operator {name} has two rules for the host")
+            HOST_RULES[name] = rule
+        return rule
+
+    return register
+
+
 def rule_of(name: str) -> Rule | None:
-    """The rule of an operator, or ``None`` for one the reader does not know."""
-    return RULES.get(name)
+    """The rule of an operator, or ``None`` for one the reader does not know; where the host holds all tensors, it computes."""
+    rule = RULES.get(name)
+    host = HOST_RULES.get(name.removesuffix("_"))
+    in_place = name.endswith("_") and not name.endswith("__")
+    if rule is None or (host is None and not in_place):
+        return rule
+    return _either(name, rule, host) if host is not None else _forgetting(rule)
+
+
+@cache
+def _either(name: str, rule: Rule, host: Rule) -> Rule:
+    """An operator's rule, behind what the host makes of tensors that it holds."""
+    in_place = name.endswith("_") and not name.endswith("__")
+    otherwise = _forgetting(rule) if in_place else rule
+
+    def either(recorder: Any, *args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else None
+        if type(first) is Tensor and first.value is None:  # nearly all
+            return rule(recorder, *args, **kwargs)
+        made = host(*args, **kwargs) if all_on_host((*args, *kwargs.values())) else None
+        if made is None:
+            return otherwise(recorder, *args, **kwargs)
+        recorder.host(name)
+        if in_place and isinstance(first, Tensor):
+            first.value = made.value
+            return first
+        return made
+
+    return either
+
+
+@cache
+def _forgetting(rule: Rule) -> Rule:
+    """A rule that writes into its first tensor, of which the host then knows nothing any more."""
+
+    def forgetting(recorder: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Tensor):
+            args[0].value = None
+        return rule(recorder, *args, **kwargs)
+
+    return forgetting
+
+
+def all_on_host(values: Iterable[Any]) -> bool:
+    """Whether there are tensors among values and in lists of them, and the host holds them all."""
+    found = False
+    for value in values:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, Tensor):
+                if item.value is None:
+                    return False
+                found = True
+    return found
 
 
 def known_operators() -> tuple[str, ...]:

@@ -30,10 +30,12 @@ SCALAR_TYPES: dict[int, str] = {
     14: "qint32",
     15: "bfloat16",
 }
+QUANTIZED = frozenset({"qint8", "quint8", "qint32"})
 SCALAR_CODES: dict[str, int] = {name: code for code, name in SCALAR_TYPES.items()}
 
 Number = bool | int | float
-HostValue = bool | int | float | tuple[bool | int | float, ...]
+#: The numbers in a tensor, row-major.
+HostValue = tuple[Number, ...]
 
 
 def contiguous_strides(shape: Sequence[int]) -> Shape:
@@ -54,7 +56,8 @@ class Tensor:
         dtype: its element type by PyTorch's name.
         parameter: it is a weight or a constant of the model, or a view of one.
         requires_grad: it was saved as trainable, or is a view of such a one; ATen folds products by that, inferring too.
-        value: where the host knows its contents (shape arithmetic), the number in it or, with one dimension, its numbers.
+        value: where the host holds it and knows its contents (shape arithmetic), its few numbers, row-major.
+        load: reads its few numbers where it is held elsewhere: a constant in the file, or one computed from such alone.
         written_by: which launch wrote the memory it looks at, by its number; -1 where none did.
     """
 
@@ -69,7 +72,7 @@ class Tensor:
         parameter: bool = False,
         requires_grad: bool = False,
         value: HostValue | None = None,
-        load: Callable[[], list[Number]] | None = None,
+        load: Callable[[], Sequence[Number]] | None = None,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
@@ -99,8 +102,18 @@ class Tensor:
         return numel(self.shape) * DTYPE_BYTES[self.dtype]
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether it stands for real numbers in a few bits, each times a scale."""
+        return self.dtype in QUANTIZED
+
+    @property
     def is_floating(self) -> bool:
         return self.dtype in ("float32", "float16", "bfloat16", "float64")
+
+    @property
+    def number(self) -> Number | None:
+        """Its one number, if it has no dimensions and the host holds it."""
+        return self.value[0] if self.value is not None and not self.shape else None
 
     def is_contiguous(self) -> bool:
         if self._strides is None:

@@ -77,8 +77,12 @@ class Archive:
         """The decompressed size an entry claims, in bytes."""
         return self._entries[name].size
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, limit: int = 0) -> bytes:
         """One entry, decompressed and checked.
+
+        Args:
+            name: the entry.
+            limit: how many bytes it may have, where that is not what the budget says of every entry.
 
         Raises:
             ModelError: there is no such entry, or its bytes are damaged.
@@ -87,8 +91,9 @@ class Archive:
         entry = self._entries.get(name)
         if entry is None:
             raise ModelError(f"archive has no entry {name!r}")
-        if entry.size > self._budget.entry_bytes:
-            raise BudgetExceeded(f"archive entry {name!r} has {entry.size} bytes; at most {self._budget.entry_bytes} are read")
+        limit = limit or self._budget.entry_bytes
+        if entry.size > limit:
+            raise BudgetExceeded(f"archive entry {name!r} has {entry.size} bytes; at most {limit} are read")
         self._read_bytes += entry.size
         if self._read_bytes > self._budget.total_bytes:
             raise BudgetExceeded(
@@ -100,7 +105,7 @@ class Archive:
         signature, *_, name_length, extra_length = _LOCAL.unpack(header)
         if signature != b"PK\x03\x04":
             raise ModelError(f"archive entry {name!r} does not start where the archive's directory says")
-        if entry.compressed > self._budget.entry_bytes + 1024:
+        if entry.compressed > limit + 1024:
             raise ModelError(f"archive entry {name!r}: compressed size is larger than its contents can need")
         data = self._at(entry.offset + _LOCAL.size + name_length + extra_length, entry.compressed)
         if entry.method == _DEFLATED:
@@ -130,7 +135,7 @@ class Archive:
         if position < 0 or position + _END.size > tail_size:
             starts_as_zip = self._length >= 4 and self._at(0, 4) == b"PK\x03\x04"
             raise ModelError(
-                "archive is truncated: its directory is missing"
+                "archive is truncated: its directory is missing; copy or download it again"
                 if starts_as_zip
                 else "not a TorchScript file: expected the zip archive that torch.jit.save writes"
             )

@@ -11,36 +11,52 @@ from ..errors import ShapeError
 from ..operators.values import NamedInputs, Tensor
 
 
-def arguments(method: str, signature: ast.arguments, tensors: Sequence[Tensor]) -> dict[str, Any]:
-    """The method's arguments by name.
+def arguments(method: str, signature: ast.arguments, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The method's arguments by name, from values that have names themselves or none.
 
-    In order, a ``Tensor`` takes one input, a ``Tuple`` as many as it has items, a ``List[Tensor]`` all that the parameters
-    after it leave over, and a ``Dict[str, Tensor]`` the same, under the names the model looks up, in that order (the rest
-    under ``"0"``, ``"1"`` and so on). A parameter with a default or of an ``Optional`` type may go without.
+    A name is a parameter's, or else a key of the one dictionary among them. In order, a ``Tensor``, a number, a truth value or
+    a text takes one input, a ``Tuple`` as many as it has items, a ``List[Tensor]`` all that the parameters after it leave over,
+    and a ``Dict[str, Tensor]`` the same, under the names the model looks up, in that order (the rest under ``"0"``, ``"1"``
+    and so on). A parameter with a default or of an ``Optional`` type may go without.
 
     Raises:
         ShapeError: the inputs do not go round, or are too many; the text lists the parameters.
     """
     parameters = signature.args[1:]
     optional = {parameter.arg for parameter in parameters[len(parameters) - len(signature.defaults) :] if signature.defaults}
-    left = list(tensors)
+    named = {name: value for name, value in inputs if name}
+    left = [value for name, value in inputs if not name]
     made: dict[str, Any] = {}
-    for place, parameter in enumerate(parameters):
-        later = sum(_needed(other.annotation) for other in parameters[place + 1 :] if other.arg not in optional)
+    for parameter in parameters:
+        if parameter.arg in named:
+            value = [named.pop(parameter.arg)]
+            made[parameter.arg] = _take(parameter.annotation, value, 1)
+            if made[parameter.arg] is _NOTHING:
+                raise ShapeError(_wanted(method, parameters, inputs))
+    waiting = [parameter for parameter in parameters if parameter.arg not in made]
+    keyed = [parameter.arg for parameter in waiting if _outer(parameter.annotation) == "Dict"]
+    if (named and len(keyed) != 1) or len(made) + len(named) + len(left) != len(inputs):
+        raise ShapeError(_wanted(method, parameters, inputs))
+    for place, parameter in enumerate(waiting):
+        later = sum(_needed(other.annotation) for other in waiting[place + 1 :] if other.arg not in optional)
         kind = _outer(parameter.annotation)
         if kind == "Optional" and not left:
             made[parameter.arg] = None
         elif left or kind in ("List", "Dict"):
             taken = _take(parameter.annotation, left, len(left) - later)
             if taken is _NOTHING:
-                if parameter.arg not in optional:
-                    raise ShapeError(_wanted(method, parameters, len(tensors)))
+                if kind == "Optional":
+                    made[parameter.arg] = None
+                elif parameter.arg not in optional:
+                    raise ShapeError(_wanted(method, parameters, inputs))
                 continue
+            if isinstance(taken, NamedInputs) and named:
+                taken = NamedInputs({**named, **taken})
             made[parameter.arg] = taken
         elif parameter.arg not in optional:
-            raise ShapeError(_wanted(method, parameters, len(tensors)))
+            raise ShapeError(_wanted(method, parameters, inputs))
     if left:
-        raise ShapeError(_wanted(method, parameters, len(tensors)))
+        raise ShapeError(_wanted(method, parameters, inputs))
     return made
 
 
@@ -49,26 +65,54 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
+#: The types of what is no tensor, by their names in TorchScript.
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "number": (float, int),
+    "bool": (bool,),
+    "str": (str,),
+}
 
 
-def _take(annotation: ast.expr | None, left: list[Tensor], at_most: int) -> Any:
-    """A value of the annotated type from the tensors that are left."""
+def _is_plain(value: Any, kind: str) -> bool:
+    return isinstance(value, _PLAIN[kind]) and (kind == "bool" or not isinstance(value, bool))
+
+
+def _take(annotation: ast.expr | None, left: list[Any], at_most: int) -> Any:
+    """A value of the annotated type from the inputs that are left."""
     kind = _outer(annotation)
     inner = annotation.slice if isinstance(annotation, ast.Subscript) else None
-    if kind in ("Tensor", "") and left:
+    if kind in ("Tensor", "") and left and isinstance(left[0], Tensor):
         return left.pop(0)
+    if kind in _PLAIN and left and _is_plain(left[0], kind):
+        return float(left.pop(0)) if kind == "float" else left.pop(0)
     if kind == "Optional":
+        if left and left[0] is None:
+            return left.pop(0)
         return _take(inner, left, at_most)
     if kind == "Union" and isinstance(inner, ast.Tuple):
-        kinds = [_outer(item) for item in inner.elts]
-        return _take(next((item for item, one in zip(inner.elts, kinds, strict=True) if one == "Tensor"), None), left, at_most)
-    if kind == "List" and _outer(inner) == "Tensor":
-        return [left.pop(0) for _ in range(max(at_most, 0))]
+        for item in inner.elts:
+            if (taken := _take(item, left, at_most)) is not _NOTHING:
+                return taken
+        return _NOTHING
+    if kind == "List" and _outer(inner) in ("Tensor", *_PLAIN):
+        made: list[Any] = []
+        while len(made) < at_most and (taken := _take(inner, left, 1)) is not _NOTHING:
+            made.append(taken)
+        return made
     if kind == "Dict":
-        return NamedInputs((str(place), left.pop(0)) for place in range(max(at_most, 0)))
+        count = 0
+        while count < min(at_most, len(left)) and isinstance(left[count], Tensor):
+            count += 1
+        return NamedInputs((str(place), left.pop(0)) for place in range(count))
     if kind == "Tuple" and isinstance(inner, ast.Tuple):
+        whole = list(left)
         items = [_take(item, left, 1) for item in inner.elts]
-        return _NOTHING if any(item is _NOTHING for item in items) else tuple(items)
+        if any(item is _NOTHING for item in items):
+            left[:] = whole
+            return _NOTHING
+        return tuple(items)
     return _NOTHING
 
 
@@ -78,13 +122,16 @@ def _outer(annotation: ast.expr | None) -> str:
 
 
 def _needed(annotation: ast.expr | None) -> int:
-    """How many tensors a parameter cannot do without."""
+    """How many inputs a parameter cannot do without."""
     kind = _outer(annotation)
     if kind == "Tuple" and isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         return sum(_needed(item) for item in annotation.slice.elts)
-    return 1 if kind == "Tensor" else 0
+    return 1 if kind == "Tensor" or kind in _PLAIN else 0
 
 
-def _wanted(method: str, parameters: Sequence[ast.arg], given: int) -> str:
-    described = ", ".join(f"{p.arg}: {ast.unparse(p.annotation) if p.annotation else 'Tensor'}"[:80] for p in parameters)
-    return f"{method}() takes the inputs ({described}); {given} were given"
+def _wanted(method: str, parameters: Sequence[ast.arg], inputs: Sequence[tuple[str, Any]]) -> str:
+    types = [ast.unparse(p.annotation) if p.annotation else "Tensor" for p in parameters]
+    described = ", ".join(f"{p.arg}: {kind}"[:80] for p, kind in zip(parameters, types, strict=True))
+    plain = any(kind in text for text in types for kind in _PLAIN)
+    how = "; what is no tensor is given like 16000:int, 0.5:float, true, none, by its name like sr=16000:int" if plain else ""
+    return f"{method}() takes the inputs ({described}); {len(inputs)} were given{how}"

@@ -63,7 +63,7 @@ def truth(value: Any) -> bool:
         DataDependent: it is a tensor whose number is not known.
     """
     if isinstance(value, Tensor):
-        if value.value is None or value.rank:
+        if value.number is None:
             raise DataDependent("a branch depends on the contents of a tensor", "prim::If")
-        return bool(value.value)
+        return bool(value.number)
     return bool(value)

@@ -212,7 +212,7 @@ class Interpreter:
             raise ModelError(f"archive has no constant {name!r:.40}")
         value = self._constants[int(digits)]
         if isinstance(value, Tensor) and value.rank == 0 and value.value is None and value.load is not None:
-            value.value = value.load()[0]  # constants without dimensions are numbers of the trace
+            value.value = tuple(value.load())  # constants without dimensions are numbers of the trace
         return value
 
     def means_today(self, name: str) -> bool:

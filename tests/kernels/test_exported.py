@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jetdvfs.kernels.budget import Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
 from jetdvfs.kernels.network import TensorSpec
@@ -95,10 +96,29 @@ def test_a_graph_of_another_form_is_refused(content: object) -> None:
 
 
 def test_a_graph_too_large_to_parse_is_refused() -> None:
-    with pytest.raises(BudgetExceeded, match=r"model\.json"):
-        decompose(archive(b" " * (9 << 20)), INPUTS)
+    with pytest.raises(BudgetExceeded, match=r"model\.json.*room"):
+        decompose(archive(b" " * (40 << 20)), INPUTS)
     with pytest.raises(ModelError):
         decompose(archive(b" " * (1 << 20)), INPUTS)
+
+
+def test_a_graph_of_many_megabytes_is_read_piece_by_piece() -> None:
+    relu = node("torch.ops.aten.relu.default", [{"as_tensor": {"name": "x"}}], "x")
+    relu["metadata"]["stack_trace"] = "line\n" * 800
+    large = archive(program(*[relu] * 2000))
+    assert len(large.getvalue()) > 8 << 20
+    assert len(decompose(large, INPUTS).launches) == 2000
+    with pytest.raises(BudgetExceeded, match="room to read"):
+        decompose(large, INPUTS, budget=Budget(memory_bytes=20 << 20))
+
+
+def test_a_value_too_large_to_parse_is_refused() -> None:
+    long = program(node("torch.ops.aten.relu.default", [{"as_string": "x" * (6 << 20)}], "y"))
+    with pytest.raises(BudgetExceeded, match="parsed at a time"):
+        decompose(archive(long), INPUTS)
+    with pytest.raises(BudgetExceeded):
+        decompose(archive({"schema": "x" * (6 << 20), **program(RELU)}), INPUTS)
+    assert decompose(archive({"schema": [["}"] * 100_000, {"a": '\\"{['}], **program(RELU)}), INPUTS).kinds == {"relu": 1}
 
 
 @pytest.mark.torch
@@ -119,3 +139,62 @@ def test_exported_network_is_what_pytorch_dispatches(name: str) -> None:
     for size in (1, 4):
         network = decompose(stream, [TensorSpec((size, 3, 224, 224))])
         assert network.launches == oracle.mirage_network(name, size).launches
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_graphs_within_a_graph_are_followed() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
+    from jetdvfs.tests.support import oracle
+
+    class Rotary(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+
+        @torch.no_grad()  # type: ignore[untyped-decorator]
+        def angles(self, x: Any) -> Any:
+            with torch.autocast("cpu", enabled=False):
+                angle = x.double().transpose(1, 2)
+                return angle.cos(), angle.sin()
+
+        def forward(self, x: Any) -> Any:
+            cosine, sine = self.angles(x)
+            return self.layer(x) * cosine.transpose(1, 2) + sine.transpose(1, 2)
+
+    class Branches(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self, by_size: bool) -> None:
+            super().__init__()
+            self.by_size = by_size
+
+        def forward(self, x: Any) -> Any:
+            first = x.shape[0] > 1 if self.by_size else x.sum() > 1
+            return torch.cond(first, lambda x: x.relu() + 1, lambda x: x.sigmoid(), (x,))
+
+    def exported(module: Any, **options: Any) -> io.BytesIO:
+        stream = io.BytesIO()
+        torch.export.save(torch.export.export(module.eval(), (torch.zeros(2, 6, 8),), **options), stream)
+        return stream
+
+    inputs = [TensorSpec((2, 6, 8))]
+    assert decompose(exported(Rotary()), inputs).launches == oracle.network_of(Rotary().eval(), inputs).launches
+    any_size = exported(Branches(True), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1, max=9)}})
+    assert decompose(any_size, inputs).kinds == {"relu": 1, "add_scalar": 1}
+    assert decompose(any_size, [TensorSpec((1, 6, 8))]).kinds == {"sigmoid": 1}
+    end = decompose(exported(Branches(False)), inputs).boundary
+    assert end is not None and end.operator == "higher_order::cond"
+
+
+def test_what_autocast_would_convert_is_refused_with_the_way_out() -> None:
+    inner = {"graph": {"nodes": [], "inputs": [], "outputs": [], "tensor_values": {}}, "name": "g"}
+    arguments: list[dict[str, Any]] = [
+        {"as_string": "cuda"},
+        {"as_scalar_type": 6},
+        {"as_bool": True},
+        {"as_bool": False},
+        {"as_graph": inner},
+    ]
+    with pytest.raises(UnsupportedOperator, match=r"autocast .*half\(\)"):
+        decompose(archive(program(node("torch.ops.higher_order.wrap_with_autocast", arguments, "y"))), INPUTS)
+    with pytest.raises(UnsupportedOperator, match=r"higher_order::while_loop .*without it"):
+        decompose(archive(program(node("torch.ops.higher_order.while_loop", [{"as_graph": inner}], "y"))), INPUTS)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from jetdvfs.kernels.errors import ShapeError
@@ -21,6 +23,36 @@ def test_an_input_has_a_shape_and_a_type() -> None:
 def test_an_input_reads_back_as_it_is_printed(dtype: str) -> None:
     for shape in ((), (1,), (2, 3)):
         assert parse_input(str(TensorSpec(shape, dtype))) == TensorSpec(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("16000:int", TensorSpec((), "int", value=(16000,))),
+        ("0.5:float", TensorSpec((), "float", value=(0.5,))),
+        ("soft:str", TensorSpec((), "str", value=("soft",))),
+        ("true", TensorSpec((), "flag", value=(True,))),
+        ("none", TensorSpec((), "none")),
+        ("sr=16000:int", TensorSpec((), "int", "sr", (16000,))),
+        ("image=1x3x8x8:float16", TensorSpec((1, 3, 8, 8), "float16", "image")),
+        ("2:int64=7,5", TensorSpec((2,), "int64", value=(7, 5))),
+        ("sr=scalar:int64=16000", TensorSpec((), "int64", "sr", (16000,))),
+        ("2:bool=true,0", TensorSpec((2,), "bool", value=(True, False))),
+    ],
+)
+def test_an_input_may_be_no_tensor_or_have_a_name_or_numbers(text: str, expected: TensorSpec) -> None:
+    assert parse_input(text) == expected
+    assert parse_input(str(expected)) == expected
+    assert TensorSpec.from_json(json.loads(json.dumps(expected.to_json()))) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["1.5:int", "x:float", "2:int64=7", "2:int64=7,x", "1e30:float", "100:int64=" + ",".join("1" * 100)]
+)
+def test_a_value_that_does_not_fit_its_type_is_refused(text: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        parse_input(text)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 250
 
 
 @pytest.mark.parametrize("text", ["", "1x", "x3", "1x-3", "axb", "1.5x2", "1 x 2", "scalarx2", "1x3\n", "\u0661x2", ":int64"])

@@ -97,6 +97,33 @@ RENAMED |= {"_upsample_bicubic2d_aa": "upsample_bicubic2d"}
 RENAMED |= {"log_sigmoid_forward": "log_sigmoid", "linalg_vector_norm": "norm", "amin": "amax", "zero": "fill"}
 RENAMED |= {f"{form.format(name)}": name for name in ("zeros", "ones", "full") for form in ("{}_like", "new_{}")}
 
+
+def _euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """``_euclidean_dist`` as Distance.cpp writes it."""
+    (norm, one), (other_norm, other_one) = ((s := rows.pow(2).sum(-1, True), torch.ones_like(s)) for rows in (x, y))
+    left, right = torch.cat([x.mul(-2), norm, one], -1), torch.cat([y, other_one, other_norm], -1)
+    product = torch.bmm if left.dim() == 3 else torch.mm
+    return product(left, right.transpose(-2, -1)).clamp_min(0).sqrt()
+
+
+def _window(length: int, periodic: bool = True, **options: Any) -> torch.Tensor:
+    """``hann_window`` and the like as TensorFactories.cpp writes them."""
+    angles = torch.arange(length + periodic, dtype=torch.float32, device=options.get("device"))
+    return angles.mul(6.28 / length).cos().mul(-0.5).add(0.5)[:length]
+
+
+def _solvable(infos: torch.Tensor, *_: Any, **__: Any) -> None:
+    infos.any()
+
+
+#: Calls that the dispatcher sees as one and that launch several kernels.
+TAKEN_APART: dict[str, Callable[..., Any]] = {
+    "aten::_euclidean_dist": _euclidean,
+    "aten::hann_window": _window,
+    "aten::hann_window.periodic": _window,
+    "aten::hamming_window": _window,
+    "aten::_linalg_check_errors": _solvable,
+}
 Rule = Callable[["Recorder", dict[str, Any], Any], tuple[str, list[torch.Tensor], dict[str, Any]]]
 
 
@@ -368,6 +395,7 @@ BINARY = frozenset(
         "remainder",
         "bitwise_and",
         "bitwise_or",
+        "bitwise_xor",
     )
 )
 
@@ -388,6 +416,10 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        apart = TAKEN_APART.get(func._schema.name)
+        if apart is not None:
+            with self:
+                return apart(*args, **kwargs)
         out = func(*args, **kwargs)
         if not self.quiet and func.namespace == "aten":
             self._record(func, args, kwargs, out)
@@ -457,6 +489,19 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
+def _as_cuda_lays_it_out(out: torch.Tensor, query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
+    """The output of attention with the strides that the GPU's kernel gives it, by PyTorch's own account of it."""
+    shared = query.dim() == 4 and query.shape[1] != key.shape[1]
+    if query.dim() != 4 or query.dtype == torch.float64 or (shared and (query.dtype == torch.float32 or mask is not None)):
+        return out.contiguous()
+    meta = [tensor.to("meta") for tensor in (query, key, value)]
+    if query.dtype != torch.float32 and mask is None and query.shape == out.shape:
+        made = torch.ops.aten._scaled_dot_product_flash_attention(*meta)[0]
+    else:
+        made = torch.ops.aten._scaled_dot_product_efficient_attention(*meta, None, False)[0]
+    return torch.empty_strided(made.shape, made.stride(), dtype=out.dtype, device=out.device)
+
+
 @contextlib.contextmanager
 def _whole(recorder: Recorder) -> Iterator[None]:
     """Record as a GPU runs it what the meta device would split or do otherwise: attention, recurrent layers, some functions."""
@@ -473,6 +518,7 @@ def _whole(recorder: Recorder) -> Iterator[None]:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
     ) -> Any:
         out = quietly(originals["attention"], query, key, value, attn_mask, dropout_p, is_causal, **more)
+        out = quietly(_as_cuda_lays_it_out, out, query, key, value, attn_mask)
         read = [t for t in (query, key, value, attn_mask) if t is not None]
         params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
         recorder.add("attention", [query, key, value], out, params, flops=None, read=read)

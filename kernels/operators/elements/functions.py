@@ -164,6 +164,11 @@ _running("cummax", pair=True)
 _running("cummin", pair=True)
 
 
+@operator("histc")
+def histc(recorder: Recorder, self: Tensor, bins: int = 100, *_: Any, **__: Any) -> Tensor:
+    return recorder.launch("histc", [self], recorder.tensor((bins,), self.dtype))
+
+
 @operator("searchsorted")
 def searchsorted(recorder: Recorder, sorted_sequence: Tensor, self: Tensor, *_: Any, **__: Any) -> Tensor:
     return recorder.launch("searchsorted", [sorted_sequence, self], recorder.tensor(self.shape, "int64"))

@@ -3,33 +3,15 @@
 
 from __future__ import annotations
 
-import math
-import operator as python
-from collections.abc import Callable
 from typing import Any
 
 from ...errors import ModelError
-from ..elementwise import as_floating, binary, checked, host_map, is_host, launch_pointwise, promoted, unary
+from ..elementwise import as_floating, binary, checked, is_host, launch_pointwise, promoted, unary
+from ..host.arithmetic import BINARY, COMPARISONS, FLOATING, UNARY
 from ..layout import dim_of
 from ..recorder import DataDependent, Recorder
 from ..registry import operator
 from ..values import Number, Tensor
-
-
-def _add(first: Any, second: Any) -> Any:
-    return first + second
-
-
-def _division(first: Any, second: Any) -> Any:
-    return first / second
-
-
-def _power(base: Any, exponent: Any) -> Any:
-    if isinstance(base, int) and isinstance(exponent, int):
-        if abs(base) > 1 and exponent > 64:
-            raise ModelError("arithmetic leaves the range of 64-bit integers")
-        return base**exponent if exponent >= 0 else float(base) ** exponent
-    return math.pow(base, exponent)
 
 
 @operator("add", "add_")
@@ -37,17 +19,17 @@ def add(recorder: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
     if isinstance(self, (list, str, tuple)):
         recorder.account.items(len(self) + len(other))
         return self + other
-    return binary(recorder, "add", self, other, _add)
+    return binary(recorder, "add", self, other, BINARY["add"])
 
 
 @operator("sub", "sub_", "subtract")
 def sub(recorder: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
-    return binary(recorder, "sub", self, other, python.sub)
+    return binary(recorder, "sub", self, other, BINARY["sub"])
 
 
 @operator("rsub")
 def rsub(recorder: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
-    return binary(recorder, "rsub", self, other, lambda a, b: b - a)
+    return binary(recorder, "rsub", self, other, BINARY["rsub"])
 
 
 @operator("mul", "mul_", "multiply")
@@ -57,138 +39,85 @@ def mul(recorder: Recorder, self: Any, other: Any) -> Any:
     if isinstance(self, (list, str, tuple)):
         recorder.account.items(len(self) * max(int(other), 0))
         return self * other
-    return binary(recorder, "mul", self, other, python.mul)
+    return binary(recorder, "mul", self, other, BINARY["mul"])
 
 
 @operator("div", "div_", "divide", "true_divide")
 def div(recorder: Recorder, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
-    if rounding_mode == "floor":
-        return binary(recorder, "div", self, other, python.floordiv)
-    if rounding_mode == "trunc":
-        return binary(recorder, "div", self, other, lambda a, b: int(a / b))
     dtype = None
-    if isinstance(self, Tensor) or isinstance(other, Tensor):
+    if rounding_mode is None and (isinstance(self, Tensor) or isinstance(other, Tensor)):
         dtype = as_floating(promoted((self, other)))
-    return binary(recorder, "div", self, other, _division, dtype)
+    return binary(recorder, "div", self, other, lambda a, b: BINARY["div"](a, b, rounding_mode), dtype)
 
 
 @operator("floor_divide", "floor_divide_", "floordiv")
 def floor_divide(recorder: Recorder, self: Any, other: Any) -> Any:
-    return binary(recorder, "floor_divide", self, other, python.floordiv)
+    return binary(recorder, "floor_divide", self, other, BINARY["floor_divide"])
 
 
 @operator("remainder", "remainder_")
 def remainder(recorder: Recorder, self: Any, other: Any) -> Any:
     if isinstance(self, str):
         return self
-    return binary(recorder, "remainder", self, other, python.mod)
+    return binary(recorder, "remainder", self, other, BINARY["remainder"])
 
 
 @operator("pow", "pow_")
 def pow_(recorder: Recorder, self: Any, exponent: Any) -> Any:
-    return binary(recorder, "pow", self, exponent, _power)
+    return binary(recorder, "pow", self, exponent, BINARY["pow"])
 
 
-def _named(name: str, compute: Callable[[Any, Any], Any], *spellings: str) -> None:
+def _named(name: str, *spellings: str) -> None:
     @operator(name, *spellings)
     def rule(recorder: Recorder, self: Any, other: Any) -> Any:
-        return binary(recorder, name, self, other, compute)
+        return binary(recorder, name, self, other, BINARY[name])
 
 
-_named("maximum", max)
-_named("minimum", min)
-_named("atan2", math.atan2)
-_named("bitwise_and", python.and_, "__and__", "__iand__")
-_named("bitwise_or", python.or_, "__or__", "__ior__")
+_named("maximum")
+_named("minimum")
+_named("atan2")
+_named("bitwise_and", "__and__", "__iand__")
+_named("bitwise_or", "__or__", "__ior__")
+_named("bitwise_xor", "__xor__")
+_named("bitwise_left_shift", "__lshift__")
+_named("bitwise_right_shift", "__rshift__")
 
 
-def _shifted(value: int, by: int) -> int:
-    if not 0 <= by <= 64:
-        raise ModelError("arithmetic leaves the range of 64-bit integers")
-    return value << by
-
-
-_named("bitwise_left_shift", _shifted, "__lshift__")
-_named("bitwise_right_shift", python.rshift, "__rshift__")
-_named("bitwise_xor", python.xor, "__xor__")
-
-
-def _comparison(name: str, compute: Callable[[Any, Any], Any], *spellings: str) -> None:
+def _comparison(name: str, *spellings: str) -> None:
     @operator(name, *spellings)
     def rule(recorder: Recorder, self: Any, other: Any) -> Any:
-        return binary(recorder, name, self, other, compute, "bool")
+        return binary(recorder, name, self, other, COMPARISONS[name], "bool")
 
 
-_comparison("eq", python.eq, "eq_")
-_comparison("ne", python.ne, "ne_", "not_equal")
-_comparison("lt", python.lt, "less")
-_comparison("le", python.le)
-_comparison("gt", python.gt, "greater")
-_comparison("ge", python.ge)
-_comparison("logical_and", lambda a, b: bool(a) and bool(b))
-_comparison("logical_or", lambda a, b: bool(a) or bool(b))
+_comparison("eq", "eq_")
+_comparison("ne", "ne_", "not_equal")
+_comparison("lt", "less")
+_comparison("le")
+_comparison("gt", "greater")
+_comparison("ge")
+_comparison("logical_and")
+_comparison("logical_or")
 
 
-def _unary(name: str, *spellings: str, compute: Callable[[Any], Any] | None = None, floating: bool = False) -> None:
-    """Register a one-operand operator and its in-place form; ``compute`` is for plain numbers."""
+def _unary(name: str, *spellings: str, floating: bool = False) -> None:
+    """Register a one-operand operator and its in-place form; of a plain number, it is computed."""
+    compute = UNARY.get(name) or FLOATING.get(name)
 
     @operator(name, f"{name}_", *spellings)
     def rule(recorder: Recorder, self: Any, *arguments: Any, **further: Any) -> Any:
-        if compute is not None and is_host(self):
-            return host_map(recorder, name, compute, (self,))
         if compute is not None and not isinstance(self, Tensor):
             return checked(compute(self))
         return unary(recorder, name, self, floating=floating)
 
 
-for _name in (
-    "relu",
-    "silu",
-    "hardswish",
-    "hardsigmoid",
-    "mish",
-    "elu",
-    "leaky_relu",
-    "softplus",
-    "threshold",
-    "celu",
-    "hardshrink",
-    "softshrink",
-):
+for _name in ("silu", "hardswish", "hardsigmoid", "mish", "elu", "leaky_relu", "softplus", "threshold", "celu", "hardshrink"):
     _unary(_name)
-for _name in (
-    "sigmoid",
-    "tanh",
-    "erf",
-    "log2",
-    "log1p",
-    "expm1",
-    "sinh",
-    "cosh",
-    "asin",
-    "acos",
-    "erfinv",
-):
+for _name in ("softshrink", "gelu", "log_sigmoid", *(name for name in UNARY if name not in ("abs", "neg"))):
+    _unary(_name)
+for _name in ("erfinv", *(name for name in FLOATING if name not in ("log10",))):
     _unary(_name, floating=True)
-_unary("gelu")
-_unary("log_sigmoid")
-_unary("reciprocal", compute=lambda value: 1 / value, floating=True)
-_unary("rsqrt", compute=lambda value: 1 / math.sqrt(value), floating=True)
-_unary("exp", compute=math.exp, floating=True)
-_unary("log", compute=math.log, floating=True)
-_unary("sqrt", compute=math.sqrt, floating=True)
-_unary("sin", compute=math.sin, floating=True)
-_unary("cos", compute=math.cos, floating=True)
-_unary("tan", compute=math.tan, floating=True)
-_unary("atan", compute=math.atan, floating=True)
-_unary("floor", compute=math.floor)
-_unary("ceil", compute=math.ceil)
-_unary("trunc", compute=math.trunc)
-_unary("round", compute=round)
-_unary("abs", "absolute", compute=abs)
-_unary("neg", "negative", compute=python.neg)
-_unary("sign", compute=lambda value: (value > 0) - (value < 0))
-_unary("bitwise_not", compute=python.invert)
+_unary("abs", "absolute")
+_unary("neg", "negative")
 
 
 @operator("hardtanh", "hardtanh_", "relu6", "relu6_")
@@ -222,15 +151,8 @@ def prelu(recorder: Recorder, self: Tensor, weight: Tensor) -> Tensor:
     return recorder.launch("prelu", [self], recorder.tensor(self.shape, self.dtype), {}, (weight,))
 
 
-def _between(value: Any, least: Any, most: Any) -> Any:
-    value = value if least is None or value >= least else least
-    return value if most is None or value <= most else most
-
-
 @operator("clamp", "clamp_", "clip")
 def clamp(recorder: Recorder, self: Any, min: Any = None, max: Any = None) -> Tensor:
-    if is_host(self) and not any(isinstance(bound, Tensor) for bound in (min, max)):
-        return host_map(recorder, "clamp", lambda value: _between(value, min, max), (self,))
     bounds = [x for x in (min, max) if isinstance(x, Tensor) and not is_host(x)]
     return launch_pointwise(recorder, "clamp", [self, *bounds], promoted([x for x in (self, min, max) if x is not None]))
 

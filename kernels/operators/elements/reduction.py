@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ShapeError
 from ...network import ParamValue, Shape
-from ..elementwise import binary, host_tensor, type_named
+from ..elementwise import binary, type_named
 from ..host.scalars import plain_items
 from ..layout import channels_last, dim_of, preserved, show
 from ..recorder import Recorder
@@ -87,8 +87,6 @@ def _extremum(kind: str) -> None:
             return (max if kind == "max" else min)(plain_items(self))
         if isinstance(dim, Tensor) or not isinstance(self, Tensor):
             return binary(recorder, "maximum" if kind == "max" else "minimum", self, dim, max if kind == "max" else min)
-        if dim is None and isinstance(self.value, tuple):
-            return host_tensor((max if kind == "max" else min)(self.value), self.dtype)
         if dim is None:
             return reduce(recorder, kind, self, None, False)
         values = reduce(recorder, kind, self, dim, keepdim)

@@ -9,6 +9,7 @@ from ...errors import ShapeError
 from ..recorder import DataDependent, Recorder
 from ..registry import operator
 from ..values import ACCELERATOR, SCALAR_CODES, Device, Number, Tensor
+from .arrays import array
 
 
 @operator("prim::RaiseException")
@@ -60,7 +61,7 @@ def number_to_tensor(recorder: Recorder, value: Number, *_: Any, **__: Any) -> T
 
 def wrapped(value: Number) -> Tensor:
     """A number the host knows, as a tensor without dimensions."""
-    return Tensor((), "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32", value=value)
+    return array((), "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32", (value,))
 
 
 def number_of(value: Any) -> Number:
@@ -70,12 +71,10 @@ def number_of(value: Any) -> Number:
         DataDependent: the tensor's number is not known.
     """
     if isinstance(value, Tensor):
-        if value.value is None and value.numel == 1 and value.load is not None:
-            return value.load()[0]
-        known = value.value[0] if isinstance(value.value, tuple) and len(value.value) == 1 else value.value
-        if known is None or isinstance(known, tuple):
+        known = value.load() if value.value is None and value.load is not None else value.value
+        if known is None or len(known) != 1:
             raise DataDependent("a number is taken out of a tensor")
-        return known
+        return known[0]
     if not isinstance(value, (int, float)):
         return float(value)
     return value

@@ -8,15 +8,32 @@ modules' own code; they are written down as the launches of that code, so that a
 from __future__ import annotations
 
 from ...errors import ShapeError, UnsupportedOperator
+from ...network import Shape
 from ..elements.pointwise import add
 from ..elementwise import unary
-from ..layout import broadcast, contiguous, show
+from ..layout import broadcast, contiguous, preserved, show
 from ..memory import views
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
 from .matrix import linear
 from .normalization import layer_norm
+
+
+def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape | None:
+    """The strides that CUDA's kernels give the output (``_meta_registrations.py``); ``None``: contiguous.
+
+    FlashAttention, which takes half precision without a mask, keeps the query's; the memory-efficient kernel, which takes the
+    rest, puts the heads behind the time, where most networks want them. What neither takes (``sdp_utils.cpp``) is computed
+    step by step: inputs without a dimension of heads, double precision, shared heads in single precision or with a mask.
+    """
+    fused = query.rank == 4 and query.dtype in ("float32", "float16", "bfloat16")
+    if not fused or (shared and (masked or query.dtype == "float32")):
+        return None
+    if query.dtype != "float32" and not masked and query.shape == shape:
+        return preserved(query)
+    _, heads, time, width = shape
+    return (time * heads * width, width, heads * width, 1)
 
 
 @operator("scaled_dot_product_attention")
@@ -34,7 +51,9 @@ def attention(
     if min(query.rank, key.rank, value.rank) < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"attention of shapes {show(query.shape)}, {show(key.shape)} and {show(value.shape)}")
     lead = query.shape[:-2] if enable_gqa else broadcast([query.shape[:-2], key.shape[:-2], value.shape[:-2]])
-    output = recorder.tensor((*lead, query.shape[-2], value.shape[-1]), query.dtype)
+    shape = (*lead, query.shape[-2], value.shape[-1])
+    shared = enable_gqa and query.shape[-3] != key.shape[-3]
+    output = recorder.tensor(shape, query.dtype, _laid_out(shape, query, attn_mask is not None, shared))
     params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
     return recorder.launch("attention", [query, key, value], output, params, (attn_mask,))
 

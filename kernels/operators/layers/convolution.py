@@ -47,7 +47,7 @@ def convolve(
         raise ShapeError(
             f"{kind} with weight {show(weight.shape)}, {groups} groups needs {channels} channels, its input is {show(x.shape)}"
         )
-    if x.dtype != weight.dtype:
+    if x.dtype != weight.dtype and not (x.is_quantized and weight.is_quantized):
         raise ShapeError(f"{kind} with {weight.dtype} weights cannot take a {x.dtype} input")
     steps, dilations = integers(stride, rank), integers(dilation, rank)
     if isinstance(padding, str):
@@ -148,6 +148,41 @@ def convolution(
 ) -> Tensor:
     """What tracing writes for every convolution; the backend flags at its end change no shape."""
     return convolve(recorder, input, weight, bias, stride, padding, dilation, groups, transposed, output_padding)
+
+
+@operator("torchvision::deform_conv2d")
+def deform_conv2d(
+    recorder: Recorder,
+    input: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    bias: Tensor | None,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+) -> Tensor:
+    """A convolution that reads each place of its window from where an offset says; the products are those of a plain one."""
+    steps, pads, gaps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
+    if weight.rank != 4 or input.rank != 4 or groups < 1 or input.shape[1] != weight.shape[1] * groups or min(steps) < 1:
+        raise ShapeError(f"deform_conv2d with weight {show(weight.shape)} cannot take an input of shape {show(input.shape)}")
+    sizes = [
+        (size + 2 * pad - gap * (kernel - 1) - 1) // step + 1
+        for size, kernel, step, pad, gap in zip(input.shape[2:], weight.shape[2:], steps, pads, gaps, strict=True)
+    ]
+    if offset.rank != 4 or list(offset.shape[2:]) != sizes:
+        raise ShapeError(f"deform_conv2d to {show(sizes)} with offsets of shape {show(offset.shape)}")
+    params: dict[str, Any] = {"weight": weight.shape, "bias": bias is not None, "stride": steps, "padding": pads}
+    params |= {"dilation": gaps, "groups": groups}
+    output = recorder.tensor((input.shape[0], weight.shape[0], *sizes), input.dtype)
+    inputs = [input, offset, *([mask] if use_mask else [])]
+    return recorder.launch("deform_conv2d", inputs, output, params, (weight, bias))
 
 
 @operator("_convolution_mode")

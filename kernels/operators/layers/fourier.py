@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import ShapeError, UnsupportedOperator
+from ...errors import ShapeError
 from ...network import numel
 from ..elements import pointwise
 from ..elementwise import launch_pointwise
 from ..layout import dim_of, show, view_of
 from ..memory import views
-from ..memory.indexing import constant_pad
+from ..memory.indexing import cat, constant_pad
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -122,13 +122,17 @@ def complex_number(recorder: Recorder, real: Tensor, imag: Tensor) -> Tensor:
 def difference(
     recorder: Recorder, self: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
+    """What is put before and after is joined first; truth values differ where ``logical_xor`` says so."""
     if prepend is not None or append is not None:
-        raise UnsupportedOperator("operator aten::diff with a start or an end of its own has no shape rule")
+        self = cat(recorder, [x for x in (prepend, self, append) if x is not None], dim)
     place = dim_of(self.rank, dim)
-    for _ in range(recorder.account.items(n)):
-        shape = (*self.shape[:place], max(self.shape[place] - 1, 0), *self.shape[place + 1 :])
+    for _ in range(min(n, self.shape[place])):
+        shape = (*self.shape[:place], self.shape[place] - 1, *self.shape[place + 1 :])
         later, earlier = (view_of(recorder, self, shape, self.strides, "slice") for _ in range(2))
-        self = pointwise.sub(recorder, later, earlier)
+        if self.dtype == "bool":
+            self = launch_pointwise(recorder, "logical_xor", [later, earlier], "bool")
+        else:
+            self = pointwise.sub(recorder, later, earlier)
     return self
 
 

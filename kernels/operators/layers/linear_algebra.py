@@ -10,8 +10,10 @@ from ...errors import ShapeError, UnsupportedOperator
 from ...network import numel
 from ..elements import pointwise
 from ..elements.reduction import reduce
-from ..layout import broadcast, dim_of, reshape, show, view_of
+from ..elementwise import unary
+from ..layout import broadcast, contiguous, dim_of, reshape, show, view_of
 from ..memory import views
+from ..memory.indexing import cat
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -50,7 +52,6 @@ _as_is("addmv", lambda x, matrix, vector, *_: matrix.shape[:1])
 _as_is("addr", lambda x, one, other, *_: (*one.shape, *other.shape))
 _as_is("addbmm", lambda x, one, other, *_: (one.shape[1], other.shape[2]))
 _as_is("linalg_cross", lambda x, y, *_: broadcast([x.shape, y.shape]), "linalg_cross", "cross")
-_as_is("_cdist_forward", lambda x, y, *_: (*broadcast([x.shape[:-2], y.shape[:-2]]), x.shape[-2], y.shape[-2]), "cdist")
 _as_is("dist", lambda x, y, *_: ())
 _as_is("trace", lambda x: ())
 _as_is("take", lambda x, indices: indices.shape)
@@ -65,6 +66,67 @@ def _turned(x: Tensor, times: int, dims: Sequence[int]) -> list[int]:
     if times % 2:
         shape[first], shape[second] = shape[second], shape[first]
     return shape
+
+
+@operator("cdist", "_cdist_forward")
+def cdist(recorder: Recorder, x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    """Distances of all pairs of rows; of many, Euclidean ones are made of a product of matrices (``Distance.cpp``).
+
+    ``compute_mode`` 1 asks for the product, 2 for none, 0 leaves it to the number of rows.
+    """
+    if min(x1.rank, x2.rank) < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(f"cdist of shapes {show(x1.shape)} and {show(x2.shape)}")
+    batch = broadcast([x1.shape[:-2], x2.shape[:-2]])
+    shape = (*batch, x1.shape[-2], x2.shape[-2])
+    many = max(x1.shape[-2], x2.shape[-2]) > 25
+    if p != 2 or compute_mode == 2 or not (many or compute_mode == 1):
+        return recorder.launch("_cdist_forward", [x1, x2], recorder.tensor(shape, x1.dtype))
+    if numel(batch) != 1:
+        x1, x2 = (_in_one_batch(recorder, x, batch) for x in (x1, x2))
+    return view_of(recorder, _euclidean(recorder, x1, x2), shape, None, "view")
+
+
+def _in_one_batch(recorder: Recorder, x: Tensor, batch: Sequence[int]) -> Tensor:
+    spread = contiguous(recorder, views.expand(recorder, x, (*batch, *x.shape[-2:])))
+    return view_of(recorder, spread, (numel(batch), *x.shape[-2:]), None, "view")
+
+
+@operator("_euclidean_dist")
+def _euclidean(recorder: Recorder, x1: Tensor, x2: Tensor) -> Tensor:
+    """The squares' sums and twice the rows themselves, beside each other, in one product."""
+    norms, ones = [], []
+    for x in (x1, x2):
+        norms.append(reduce(recorder, "sum", pointwise.pow_(recorder, x, 2), -1, True))
+        ones.append(recorder.launch("ones", [], recorder.tensor(norms[-1].shape, x.dtype)))
+    left = cat(recorder, [pointwise.mul(recorder, x1, -2), norms[0], ones[0]], -1)
+    right = cat(recorder, [x2, ones[1], norms[1]], -1)
+    squares = matmul(recorder, left, views.transpose(recorder, right, -2, -1))
+    return unary(recorder, "sqrt", unary(recorder, "clamp_min", squares))
+
+
+def _checked(recorder: Recorder, made: Tensor, matrix: Tensor) -> Tensor:
+    """A result whose host asks whether each matrix could be factorised."""
+    recorder.launch(
+        "any",
+        [recorder.tensor(matrix.shape[:-2], "int32")],
+        recorder.tensor((), "bool"),
+        {"dim": tuple(range(matrix.rank - 2)), "keepdim": False},
+    )
+    return made
+
+
+@operator("linalg_inv", "inverse")
+def inverse(recorder: Recorder, self: Tensor) -> Tensor:
+    if self.rank < 2 or self.shape[-1] != self.shape[-2]:
+        raise ShapeError(f"inverse of shape {show(self.shape)}")
+    return _checked(recorder, recorder.launch("linalg_inv_ex", [self], recorder.tensor(self.shape, self.dtype)), self)
+
+
+@operator("linalg_solve")
+def solve(recorder: Recorder, A: Tensor, B: Tensor, left: bool = True) -> Tensor:
+    if A.rank < 2 or A.shape[-1] != A.shape[-2]:
+        raise ShapeError(f"linalg_solve with a matrix of shape {show(A.shape)}")
+    return _checked(recorder, recorder.launch("_linalg_solve_ex", [A, B], recorder.tensor(B.shape, B.dtype)), A)
 
 
 @operator("bilinear")

@@ -12,7 +12,7 @@ from ..registry import operator
 from ..values import Tensor
 
 
-def multiply(recorder: Recorder, left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+def multiply(recorder: Recorder, left: Tensor, right: Tensor, bias: Tensor | None = None, dtype: str = "") -> Tensor:
     """One launch: (m, k) @ (k, n), or a batch of such products.
 
     Raises:
@@ -25,13 +25,13 @@ def multiply(recorder: Recorder, left: Tensor, right: Tensor, bias: Tensor | Non
         or left.shape[:-2] != right.shape[:-2]
     ):
         raise ShapeError(f"matrix product of shapes {show(left.shape)} and {show(right.shape)}")
-    if left.dtype != right.dtype:
+    if left.dtype != right.dtype and not (left.is_quantized and right.is_quantized):
         raise ShapeError(f"matrix product of {left.dtype} and {right.dtype}")
     batch = left.shape[0] if left.rank == 3 else 1
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     operands = [tensor for tensor in (left, right) if not tensor.parameter] or [left, right]
     weights = [tensor for tensor in (left, right) if not any(tensor is operand for operand in operands)]
-    output = recorder.tensor((*left.shape[:-1], n), left.dtype)
+    output = recorder.tensor((*left.shape[:-1], n), dtype or left.dtype)
     params = {"m": m, "k": k, "n": n, "batch": batch, "bias": bias is not None}
     return recorder.launch("matmul", operands, output, params, (*weights, bias))
 
@@ -70,6 +70,12 @@ def baddbmm(recorder: Recorder, self: Tensor, batch1: Tensor, batch2: Tensor, be
 @operator("mm", "bmm")
 def product(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
     return multiply(recorder, self, mat2)
+
+
+@operator("_int_mm")
+def product_of_integers(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tensor:
+    """Of 8-bit integers, summed up in 32 bits."""
+    return multiply(recorder, self, mat2, dtype="int32")
 
 
 @operator("mv", "dot")

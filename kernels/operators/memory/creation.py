@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ShapeError
-from ..elementwise import host_map, host_tensor, is_host, promoted, type_named
+from ..elementwise import is_host, promoted, type_named
+from ..host import moving
+from ..host.arrays import array
 from ..host.prim import number_of, wrapped
-from ..layout import preserved
+from ..layout import preserved, view_of
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import SCALAR_CODES, SCALAR_TYPES, Device, Tensor
@@ -107,8 +109,7 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
     recorder.host("tensor")
     if not isinstance(data, (list, tuple)):
         made = wrapped(data)
-        made.dtype = type_named(dtype, made.dtype)
-        return made
+        return moving.cast(made, type_named(dtype, made.dtype))
     shape: list[int] = []
     level: Any = data
     while isinstance(level, (list, tuple)):
@@ -117,7 +118,7 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
             break
         level = level[0]
     if len(shape) == 1 and 0 < len(data) <= 64 and all(type(item) in (int, float, bool) for item in data):
-        return host_tensor(tuple(data), type_named(dtype, promoted((data[0],))))
+        return array(shape, type_named(dtype, promoted((data[0],))), data)
     default = "float32" if isinstance(level, (list, tuple)) else promoted((level,))
     return recorder.tensor(shape, type_named(dtype, default))
 
@@ -125,25 +126,26 @@ def tensor(recorder: Recorder, data: Any, dtype: int | None = None, *_: Any, **_
 def cast(recorder: Recorder, x: Tensor, dtype: str, copy: bool = False) -> Tensor:
     """A tensor in another element type; itself where it has it already."""
     if is_host(x):
-        convert = float if dtype.startswith(("float", "bfloat")) else bool if dtype == "bool" else int
-        made = host_map(recorder, "to", convert, (x,))
-        made.dtype = dtype
-        return made
+        recorder.host("to")
+        return moving.cast(x, dtype)
     if x.dtype == dtype and not copy:
         return x
     return recorder.launch("to", [x], recorder.tensor(x.shape, dtype, preserved(x)))
 
 
 @operator("to", "_to_copy")
-def to(recorder: Recorder, self: Tensor, *arguments: Any, dtype: int | None = None, **_: Any) -> Tensor:
-    """All overloads: the first element type among the arguments counts; devices do not, there is one."""
+def to(recorder: Recorder, self: Tensor, *arguments: Any, dtype: int | None = None, copy: bool = False, **_: Any) -> Tensor:
+    """All overloads: the first element type among the arguments counts; devices do not, there is one.
+
+    After it come two truth values, of which the second one asks for a copy.
+    """
+    wanted = self.dtype if dtype is None else SCALAR_TYPES[dtype]
     for argument in arguments:
-        if isinstance(argument, Tensor):
-            return cast(recorder, self, argument.dtype)
-        if type(argument) is int:
-            dtype = argument
+        if isinstance(argument, Tensor) or type(argument) is int:
+            wanted = argument.dtype if isinstance(argument, Tensor) else SCALAR_TYPES[argument]
             break
-    return self if dtype is None else cast(recorder, self, SCALAR_TYPES[dtype])
+    flags = [argument for argument in arguments if isinstance(argument, bool)]
+    return cast(recorder, self, wanted, copy or flags[1:2] == [True])
 
 
 @operator("type_as")
@@ -157,8 +159,7 @@ def _named_cast(name: str, dtype: str) -> None:
         return cast(recorder, self, dtype)
 
 
-_CASTS = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16", "long": "int64", "int": "int32"}
-for _name, _dtype in _CASTS.items():
+for _name, _dtype in moving.CASTS.items():
     _named_cast(_name, _dtype)
 
 
@@ -218,6 +219,29 @@ for _name in ("normal", "uniform", "exponential", "bernoulli"):
 def randint(recorder: Recorder, *arguments: Any, dtype: int | None = None, **_: Any) -> Tensor:
     size = next(item for item in arguments if isinstance(item, (list, tuple)))
     return recorder.launch("randint", [], recorder.tensor(tuple(size), type_named(dtype, "int64")))
+
+
+@operator("multinomial")
+def multinomial(recorder: Recorder, self: Tensor, num_samples: int, *_: Any, **__: Any) -> Tensor:
+    return recorder.launch("multinomial", [self], recorder.tensor((*self.shape[:-1], num_samples), "int64"))
+
+
+def _window(name: str) -> None:
+    @operator(name)
+    def rule(recorder: Recorder, window_length: int, *options: Any, dtype: int | None = None, **_: Any) -> Tensor:
+        """A cosine over its length, as ATen makes it of five launches; a periodic one is cut out of a longer one."""
+        longer = 0 if options[:1] == (False,) else 1
+        output = recorder.tensor((window_length,), type_named(dtype, "float32"))
+        if window_length < 2:
+            return recorder.launch("ones", [], output)
+        made = recorder.launch("arange", [], recorder.tensor((window_length + longer,), output.dtype))
+        for kind in ("mul_scalar", "cos", "mul_scalar", "add_scalar"):
+            made = recorder.launch(kind, [made], recorder.tensor(made.shape, made.dtype))
+        return view_of(recorder, made, (window_length,), None, "slice") if longer else made
+
+
+_window("hann_window")
+_window("hamming_window")
 
 
 def _corner(name: str, inside: Callable[[int, int], bool]) -> None:

@@ -119,9 +119,9 @@ def repeat(recorder: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
 @operator("repeat_interleave")
 def repeat_interleave(recorder: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
     if not isinstance(repeats, int):
-        if not (isinstance(repeats, Tensor) and isinstance(repeats.value, int)):
+        if not (isinstance(repeats, Tensor) and isinstance(repeats.number, int)):
             raise DataDependent("the numbers in a tensor decide how often elements repeat")
-        repeats = repeats.value
+        repeats = repeats.number
     source = reshape(recorder, self, (self.numel,)) if dim is None else self
     place = dim_of(source.rank, dim or 0)
     shape = (*source.shape[: place + 1], repeats, *source.shape[place + 1 :])
@@ -267,11 +267,12 @@ def col2im(recorder: Recorder, self: Tensor, output_size: Any, kernel_size: Any,
     return recorder.launch("col2im", [self], recorder.tensor(shape, self.dtype))
 
 
-@operator("grid_sampler", "grid_sampler_2d")
+@operator("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(recorder: Recorder, input: Tensor, grid: Tensor, *_: Any) -> Tensor:
-    return recorder.launch(
-        "grid_sampler_2d", [input, grid], recorder.tensor((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
-    )
+    if input.rank not in (4, 5) or grid.rank != input.rank or grid.shape[-1] != input.rank - 2:
+        raise ShapeError(f"grid_sampler of shapes {show(input.shape)} and {show(grid.shape)}")
+    output = recorder.tensor((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
+    return recorder.launch(f"grid_sampler_{input.rank - 2}d", [input, grid], output)
 
 
 @operator("meshgrid")

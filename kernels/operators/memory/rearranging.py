@@ -28,7 +28,7 @@ def _tensors(values: Sequence[Any]) -> list[Tensor]:
     return found
 
 
-for _name in ("scatter", "scatter_add", "index_fill", "index_add", "index_copy", "masked_scatter", "index_put"):
+for _name in ("scatter", "scatter_add", "index_fill", "index_add", "index_copy", "index_reduce", "masked_scatter", "index_put"):
     _scattered(_name, _name, f"{_name}_")
 _scattered("scatter_reduce", "scatter_reduce", "scatter_reduce_")
 

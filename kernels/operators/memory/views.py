@@ -9,7 +9,6 @@ from typing import Any
 
 from ...errors import ShapeError
 from ...network import numel
-from ..elementwise import host_tensor
 from ..host.prim import number_of
 from ..layout import channels_last, contiguous, dim_of, inferred, preserved, reshape, show, view_of, view_strides
 from ..recorder import Recorder
@@ -158,9 +157,6 @@ def select(recorder: Recorder, self: Any, dim: int, index: int | None = None) ->
     place = dim_of(self.rank, dim)
     if not -self.shape[place] <= int(index) < self.shape[place]:
         raise ShapeError(f"index {index} of dimension {place} of a tensor of shape {show(self.shape)}")
-    if isinstance(self.value, tuple):
-        recorder.host("select")
-        return host_tensor(self.value[int(index)], self.dtype)
     shape = self.shape[:place] + self.shape[place + 1 :]
     return view_of(recorder, self, shape, self.strides[:place] + self.strides[place + 1 :], "select")
 

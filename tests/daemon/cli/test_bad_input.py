@@ -97,7 +97,7 @@ NO_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pickle that calls os.system": (_calls_the_system, "system"),
     "code that is not TorchScript": (_runs_python, "code/__torch__.py"),
     "an unknown operator": (_unknown_operator, "aten::quantum_sort"),
-    "empty": (Path.touch, "not a TorchScript file"),
+    "empty": (Path.touch, "the file is empty"),
     "a text": (lambda path: path.write_text("no model"), "not a TorchScript file"),
     "a directory": (Path.mkdir, "directory"),
     "a named pipe": (os.mkfifo, "regular file"),

@@ -216,11 +216,6 @@ def test_an_unknown_operator_is_named_with_its_node() -> None:
         decompose(opened(node("Odd", ["x"], ["y"], "strange", "com.example")), PICTURE)
 
 
-def test_a_quantised_file_is_called_that() -> None:
-    with pytest.raises(UnsupportedOperator, match="QuantizeLinear belongs to an 8-bit quantised model"):
-        decompose(opened(node("QuantizeLinear", ["x", "x", "x"], ["y"])), PICTURE)
-
-
 SELF = graph([node("If", ["t"], ["y"], then_branch=graph([], [], ["q"]), else_branch=graph([], [], []))], [X], ["y"])
 NESTED = b""
 for _ in range(40):

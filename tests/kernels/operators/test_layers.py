@@ -97,3 +97,24 @@ def test_other_element_types_halve_or_double_the_bytes(dtype: str) -> None:
     assert list(network.launches) == list(oracle.network_of(module, network.inputs).launches)
     with pytest.raises(ShapeError, match=dtype):
         decompose(oracle.archive_of(module, "script"), [parse_input("1x3x16x16:float32")])
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["single", "half"])
+@pytest.mark.parametrize("mask", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own heads", "shared heads"])
+@pytest.mark.parametrize("copied", [False, True], ids=["turned", "copied"])
+def test_what_follows_attention_is_copied_only_where_cudas_kernel_lays_it_out_otherwise(
+    half: bool, mask: bool, shared: bool, copied: bool
+) -> None:
+    class Attending(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            query = (x.half() if half else x).view(2, 16, 4, 8).transpose(1, 2)
+            query = query.contiguous() if copied else query
+            key = query[:, :2] if shared else query
+            mask_ = torch.zeros(16, 16, dtype=query.dtype, device=x.device) if mask else None
+            out = torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask_, enable_gqa=shared)
+            return out.transpose(1, 2).reshape(2, 16, 32)
+
+    inputs = [parse_input("2x16x32")]
+    ours = decompose(oracle.archive_of(Attending(), "trace", [torch.zeros(2, 16, 32)]), inputs)
+    assert [launch.kind for launch in ours.launches] == [x.kind for x in oracle.network_of(Attending(), inputs).launches]

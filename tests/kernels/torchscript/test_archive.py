@@ -50,7 +50,7 @@ def test_a_deflated_archive_decomposes_like_a_stored_one() -> None:
 def test_truncated_archive_is_refused(kept: int) -> None:
     data = (REFERENCE / "resnet18.pt").read_bytes()
     assert kept < len(data)
-    with pytest.raises(ModelError, match=r"not a TorchScript file|truncated"):
+    with pytest.raises(ModelError, match=r"not a TorchScript file|truncated|empty"):
         read(data[:kept], IMAGE)
 
 
@@ -84,7 +84,7 @@ def test_a_zip_that_is_no_torchscript_file_is_refused() -> None:
 
 
 def test_a_state_dictionary_is_refused_with_a_hint() -> None:
-    with pytest.raises(ModelError, match=r"torch\.jit\.save"):
+    with pytest.raises(ModelError, match=r"weights saved by torch\.save.*torch\.export\.save"):
         read(handmade.zipped({"m/data.pkl": b"\x80\x02}.", "m/version": b"3\n"}))
 
 

@@ -18,6 +18,40 @@ torch = pytest.importorskip("torch", reason="PyTorch compiles the language; it i
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 
 PIECES = """\
+n += int(torch.cumsum(torch.tensor([q, 3, 4]), 0)[1])
+---
+n += int(torch.stack([torch.tensor(q), torch.tensor(5)]).prod())
+---
+n += int(torch.cat([torch.tensor([q, 3]), torch.tensor([7])]).flip([0])[0])
+---
+n += int(torch.where(torch.tensor([q, 3]) > 2, torch.tensor([1, 2]), torch.tensor([3, 4])).sum())
+---
+n += int(torch.tensor([q, 9, 4]).topk(2)[1][0])
+---
+n += int(torch.tensor([q, 9, 4]).argmax())
+---
+n += int(torch.max(torch.tensor([q, 9, 4])))
+---
+n += int(torch.tensor([7.5, -2.5]).round().sum()) + int(torch.tensor([7.5, -2.5]).trunc()[1])
+---
+n += int(torch.div(torch.tensor(-7), 2, rounding_mode='trunc')) + int(torch.div(torch.tensor(-7), 2, rounding_mode='floor'))
+---
+n += int(torch.add(torch.tensor(q), 3, alpha=4))
+---
+n += int(torch.tensor([q, 3, 5, 8]).view(2, 2).t().reshape(-1)[1])
+---
+n += int(torch.tensor([q, 3, 5, 8]).view(2, 2).max(1)[0].sum())
+---
+n += int(torch.tensor([0, 3, 0, q]).nonzero().size(0))
+---
+n += int(torch.clamp(torch.tensor([q, 30]), 2, 7).sum())
+---
+n += int(torch.tensor([q, 3]).repeat(3)[4])
+---
+n += int(torch.tensor([q, 3, 4, 5]).split(3)[1].size(0)) + len(torch.tensor([q, 3, 4]).unbind())
+---
+n += int(torch.tensor([q, 3]).add_(2).mul_(3).sum())
+---
 n += sorted(a)[0]
 ---
 n += round(2.5)

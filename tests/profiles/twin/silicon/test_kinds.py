@@ -32,6 +32,8 @@ from jetdvfs.tests.support.handmade import archive, forward
 #: The kinds that only the predictor knows. The silicon is frozen, so it goes on guessing them: arithmetic on elements.
 GUESSED = {
     "arithmetic on elements, as the guess is": """
+        dequantize fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine_cachemask
+        quantize_per_channel quantize_per_tensor
         abs acos acosh add_scalar addcdiv addcmul angle asin asinh atan atan2 atan2_scalar atanh bitwise_and
         bitwise_and_scalar bitwise_left_shift bitwise_left_shift_scalar bitwise_not bitwise_or bitwise_or_scalar
         bitwise_right_shift bitwise_right_shift_scalar bitwise_xor bitwise_xor_scalar ceil celu clamp clamp_max
@@ -55,6 +57,7 @@ GUESSED = {
         upsample_nearest2d upsample_nearest3d where zeros
     """,
     "more than arithmetic on elements: the guess is too cheap": """
+        _linalg_solve_ex deform_conv2d grid_sampler_3d histc index_reduce linalg_inv_ex multinomial
         _cdist_forward _fft_c2c _fft_c2r _fft_r2c _trilinear _weight_norm_interface adaptive_avg_pool3d
         adaptive_max_pool3d addbmm addmv addr affine_grid_generator all aminmax any avg_pool3d
         binary_cross_entropy_with_logits bucketize conv1d conv3d conv_transpose1d conv_transpose3d count_nonzero

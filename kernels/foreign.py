@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of other kinds than are read: named for what they are, with what makes a file that is.
+
+They are told by how they start, and archives by what is in them; names of files are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from typing import BinaryIO
+
+from .errors import ModelError
+
+_HEAD = 4096
+_EXPORT = "torch.export.save(torch.export.export(model.eval(), (example,)), 'model.pt2')"
+_ONNX = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"
+_LOADED = f"build the model in Python, load them into it, then {_EXPORT}"
+_ENGINE = "give the ONNX file that it was built from (trtexec --onnx=...)"
+_TENSORFLOW = "python -m tf2onnx.convert"
+_KERAS = f"model.export('saved'), then {_TENSORFLOW} --saved-model saved --output model.onnx"
+
+#: How a file starts, or what stands at a place in its start; what it is; and what to do instead.
+_STARTS: tuple[tuple[int, bytes, str, str], ...] = (
+    (0, b"ftrt", "a TensorRT engine", _ENGINE),
+    (0, b"ptrt", "a TensorRT engine", _ENGINE),
+    (0, b"GGUF", "a GGUF file of llama.cpp (weights without a network)", f"export the model that it was made from: {_EXPORT}"),
+    (0, b"lmgg", "a GGML file of llama.cpp (weights without a network)", f"export the model that it was made from: {_EXPORT}"),
+    (4, b"TFL3", "a TensorFlow Lite model", f"{_TENSORFLOW} --tflite MODEL.tflite --output model.onnx"),
+    (4, b"ORTM", "a model in onnxruntime's own format", "give the ONNX file that it was made from"),
+    (4, b"ET1", "an ExecuTorch program", f"give the exported program before it was lowered: {_EXPORT}"),
+    (4, b"PTMF", "a flatbuffer for PyTorch's mobile interpreter", "save the same module with torch.jit.save"),
+    (0, b"\x89HDF\r\n", "an HDF5 file (Keras?)", _KERAS),
+    (0, b"\x93NUMPY", "a NumPy array", f"give a model: {_EXPORT}"),
+    (0, b"7767517", "an ncnn network", f"give the model that it was converted from: {_EXPORT}"),
+    (0, b"RKNN", "a Rockchip model", f"give the model that it was converted from: {_ONNX}"),
+    (0, b"\x01HEF", "a Hailo model", f"give the model that it was compiled from: {_ONNX}"),
+    (0, b"\x7fELF", "a compiled program (AOTInductor, TVM?)", f"give what it was compiled from: {_EXPORT}"),
+    (0, b"version https://git-lfs", "a pointer of Git LFS to a file that is not here", "git lfs pull"),
+    (0, b"\x1f\x8b", "compressed by gzip", "unpack it first (tar -xzf, gunzip)"),
+    (0, b"BZh", "compressed by bzip2", "unpack it first"),
+    (0, b"\xfd7zXZ", "compressed by xz", "unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by Zstandard", "unpack it first"),
+    (0, b"7z\xbc\xaf", "a 7-Zip archive", "unpack it first"),
+    (257, b"ustar", "a tar archive", "unpack it first (tar -xf)"),
+    (0, b"\x89PNG", "a picture", f"give a model: {_EXPORT}"),
+    (0, b"\xff\xd8\xff", "a picture", f"give a model: {_EXPORT}"),
+)  # fmt: skip
+#: How a text starts, blanks and case aside.
+_TEXTS: tuple[tuple[str, str, str], ...] = (
+    (r"(<!doctype html|<html)", "a web page (a download that failed?)", "download the model itself"),
+    (r"(<\?xml[^>]*>\s*)?<net\b", "an OpenVINO network", f"give the model that it was converted from: {_ONNX}"),
+    (r".*\b(layer|layers|input_shape)\s*\{", "a Caffe network", f"give it as ONNX: {_ONNX}"),
+    (r"\s*\[net(work)?\]", "a Darknet network", f"give it as ONNX: {_ONNX}"),
+)
+_TORCH_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_DARKNET = b"\0\0\0\0\2\0\0\0\5\0\0\0"
+
+
+def refuse_foreign(stream: BinaryIO) -> None:
+    """Refuse a file that starts as no model does that is read.
+
+    Raises:
+        ModelError: it is of another kind, which the text names; or it cannot be read at any position.
+    """
+    try:
+        length = stream.seek(0, 2)
+        stream.seek(0)
+        head = stream.read(_HEAD)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model file: expected a regular file that can be read at any position ({error})") from error
+    if not head:
+        raise ModelError("the file is empty; expected TorchScript, a .pt2 of torch.export, or ONNX")
+    for place, magic, what, instead in _STARTS:
+        if head[place : place + len(magic)] == magic:
+            raise _refusal(what, instead)
+    if head.startswith(_TORCH_MAGIC):
+        raise _pickled(head)
+    if head[0] == 0x80 and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+        raise _refusal("a Python pickle, which is never loaded", f"save what is in it as a network: {_EXPORT}")
+    header = int.from_bytes(head[:8], "little")
+    if 2 <= header <= length - 8 and head[8:10] in (b'{"', b"{}"):
+        raise _refusal("a safetensors file (weights without a network)", _LOADED)
+    if head[:12] == _DARKNET:
+        raise _refusal("weights of Darknet without a network", f"give it as ONNX: {_ONNX}")
+    _refuse_ultralytics(head)
+    if head[0] == 0x0A and (b"Placeholder" in head or b"\x12\x05Const" in head):
+        raise _refusal(
+            "a graph of TensorFlow", f"{_TENSORFLOW} --graphdef MODEL.pb --output model.onnx --inputs ... --outputs ..."
+        )
+    if head[:3] == b"\x08\x01\x12" and (b"NoOp" in head or b"VarHandleOp" in head or b"AssignVariableOp" in head):
+        raise _refusal("a SavedModel of TensorFlow", f"{_TENSORFLOW} --saved-model FOLDER --output model.onnx")
+    if head[0] == 0x0A and b"feed" in head and b"fetch" in head:
+        raise _refusal("a program of PaddlePaddle", "paddle2onnx --model_dir FOLDER --save_file model.onnx")
+    if b"\0" not in head and head[:2] != b"PK":
+        text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+        for form, what, instead in _TEXTS:
+            if re.match(form, text, re.IGNORECASE | re.DOTALL):
+                raise _refusal(what, instead)
+
+
+def _refuse_ultralytics(head: bytes) -> None:
+    """An engine behind a description of its network, as Ultralytics writes it."""
+    length = int.from_bytes(head[:4], "little")
+    if not 2 <= length <= _HEAD - 4 or head[4:5] != b"{":
+        return
+    try:
+        about = json.loads(head[4 : 4 + length])
+    except ValueError:
+        return
+    if isinstance(about, dict) and ("description" in about or "stride" in about):
+        name = str(about.get("description", "Ultralytics"))[:60]
+        raise _refusal(f"a TensorRT engine ({name})", "yolo export model=MODEL.pt format=torchscript, or format=onnx")
+
+
+def refuse_foreign_archive(names: Collection[str], pickle: bytes | None) -> None:
+    """Refuse an archive that holds no TorchScript and no exported program.
+
+    Args:
+        names: its entries.
+        pickle: the start of its ``data.pkl``, if it has one.
+
+    Raises:
+        ModelError: naming what it holds.
+    """
+    if any("aotinductor" in name or name.endswith((".cubin", ".wrapper.so")) for name in names):
+        raise _refusal("a package compiled by AOTInductor", f"give the exported program that it was compiled from: {_EXPORT}")
+    if any(name.endswith(".weights.h5") or name == "metadata.json" for name in names) and "config.json" in names:
+        raise _refusal("a Keras model", _KERAS)
+    if names and all(name.endswith(".npy") for name in names):
+        raise _refusal("NumPy arrays without a network", _LOADED)
+    if any(name.endswith((".mlmodel", "Manifest.json")) for name in names):
+        raise _refusal("a Core ML model", f"give the model that it was converted from: {_EXPORT}")
+    if any(name.endswith("extern_modules") for name in names):
+        raise _refusal("a torch.package", f"load the model from it, then {_EXPORT}")
+    if pickle is not None:
+        raise _pickled(pickle)
+
+
+def _pickled(pickle: bytes) -> ModelError:
+    """What ``torch.save`` wrote: a whole module, or weights alone. Only names are looked for."""
+    if b"ultralytics" in pickle:
+        return _refusal("a checkpoint of Ultralytics (data without code)", "yolo export model=MODEL.pt format=torchscript")
+    if b"torch.nn.modules" in pickle or b"__main__" in pickle or b"\nModule\n" in pickle:
+        return _refusal(
+            "a module pickled by torch.save (data without code)", f"load it where its classes are installed, then {_EXPORT}"
+        )
+    return _refusal("weights saved by torch.save (data without code)", _LOADED)
+
+
+def _refusal(what: str, instead: str) -> ModelError:
+    return ModelError(f"the file is {what}; expected TorchScript, a .pt2 of torch.export, or ONNX: {instead}")

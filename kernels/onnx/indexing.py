@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX operators that pick elements and write them: slices, gathering, scattering, padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ShapeError, UnsupportedOperator
+from ..operators.layout import dim_of, show
+from ..operators.values import Tensor
+from .call import NodeCall, held, numbers_in, onnx_operator, paired
+
+
+@onnx_operator("Slice")
+def slice_(call: NodeCall) -> Any:
+    made = call.tensor(0)
+    starts, ends = call.integers("starts", 1) or [], call.integers("ends", 2) or []
+    axes = call.integers("axes", 3) or list(range(len(starts)))
+    steps = call.integers("steps", 4) or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ShapeError("operator Slice with lists of different lengths")
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        made = _cut(call, made, axis, start, end, step)
+    return made
+
+
+def _cut(call: NodeCall, x: Tensor, axis: int, start: int, end: int, step: int) -> Any:
+    """A slice along one axis; backwards, it is a slice turned round, which PyTorch makes of it."""
+    if step > 0:
+        return call.aten("slice", x, axis, start, end, step)
+    length = x.shape[dim_of(x.rank, axis)]
+    if step == 0:
+        raise ShapeError("operator Slice with step 0")
+    start, end = (place + length if place < 0 else place for place in (start, end))
+    picked = range(min(start, length - 1), max(end, -1), step)[::-1]
+    if len(picked) != length or step != -1:
+        x = call.aten("slice", x, axis, *((picked[0], picked[-1] + 1, -step) if picked else (0, 0)))
+    return call.aten("flip", x, [axis])
+
+
+@onnx_operator("Gather")
+def gather(call: NodeCall) -> Any:
+    """One index known beforehand is a view; rows of a table by indices of the input are an embedding."""
+    x, rows = call.tensor(0), call.tensor(1)
+    place = dim_of(x.rank, call.attribute("axis", 0))
+    if rows.number is not None:
+        return call.aten("select", x, place, int(rows.number))
+    if "aten.as_strided" in call.node.origin and rows.numel == x.numel:
+        return call.aten("reshape", x, list(rows.shape))
+    if x.parameter and x.rank == 2 and place == 0 and not rows.parameter:
+        return call.aten("embedding", x, rows)
+    return call.aten("index", x, [None] * place + [rows])
+
+
+@onnx_operator("GatherElements")
+def gather_elements(call: NodeCall) -> Any:
+    return call.aten("gather", call.tensor(0), call.attribute("axis", 0), call.tensor(1))
+
+
+@onnx_operator("GatherND")
+def gather_nd(call: NodeCall) -> Any:
+    """Indexing by several tensors at once, which exporters pack into one."""
+    x, indices = call.tensor(0), call.tensor(1)
+    batch = call.attribute("batch_dims", 0)
+    if not indices.rank or not 0 <= batch <= x.rank - indices.shape[-1]:
+        raise ShapeError(f"operator GatherND on shapes {show(x.shape)} and {show(indices.shape)}")
+    if not batch and call.is_known(0, 1):
+        return call.aten("index", x, _columns(call, indices))
+    one = call.recorder.tensor(indices.shape[:-1], indices.dtype, parameter=indices.parameter)
+    return call.aten("index", x, [None] * batch + [one] * indices.shape[-1])
+
+
+def _columns(call: NodeCall, indices: Tensor) -> list[Tensor]:
+    """The tensors that index one dimension each, out of the one that ONNX packs them into."""
+    return [call.aten("select", indices, -1, place) for place in range(indices.shape[-1])]
+
+
+@onnx_operator("ScatterND")
+def scatter_nd(call: NodeCall) -> Any:
+    x, indices, updates = (call.tensor(place) for place in range(3))
+    if call.is_known(0, 1, 2) and call.attribute("reduction", "none") in ("none", "add"):
+        columns = _columns(call, held(indices.shape, indices.dtype, numbers_in(indices)))
+        return call.aten("index_put", x, columns, updates, call.attribute("reduction", "none") == "add")
+    return call.recorder.launch("index_put", [x, indices, updates], call.recorder.tensor(x.shape, x.dtype))
+
+
+@onnx_operator("ScatterElements", "Scatter")
+def scatter_elements(call: NodeCall) -> Any:
+    how = call.attribute("reduction", "none")
+    arguments = (call.tensor(0), call.attribute("axis", 0), call.tensor(1), call.tensor(2))
+    if how in ("none", "add"):
+        return call.aten("scatter" if how == "none" else "scatter_add", *arguments)
+    names = {"mul": "prod", "min": "amin", "max": "amax"}
+    return call.aten("scatter_reduce", *arguments, names.get(how, how))
+
+
+@onnx_operator("aten::roll")
+def roll(call: NodeCall) -> Any:
+    """Pairs of slices that were joined the other way round; if they were something else, that."""
+    x = call.tensor(0)
+    turns = [[int(number) for number in call.numbers(place)] for place in range(1, len(call.inputs))]
+    pairs = [turns[place : place + 6] for place in range(0, len(turns), 6)]
+    dims = []
+    for (begin, *more_begin), (end, *_), (axis, *_), (start, *_), (stop, *_), (other, *_) in pairs:
+        size = x.shape[dim_of(x.rank, axis)]
+        whole = other == axis and start == 0 and begin % max(size, 1) == stop % max(size, 1) and end >= size
+        dims.append(axis if whole and not more_begin else None)
+    if None not in dims:
+        return call.aten("roll", x, [0] * len(dims), dims)
+    for begins, ends, axes, starts, stops, others in pairs:
+        parts = []
+        for firsts, lasts, places in ((begins, ends, axes), (starts, stops, others)):
+            part = x
+            for first, last, place in zip(firsts, lasts, places, strict=True):
+                part = call.aten("slice", part, place, first, last)
+            parts.append(part)
+        x = call.aten("cat", parts, axes[0])
+    return x
+
+
+@onnx_operator("aten::assign")
+def assign(call: NodeCall) -> Any:
+    """Writing into a slice: one number everywhere is a fill, else it is a copy."""
+    x, source = call.tensor(0), call.tensor(2)
+    if x.value is not None and call.is_known(0, 1, 2):
+        return scatter_nd(call)
+    if call.attribute("passed", 0):
+        return x  # a smaller part of this slice was written to
+    if x.parameter:
+        copy = call.recorder.tensor(x.shape, x.dtype, parameter=True)
+        x = call.recorder.launch("clone", [x], copy)
+    even = bool(call.attribute("fill", 0)) or not any(source.strides)
+    call.recorder.launch("fill" if even else "copy", [] if even else [source], call.recorder.tensor(source.shape, x.dtype))
+    return x
+
+
+@onnx_operator("Pad")
+def pad(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    pairs = paired(call.integers("pads", 1) or [])
+    axes = call.integers("axes", 3) or list(range(x.rank))
+    mode = call.attribute("mode", "constant")
+    by_axis = {dim_of(x.rank, axis): pair for axis, pair in zip(axes, pairs, strict=True)}
+    used = sorted(by_axis)
+    while used and by_axis[used[0]] == (0, 0):
+        used.pop(0)
+    first = used[0] if used else x.rank
+    flat = [size for place in range(x.rank - 1, first - 1, -1) for size in by_axis.get(place, (0, 0))]
+    flat = flat or [0, 0]
+    if mode == "constant":
+        value = call.operand(2) if call.given(2) else call.attribute("value", 0)
+        return call.aten("constant_pad_nd", x, flat, 0 if isinstance(value, Tensor) else value)
+    names = {"reflect": "reflection_pad", "edge": "replication_pad"}
+    if mode not in names:
+        raise UnsupportedOperator(f"operator Pad in mode {mode!r:.40} has no shape rule")
+    return call.aten(f"{names[mode]}{len(flat) // 2}d", x, flat)

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX operators that PyTorch has no one call for, and those of other vendors' domains: each as the calls it is made of.
+
+What a runtime fuses is its own affair: the list says what PyTorch would launch for the same, as everywhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ShapeError, UnsupportedOperator
+from ..operators.layout import show
+from ..operators.recorder import DataDependent
+from ..operators.values import Tensor
+from .call import NodeCall, onnx_operator
+from .layers import flipped
+
+_ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "LeakyRelu": "leaky_relu", "HardSigmoid": "hardsigmoid"}
+_ACTIVATIONS |= {"Clip": "clamp", "HardSwish": "hardswish", "Swish": "silu", "Gelu": "gelu"}
+
+
+@onnx_operator("LRN")
+def local_response_norm(call: NodeCall) -> Any:
+    """As ``torch.nn.functional.local_response_norm``: squares, averaged over windows of channels."""
+    x, size = call.tensor(0), int(call.attribute("size", 1))
+    if x.rank < 3 or size < 1:
+        raise ShapeError(f"operator LRN over {size} channels of an input of shape {show(x.shape)}")
+    squares = call.aten("mul", x, x)
+    if x.rank == 3:
+        padded = call.aten("constant_pad_nd", call.aten("unsqueeze", squares, 1), [0, 0, size // 2, (size - 1) // 2], 0)
+        mean = call.aten("squeeze", call.aten("avg_pool2d", padded, [size, 1], [1, 1]), 1)
+    else:
+        apart = call.aten("view", squares, [x.shape[0], 1, x.shape[1], x.shape[2], -1])
+        padded = call.aten("constant_pad_nd", apart, [0, 0, 0, 0, size // 2, (size - 1) // 2], 0)
+        pooled = call.aten("avg_pool3d", padded, [size, 1, 1], [1, 1, 1])
+        mean = call.aten("view", call.aten("squeeze", pooled, 1), list(x.shape))
+    scale = call.aten("add", call.aten("mul", mean, 1e-4), 1.0)
+    return call.aten("div", x, call.aten("pow", scale, 0.75))
+
+
+@onnx_operator("RoiAlign")
+def roi_align(call: NodeCall) -> Any:
+    x, boxes = call.tensor(0), call.tensor(1)
+    sizes = [int(call.attribute(name, 1)) for name in ("output_height", "output_width")]
+    output = call.recorder.tensor((boxes.shape[0], x.shape[1], *sizes), x.dtype)
+    return call.recorder.launch("roi_align", [x, boxes], output)
+
+
+@onnx_operator("DeformConv")
+def deform_conv(call: NodeCall) -> Any:
+    x, weight, offset = (call.tensor(place) for place in range(3))
+    if weight.rank != 4:
+        raise UnsupportedOperator("operator DeformConv has a shape rule for images alone")
+    pads = list(call.attribute("pads", [0] * 4))
+    if pads[:2] != pads[2:]:
+        raise UnsupportedOperator("operator DeformConv with padding on one side has no shape rule")
+    mask = call.optional(4)
+    placeholder = call.recorder.tensor((0,), x.dtype)
+    options = [*call.attribute("strides", [1, 1]), *pads[:2], *call.attribute("dilations", [1, 1])]
+    return call.aten(
+        "torchvision::deform_conv2d", x, weight, offset, placeholder if mask is None else mask, call.optional(3), *options,
+        call.attribute("group", 1), call.attribute("offset_group", 1), mask is not None,
+    )  # fmt: skip
+
+
+def _rotated(call: NodeCall, x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool) -> Tensor:
+    """Rows of heads (batch, time, heads, width), rotated as far as the table reaches."""
+    width = 2 * cosine.shape[-1]
+    turned, rest = call.aten("slice", x, 3, 0, width), call.aten("slice", x, 3, width)
+    cosine, sine = (call.aten("unsqueeze", table, 2) for table in (cosine, sine))
+    if interleaved:
+        one, other = (call.aten("slice", turned, 3, start, width, 2) for start in (0, 1))
+    else:
+        one, other = call.aten("chunk", turned, 2, -1)
+    real = call.aten("sub", call.aten("mul", cosine, one), call.aten("mul", sine, other))
+    imaginary = call.aten("add", call.aten("mul", sine, one), call.aten("mul", cosine, other))
+    if interleaved:
+        parts = [call.aten("unsqueeze", part, -1) for part in (real, imaginary)]
+        made = call.aten("reshape", call.aten("cat", parts, -1), list(turned.shape))
+    else:
+        made = call.aten("cat", [real, imaginary], -1)
+    joined: Tensor = call.aten("cat", [made, rest], -1)
+    return joined
+
+
+@onnx_operator("RotaryEmbedding", "com.microsoft::RotaryEmbedding")
+def rotary_embedding(call: NodeCall) -> Any:
+    """As ``torch.onnx.ops.rotary_embedding``; Microsoft's has the positions before the tables, and one where all follow it."""
+    x = call.tensor(0)
+    if call.node.domain == "com.microsoft":
+        positions: Tensor | None = call.tensor(1)
+        cosine, sine = call.tensor(2), call.tensor(3)
+    else:
+        cosine, sine, positions = call.tensor(1), call.tensor(2), call.optional(3)
+    if positions is not None:
+        if positions.numel == 1:  # where the first of the sequence stands
+            length = x.shape[-2]
+            tables = [call.aten("unsqueeze", call.aten("slice", table, 0, 0, length), 0) for table in (cosine, sine)]
+        else:
+            tables = [call.aten("index", table, [positions]) for table in (cosine, sine)]
+        cosine, sine = tables
+    interleaved = bool(call.attribute("interleaved", 0))
+    if x.rank == 4:
+        return call.aten(
+            "permute", _rotated(call, call.aten("permute", x, [0, 2, 1, 3]), cosine, sine, interleaved), [0, 2, 1, 3]
+        )
+    heads = call.attribute("num_heads", 0) or x.shape[-1] // (2 * cosine.shape[-1])
+    apart = call.aten("reshape", x, [x.shape[0], x.shape[1], heads, -1])
+    return call.aten("reshape", _rotated(call, apart, cosine, sine, interleaved), list(x.shape))
+
+
+# com.microsoft: what onnxruntime's optimiser writes
+
+
+@onnx_operator("SimplifiedLayerNormalization", "com.microsoft::SimplifiedLayerNormalization")
+def simplified_layer_norm(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    return call.aten("rms_norm", x, [x.shape[-1]], call.tensor(1))
+
+
+@onnx_operator("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
+def skip_layer_norm(call: NodeCall) -> Any:
+    """A sum (and a bias, if there is one), then the norm of it; the sum is an output, too."""
+    simplified = "Simplified" in call.node.operator
+    bias = call.optional(3 if simplified else 4)
+    total = call.aten("add", call.tensor(0), call.tensor(1))
+    if bias is not None:
+        total = call.aten("add", total, bias)
+    sizes = [total.shape[-1]]
+    if simplified:
+        return call.aten("rms_norm", total, sizes, call.tensor(2)), None, None, total
+    return call.aten("layer_norm", total, sizes, call.tensor(2), call.optional(3)), None, None, total
+
+
+@onnx_operator("com.microsoft::EmbedLayerNormalization")
+def embed_layer_norm(call: NodeCall) -> Any:
+    """Rows of the tables of words, places and segments, their sum, and its norm."""
+    words = call.aten("embedding", call.tensor(2), call.tensor(0))
+    places = call.aten("slice", call.tensor(3), 0, 0, call.tensor(0).shape[-1])
+    total = call.aten("add", words, places)
+    if call.given(1) and call.given(4):
+        total = call.aten("add", total, call.aten("embedding", call.tensor(4), call.tensor(1)))
+    weight, bias = call.tensor(5), call.tensor(6)
+    return call.aten("layer_norm", total, [total.shape[-1]], weight, bias), None, total
+
+
+@onnx_operator("com.microsoft::FusedMatMul")
+def fused_matmul(call: NodeCall) -> Any:
+    left, right = call.tensor(0), call.tensor(1)
+    if call.attribute("transBatchA", 0) or call.attribute("transBatchB", 0):
+        raise UnsupportedOperator("operator FusedMatMul of transposed batches has no shape rule")
+    left = call.aten("transpose", left, -1, -2) if call.attribute("transA", 0) else left
+    right = call.aten("transpose", right, -1, -2) if call.attribute("transB", 0) else right
+    made = call.aten("matmul", left, right)
+    factor = call.attribute("alpha", 1.0)
+    return made if factor == 1 else call.aten("mul", made, factor)
+
+
+def _activated(call: NodeCall, x: Tensor) -> Any:
+    name = call.attribute("activation", "")
+    if name and name not in _ACTIVATIONS:
+        raise UnsupportedOperator(f"operator {call.node.key} with activation {name!r:.40} has no shape rule")
+    return x if not name else call.aten(_ACTIVATIONS[name], x)
+
+
+@onnx_operator("com.microsoft::FusedGemm")
+def fused_gemm(call: NodeCall) -> Any:
+    left = flipped(call.recorder, call.tensor(0)) if call.attribute("transA", 0) else call.tensor(0)
+    right = call.tensor(1) if call.attribute("transB", 0) else flipped(call.recorder, call.tensor(1))
+    return _activated(call, call.aten("linear", left, right, call.optional(2)))
+
+
+@onnx_operator("com.microsoft::FusedConv")
+def fused_conv(call: NodeCall) -> Any:
+    """A convolution, what is added to it, and its activation."""
+    from .layers import conv
+
+    made = conv(call)
+    if call.given(3):
+        made = call.aten("add", made, call.tensor(3))
+    return _activated(call, made)
+
+
+@onnx_operator("com.microsoft::BiasGelu")
+def bias_gelu(call: NodeCall) -> Any:
+    return call.aten("gelu", call.aten("add", call.tensor(0), call.tensor(1)))
+
+
+@onnx_operator("com.microsoft::Gelu", "com.microsoft::FastGelu")
+def gelu(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    return call.aten("gelu", call.aten("add", x, call.tensor(1)) if call.given(1) else x)
+
+
+@onnx_operator("com.microsoft::QuickGelu")
+def quick_gelu(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    return call.aten("mul", x, call.aten("sigmoid", call.aten("mul", x, call.attribute("alpha", 1.702))))
+
+
+@onnx_operator("com.microsoft::MatMulNBits")
+def matmul_of_few_bits(call: NodeCall) -> Any:
+    """A product with a matrix packed into a few bits; it moves what is packed, with a scale for each block."""
+    x, packed, scales = (call.tensor(place) for place in range(3))
+    inner, columns = int(call.attribute("K", 0)), int(call.attribute("N", 0))
+    if not x.rank or x.shape[-1] != inner or columns < 1:
+        raise ShapeError(f"operator MatMulNBits of {inner} rows and {columns} columns on an input of shape {show(x.shape)}")
+    rows = x.numel // max(inner, 1)
+    params = {"m": rows, "k": inner, "n": columns, "batch": 1, "bias": False, "weight_bits": int(call.attribute("bits", 4))}
+    flat = call.aten("reshape", x, [rows, inner])
+    output = call.recorder.tensor((rows, columns), x.dtype)
+    zeros = call.optional(3)
+    made = call.recorder.launch("matmul", [flat], output, params, (packed, scales, zeros))
+    made = call.aten("view", made, [*x.shape[:-1], columns])
+    return call.aten("add", made, call.tensor(5)) if call.given(5) else made
+
+
+def _in_heads(call: NodeCall, x: Tensor, heads: int) -> Tensor:
+    if x.rank == 4:
+        return x
+    if x.rank != 3 or heads < 1 or x.shape[-1] % heads:
+        raise ShapeError(f"operator {call.node.key} in {heads} heads of an input of shape {show(x.shape)}")
+    apart: Tensor = call.aten("view", x, [*x.shape[:2], heads, x.shape[-1] // heads])
+    return call.aten("transpose", apart, 1, 2)  # type: ignore[no-any-return]
+
+
+def _out_of_heads(call: NodeCall, x: Tensor) -> Tensor:
+    moved: Tensor = call.aten("transpose", x, 1, 2)
+    return call.aten("reshape", moved, [*moved.shape[:2], moved.shape[2] * moved.shape[3]])  # type: ignore[no-any-return]
+
+
+@onnx_operator("com.microsoft::GroupQueryAttention")
+def group_query_attention(call: NodeCall) -> Any:
+    """Keys and values joined to those of before, then attention in which several queries share them."""
+    heads, shared = int(call.attribute("num_heads", 0)), int(call.attribute("kv_num_heads", 0))
+    query = call.tensor(0)
+    if not call.given(1):
+        width = query.shape[-1] // max(heads + 2 * shared, 1)
+        packed = call.aten("split_with_sizes", query, [heads * width, shared * width, shared * width], -1)
+    else:
+        packed = [query, call.tensor(1), call.tensor(2)]
+    query, key, value = (_in_heads(call, x, count) for x, count in zip(packed, (heads, shared, shared), strict=True))
+    if call.attribute("do_rotary", 0) and call.given(7) and call.given(8):
+        length, interleaved = query.shape[2], bool(call.attribute("rotary_interleaved", 0))
+        cosine, sine = (call.aten("unsqueeze", call.aten("slice", call.tensor(at), 0, 0, length), 0) for at in (7, 8))
+        query, key = (
+            call.aten("transpose", _rotated(call, call.aten("transpose", x, 1, 2), cosine, sine, interleaved), 1, 2)
+            for x in (query, key)
+        )
+    if call.given(3) and call.given(4):
+        key, value = (call.aten("cat", [call.tensor(at), x], 2) for at, x in ((3, key), (4, value)))
+    made = call.aten("scaled_dot_product_attention", query, key, value, None, 0.0, query.shape[2] > 1, None, heads != shared)
+    return _out_of_heads(call, made), key, value
+
+
+@onnx_operator("com.microsoft::MultiHeadAttention")
+def multi_head_attention(call: NodeCall) -> Any:
+    heads = int(call.attribute("num_heads", 0))
+    if not (call.given(1) and call.given(2)) or call.tensor(1).rank == 5:
+        raise UnsupportedOperator("operator com.microsoft::MultiHeadAttention of packed inputs has no shape rule")
+    query, key, value = (call.tensor(place) for place in range(3))
+    if call.given(3):
+        sizes = [x.shape[-1] for x in (query, key, value)]
+        pieces = call.aten("split_with_sizes", call.tensor(3), sizes, 0)
+        query, key, value = (call.aten("add", x, piece) for x, piece in zip((query, key, value), pieces, strict=True))
+    query, key, value = (_in_heads(call, x, heads) for x in (query, key, value))
+    if call.given(6) and call.given(7):
+        key, value = (call.aten("cat", [call.tensor(at), x], 2) for at, x in ((6, key), (7, value)))
+    mask = call.optional(5) if call.given(5) else call.optional(4)
+    causal = bool(call.attribute("unidirectional", 0))
+    made = call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, causal)
+    return _out_of_heads(call, made), key, value
+
+
+@onnx_operator("com.microsoft::Attention")
+def packed_attention(call: NodeCall) -> Any:
+    """Queries, keys and values in one product, then attention."""
+    x, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    if call.given(4):
+        raise UnsupportedOperator("operator com.microsoft::Attention with a past has no shape rule")
+    packed = call.aten("linear", x, flipped(call.recorder, weight), bias)
+    sizes = call.attribute("qkv_hidden_sizes") or [weight.shape[1] // 3] * 3
+    heads = int(call.attribute("num_heads", 0))
+    parts = [_in_heads(call, part, heads) for part in call.aten("split_with_sizes", packed, list(sizes), -1)]
+    causal = bool(call.attribute("unidirectional", 0))
+    made = call.aten(
+        "scaled_dot_product_attention", *parts, call.optional(5) if call.given(5) else call.optional(3), 0.0, causal
+    )
+    return _out_of_heads(call, made), None
+
+
+# Plug-ins of TensorRT
+
+
+def _plugin(what: str, *names: str) -> None:
+    @onnx_operator(*names, *(f"TRT::{name}" for name in names))
+    def rule(call: NodeCall) -> Any:
+        raise DataDependent(
+            f"it is TensorRT's plug-in for {what}, no operator of ONNX; export the network without it, or accept its end"
+        )
+
+
+_plugin(
+    "non-maximum suppression",
+    *("EfficientNMS_TRT", "EfficientNMSLandmark_TRT", "EfficientNMSX_TRT", "EfficientRotatedNMS_TRT"),
+    *("BatchedNMS_TRT", "BatchedNMSDynamic_TRT", "NMS_TRT", "YoloLayer_TRT"),
+)
+_plugin("regions of interest", "ROIAlign_TRT", "CropAndResize", "PyramidROIAlign_TRT", "MultilevelCropAndResize_TRT")

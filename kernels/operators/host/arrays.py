@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small arrays whose numbers the host knows: tensors with their contents, and how elements move in them."""
+
+from __future__ import annotations
+
+import itertools
+import operator as python
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ...errors import BudgetExceeded, ShapeError
+from ...network import Shape, numel
+from ..layout import broadcast, dim_of, show
+from ..values import Number, Tensor, contiguous_strides
+
+#: Numbers are followed only where there are few: shapes, axes, factors.
+FEW = 4096
+
+
+def converted(dtype: str, items: Iterable[Number]) -> tuple[Number, ...]:
+    """Numbers as an element type holds them.
+
+    Raises:
+        ShapeError: one leaves the range of 64-bit integers.
+    """
+    if dtype == "bool":
+        return tuple([bool(item) for item in items])
+    if "float" in dtype:
+        return tuple([float(item) for item in items])
+    whole = tuple([int(item) for item in items])
+    if any(not -(1 << 63) <= item < 1 << 63 for item in whole):
+        raise ShapeError("arithmetic leaves the range of 64-bit integers")
+    return whole
+
+
+def array(shape: Sequence[int], dtype: str, items: Sequence[Number], *, parameter: bool = False) -> Tensor:
+    """A tensor that the host holds.
+
+    Raises:
+        BudgetExceeded: it has more than a few thousand numbers.
+        ShapeError: a number leaves the range of 64-bit integers, or there are too few or many.
+    """
+    if len(items) > FEW:
+        raise BudgetExceeded(f"the model computes with an array of {len(items)} numbers; at most {FEW} are followed")
+    if len(items) != numel(shape):
+        raise ShapeError(f"{len(items)} numbers do not fill an array of shape {show(shape)}")
+    return Tensor(tuple(shape), dtype, parameter=parameter, value=converted(dtype, items))
+
+
+def like(x: Tensor, shape: Sequence[int], items: Sequence[Number]) -> Tensor:
+    """An array of another one's element type."""
+    return array(shape, x.dtype, items, parameter=x.parameter)
+
+
+def numbers(x: Tensor) -> tuple[Number, ...]:
+    """The contents of a tensor that the host holds."""
+    if x.value is None:
+        raise TypeError("the host does not hold this tensor")
+    return x.value
+
+
+def strided(items: Sequence[Number], shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> list[Number]:
+    """The numbers that a view with these strides shows.
+
+    Raises:
+        BudgetExceeded: they are more than a few thousand.
+    """
+    if numel(shape) > FEW:
+        raise BudgetExceeded(f"the model computes with an array of shape {show(shape)}; at most {FEW} numbers are followed")
+    ranges = [range(size) for size in shape]
+    return [items[offset + sum(map(python.mul, place, strides))] for place in itertools.product(*ranges)]
+
+
+def spread(x: Tensor, shape: Shape) -> Sequence[Number]:
+    """The numbers of an array broadcast to a shape."""
+    if x.shape == shape:
+        return numbers(x)
+    lead = len(shape) - x.rank
+    own = zip(x.shape, contiguous_strides(x.shape), strict=True)
+    return strided(numbers(x), shape, (0,) * lead + tuple(0 if size == 1 else step for size, step in own))
+
+
+def each(compute: Callable[..., Any], dtype: str, operands: Sequence[Any]) -> Tensor | None:
+    """A pointwise function of arrays that broadcast, and of plain numbers; ``None`` where that makes many."""
+    arrays = [x for x in operands if isinstance(x, Tensor)]
+    shape = broadcast([x.shape for x in arrays])
+    if numel(shape) > FEW:
+        return None
+    count = numel(shape)
+    columns = [spread(x, shape) if isinstance(x, Tensor) else (x,) * count for x in operands]
+    parameter = any(x.parameter for x in arrays)
+    return array(shape, dtype, [compute(*row) for row in zip(*columns, strict=True)], parameter=parameter)
+
+
+def permuted(x: Tensor, order: Sequence[int]) -> Tensor:
+    if sorted(order) != list(range(x.rank)):
+        raise ShapeError(f"an array of shape {show(x.shape)} cannot be permuted by {list(order)[:16]}")
+    strides = contiguous_strides(x.shape)
+    shape = [x.shape[d] for d in order]
+    return like(x, shape, strided(numbers(x), shape, [strides[d] for d in order]))
+
+
+def joined(parts: Sequence[Tensor], axis: int, dtype: str) -> Tensor:
+    """Arrays one after the other along an axis.
+
+    Raises:
+        ShapeError: they differ in another size.
+    """
+    first = parts[0]
+    place = dim_of(first.rank, axis)
+    others = {(*x.shape[:place], *x.shape[place + 1 :]) for x in parts}
+    if len(others) > 1 or any(x.rank != first.rank for x in parts):
+        raise ShapeError(f"arrays of shapes {', '.join(show(x.shape) for x in parts[:8])} are not joined along {place}")
+    items: list[Number] = []
+    for lead in range(numel(first.shape[:place])):
+        for x in parts:
+            block = numel(x.shape[place:])
+            items += numbers(x)[lead * block : (lead + 1) * block]
+    shape = (*first.shape[:place], sum(x.shape[place] for x in parts), *first.shape[place + 1 :])
+    return array(shape, dtype, items, parameter=any(x.parameter for x in parts))
+
+
+def picked(x: Tensor, axis: int, indices: Iterable[int], shape: Sequence[int]) -> Tensor:
+    """The slices at these places of an axis, which gives way to a shape.
+
+    Raises:
+        ShapeError: there is no such place.
+    """
+    place = dim_of(x.rank, axis)
+    length, block = x.shape[place], numel(x.shape[place + 1 :])
+    wanted = list(indices)
+    if any(not -length <= index < length for index in wanted):
+        raise ShapeError(f"index {wanted[:8]} into an array of shape {show(x.shape)}; an input has another rank?")
+    if numel(x.shape[:place]) * len(wanted) * block > FEW:
+        raise BudgetExceeded(f"the model computes with an array of shape {show(shape)}; at most {FEW} numbers are followed")
+    items: list[Number] = []
+    for lead in range(numel(x.shape[:place])):
+        for index in wanted:
+            start = (lead * length + index % length) * block
+            items += numbers(x)[start : start + block]
+    return like(x, (*x.shape[:place], *shape, *x.shape[place + 1 :]), items)
+
+
+def rows(x: Tensor, axis: int) -> tuple[Shape, list[Sequence[Number]]]:
+    """The shape without an axis, and the numbers along it at each place of that shape."""
+    place = dim_of(x.rank, axis)
+    if not x.rank:
+        return (), [numbers(x)]
+    rest = (*x.shape[:place], *x.shape[place + 1 :])
+    moved = numbers(permuted(x, [*(d for d in range(x.rank) if d != place), place]))
+    length = x.shape[place]
+    return rest, [moved[row * length : (row + 1) * length] for row in range(numel(rest))]
+
+
+def along(x: Tensor, axis: int, dtype: str, compute: Callable[[Sequence[Number]], Sequence[Number]]) -> Tensor:
+    """A function of the numbers along an axis that makes as many of each row."""
+    place = dim_of(x.rank, axis)
+    rest, before = rows(x, axis)
+    after = [compute(row) for row in before]
+    if not x.rank:
+        return array((), dtype, after[0], parameter=x.parameter)
+    length = len(after[0]) if after else x.shape[place]
+    made = array((*rest, length), dtype, [item for row in after for item in row], parameter=x.parameter)
+    last = x.rank - 1
+    return permuted(made, [*range(place), last, *range(place, last)])
+
+
+def padded(x: Tensor, pairs: Sequence[tuple[int, int]], filler: Number) -> Tensor:
+    """With so many numbers more at the start and the end of each dimension, or fewer."""
+    made = x
+    for axis, (before, after) in enumerate(pairs):
+        if before < 0 or after < 0:
+            length = made.shape[axis]
+            kept = range(max(-before, 0), length - max(-after, 0))
+            made = picked(made, axis, kept, (len(kept),))
+        parts = [made]
+        for count, place in ((before, 0), (after, 1)):
+            if count > 0:
+                shape = (*made.shape[:axis], count, *made.shape[axis + 1 :])
+                if numel(shape) > FEW:
+                    raise BudgetExceeded(f"the model pads an array by {count}; at most {FEW} numbers are followed")
+                parts.insert(len(parts) if place else 0, like(x, shape, [filler] * numel(shape)))
+        made = joined(parts, axis, x.dtype)
+    return made

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A large JSON text, read piece by piece: what is not needed is stepped over, and never held all at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .budget import Account
+from .errors import BudgetExceeded
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_FIRST = 1 << 12
+_GROWTH = 4
+#: After so many characters there is another look at the memory.
+_LOOK = 1 << 18
+
+
+class JsonText:
+    """The text of a JSON document.
+
+    Args:
+        text: all of it.
+        account: bounds on one piece (``piece``), and on what reading takes.
+        object_hook: what to make of each object, as for ``json.loads``.
+    """
+
+    def __init__(self, text: str, account: Account, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> None:
+        self._text = text
+        self._account = account
+        self._unseen = 0
+        self._decode = json.JSONDecoder(object_hook=object_hook).raw_decode
+
+    def value(self, at: int) -> tuple[Any, int]:
+        """The value that starts at a place, and where it ends.
+
+        Raises:
+            ValueError: there is none.
+            BudgetExceeded: it is larger than is parsed at a time.
+        """
+        self._account.step()
+        limit = self._account.budget.graph_bytes
+        size = min(_FIRST, limit)
+        while True:
+            piece = self._text[at : at + size]
+            whole = at + size >= len(self._text)
+            try:
+                made, end = self._decode(piece)
+            except ValueError:
+                if whole:
+                    raise
+            else:
+                if whole or end < len(piece):  # a number may go on
+                    self._unseen += end
+                    if self._unseen > _LOOK:
+                        self._unseen = 0
+                        self._account.look()
+                    return made, at + end
+            if size >= limit:
+                raise BudgetExceeded(f"a value of more than {limit} bytes in JSON; at most so much is parsed at a time")
+            size = min(size * _GROWTH, limit)
+
+    def members(self, at: int, visits: Mapping[str, Callable[[int], int]]) -> int:
+        """Go through the object at a place: members that are asked for are visited, others stepped over.
+
+        Args:
+            visits: by member, what to do where its value starts; it returns where that ends.
+
+        Returns:
+            Where the object ends.
+        """
+        place = self._after(at, "{")
+        while self._text[place : place + 1] != "}":
+            name, place = self.value(place)
+            start = self._after(place, ":")
+            visit = visits.get(name) if isinstance(name, str) else None
+            place = self._next(visit(start) if visit else self.skip(start), "}")
+        return place + 1
+
+    def entries(self, at: int, keep: Callable[[str, Any], None]) -> int:
+        """Hand over each member of the object at a place; returns where it ends."""
+        place = self._after(at, "{")
+        while self._text[place : place + 1] != "}":
+            name, place = self.value(place)
+            made, end = self.value(self._after(place, ":"))
+            keep(str(name), made)
+            place = self._next(end, "}")
+        return place + 1
+
+    def items(self, at: int, keep: Callable[[Any], None]) -> int:
+        """Hand over each item of the list at a place; returns where it ends."""
+        place = self._after(at, "[")
+        while self._text[place : place + 1] != "]":
+            made, end = self.value(place)
+            keep(made)
+            place = self._next(end, "]")
+        return place + 1
+
+    def skip(self, at: int) -> int:
+        """Where the value that starts at a place ends."""
+        if self._text[at : at + 1] not in ("{", "["):
+            return self.value(at)[1]
+        place, depth = at + 1, 1
+        while depth:
+            found = _BRACKET.search(self._text, place)
+            if found is None:
+                raise ValueError("it ends within a list or an object")
+            self._account.step()
+            depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found[0], 0)
+            place = found.end()
+        return place
+
+    def _after(self, at: int, sign: str) -> int:
+        place = self._blank(at)
+        if self._text[place : place + 1] != sign:
+            raise ValueError(f"{sign!r} expected at {place}")
+        return self._blank(place + 1)
+
+    def _next(self, at: int, closing: str) -> int:
+        place = self._blank(at)
+        if self._text[place : place + 1] == ",":
+            return self._blank(place + 1)
+        if self._text[place : place + 1] != closing:
+            raise ValueError(f"{closing!r} expected at {place}")
+        return place
+
+    def _blank(self, at: int) -> int:
+        found = _BLANK.match(self._text, at)
+        return at if found is None else found.end()
+
+
+#: A bracket, or a whole string, within which brackets do not count.
+_BRACKET = re.compile(r'[{}\[\]]|"(?:[^"\\]|\\.)*"')

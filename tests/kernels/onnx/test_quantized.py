@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""8-bit ONNX files, in both ways in which they are written: what works in 8 bits, what is converted, and what is refused."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import pytest
+
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.errors import UnsupportedOperator
+from jetdvfs.kernels.network import KernelInvocation, TensorSpec
+from jetdvfs.tests.support.handmade_onnx import declared, graph, model, node, tensor
+
+INT8, UINT8, INT32 = 3, 2, 6
+MICROSOFT = "com.microsoft"
+X = TensorSpec((1, 3, 8, 8))
+WEIGHTS = (
+    tensor("s", (), b"\0\0\x80?"),
+    tensor("z", (), b"\0", UINT8),
+    tensor("wz", (), b"\0", INT8),
+    tensor("w", (4, 3, 3, 3), b"\0" * 108, INT8),
+    tensor("m", (4, 5), b"\0" * 20, INT8),
+    tensor("b", (4,), b"\1" * 16, INT32),
+    tensor("bz", (), b"\0" * 4, INT32),
+)
+INTO = node("QuantizeLinear", ["x", "s", "z"], ["xq"])
+
+
+def launches(*nodes: bytes) -> Sequence[KernelInvocation]:
+    content = model(graph(nodes, [declared("x", X.shape)], ["y"], WEIGHTS))
+    return decompose(io.BytesIO(content), [X]).launches
+
+
+def shown(*nodes: bytes) -> list[tuple[str, str, int]]:
+    return [(launch.kind, launch.dtype, launch.bytes) for launch in launches(*nodes)]
+
+
+def converted(name: str, back: str) -> tuple[bytes, bytes]:
+    """A value converted to 8 bits and back."""
+    return node("QuantizeLinear", [name, "s", "z"], [f"{name}q"]), node("DequantizeLinear", [f"{name}q", "s", "z"], [back])
+
+
+BETWEEN = (
+    INTO,
+    node("DequantizeLinear", ["xq", "s", "z"], ["xf"]),
+    node("DequantizeLinear", ["w", "s", "wz"], ["wf"]),
+    node("DequantizeLinear", ["b", "s", "bz"], ["bf"]),
+    node("Conv", ["xf", "wf", "bf"], ["c"], kernel_shape=[3, 3]),
+    *converted("c", "cf"),
+    node("Sigmoid", ["cf"], ["g"]),
+    *converted("g", "gf"),
+    node("Mul", ["cf", "gf"], ["p"]),
+    *converted("p", "y"),
+)
+OPERATORS = (
+    INTO,
+    node("QLinearConv", ["xq", "s", "z", "w", "s", "wz", "s", "z", "b"], ["cq"], kernel_shape=[3, 3]),
+    node("QLinearSigmoid", ["cq", "s", "z", "s", "z"], ["gq"], domain=MICROSOFT),
+    node("QLinearMul", ["cq", "s", "z", "gq", "s", "z", "s", "z"], ["pq"], domain=MICROSOFT),
+    node("DequantizeLinear", ["pq", "s", "z"], ["y"]),
+)
+PICTURE, OUT = 3 * 64, 4 * 36
+
+
+def test_both_ways_of_writing_it_are_the_same_launches_in_the_types_they_work_in() -> None:
+    assert shown(*OPERATORS) == [
+        ("quantize_per_tensor", "quint8", 5 * PICTURE),
+        ("conv2d", "quint8", PICTURE + 108 + 16 + OUT),
+        ("sigmoid", "quint8", 2 * OUT),
+        ("mul", "quint8", 3 * OUT),
+        ("dequantize", "float32", 5 * OUT),
+    ]
+    assert launches(*BETWEEN) == launches(*OPERATORS)
+
+
+def test_an_activation_before_the_conversion_works_in_8_bits_too() -> None:
+    nodes = (
+        *BETWEEN[:4],
+        node("Conv", ["xf", "wf"], ["c"], kernel_shape=[3, 3]),
+        node("Relu", ["c"], ["r"]),
+        *converted("r", "y"),
+    )
+    assert [(kind, dtype) for kind, dtype, _ in shown(*nodes)][1:] == [
+        ("conv2d", "quint8"), ("relu", "quint8"), ("dequantize", "float32")
+    ]  # fmt: skip
+
+
+def test_a_product_that_is_not_converted_makes_floating_point_numbers() -> None:
+    nodes = (*BETWEEN[:4], node("Conv", ["xf", "wf"], ["y"], kernel_shape=[3, 3]))
+    assert shown(*nodes)[1:] == [("conv2d", "float32", PICTURE + 108 + 4 * OUT)]
+
+
+def test_what_takes_floating_point_numbers_too_is_converted_first() -> None:
+    nodes = (INTO, node("DequantizeLinear", ["xq", "s", "z"], ["xf"]), node("Add", ["xf", "x"], ["y"]))
+    assert [(kind, dtype) for kind, dtype, _ in shown(*nodes)] == [
+        ("quantize_per_tensor", "quint8"), ("dequantize", "float32"), ("add", "float32")
+    ]  # fmt: skip
+
+
+def test_weights_quantised_in_the_graph_are_constants() -> None:
+    """As tools for training in 8 bits write them: floating-point weights, converted there and back."""
+    float_weight = tensor("v", (4, 3, 3, 3), b"\0" * 432)
+    nodes = (
+        *BETWEEN[:2],
+        node("QuantizeLinear", ["v", "s", "wz"], ["vq"]),
+        node("DequantizeLinear", ["vq", "s", "wz"], ["vf"]),
+        node("Conv", ["xf", "vf"], ["c"], kernel_shape=[3, 3]),
+        *converted("c", "y"),
+    )
+    content = model(graph(nodes, [declared("x", X.shape)], ["y"], [*WEIGHTS, float_weight]))
+    made = decompose(io.BytesIO(content), [X]).launches
+    assert [(launch.kind, launch.bytes) for launch in made][1] == ("conv2d", PICTURE + 108 + OUT)
+
+
+def test_an_input_quantised_by_its_own_extremes_is_measured_first() -> None:
+    nodes = (
+        node("DynamicQuantizeLinear", ["x"], ["xq", "xs", "xz"]),
+        node("ConvInteger", ["xq", "w", "xz", "wz"], ["c"], kernel_shape=[3, 3]),
+        node("Cast", ["c"], ["y"], to=1),
+    )
+    assert [(kind, dtype) for kind, dtype, _ in shown(*nodes)] == [
+        ("aminmax", "float32"), ("quantize_per_tensor", "quint8"), ("conv2d", "int32"), ("to", "float32")
+    ]  # fmt: skip
+
+
+def test_types_that_are_not_followed_are_named() -> None:
+    with pytest.raises(UnsupportedOperator, match="QuantizeLinear to float32 is not followed; valid: int8, uint8"):
+        launches(node("QuantizeLinear", ["x", "s", "s"], ["y"]))
