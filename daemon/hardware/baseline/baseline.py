@@ -116,9 +116,8 @@ class Baseline:
             entry = journal.get(path, BaselineEntry((), False))
             current = self._settled(domain, path)
             if current is not None and not self._is_ours(domain, path, current):
+                # What we wrote stays ours: a file may have said something else for a while, although nobody wrote to it.
                 values[path] = current
-                confirmed.pop(path, None)
-                entry = BaselineEntry((), False)
             elif current is None and path not in values and not _follows_mode(domain, path):
                 raise HardwareBusy(f"{path}: it cannot be told how it stands; no clock was changed")
             if current is None:

@@ -79,5 +79,5 @@ def test_steps_go_up_and_down_each_clock_and_stop_at_the_ends() -> None:
 
 
 def test_a_configuration_off_the_grid_is_refused() -> None:
-    with pytest.raises(GridError, match="GPU 7e-06 MHz is not a frequency of this board"):
+    with pytest.raises(GridError, match="GPU less than 0.001 MHz is not a frequency of this board"):
         explain(network(relu()), board(), FrequencyConfiguration(1_000_000, 7, 800_000_000))
