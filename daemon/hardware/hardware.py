@@ -19,11 +19,11 @@ from .baseline.stock import Stock
 from .baseline.stock import stock as by_itself
 from .clocks import gpu
 from .clocks.clusters import Clusters
-from .clocks.domain import Write
+from .clocks.domain import ClockDomain, Write
 from .clocks.driver import OthersValue, Reading, effective
 from .files import Files
 from .identity import Identity, described_boards, likely_boards, match_board, read_identity
-from .limits import moved_limits
+from .limits import mode_limits, moved_limits
 from .offered import Offered
 from .power_modes import RunningModes
 from .sensors.fan import Fan, read_fan
@@ -254,7 +254,7 @@ class Hardware:
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
         keeper = self._writable()
-        baseline = keeper.ready(self._axes.domains)
+        baseline = keeper.ready(self._axes.domains, self._lowest)
         fresh = not baseline.used
         try:
             transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, offered)
@@ -347,6 +347,14 @@ class Hardware:
     @property
     def _others(self) -> OthersValue:
         return self._keeper.baseline.others if self._keeper and self._keeper.baseline else self._files.read_text
+
+    def _lowest(self, domain: ClockDomain) -> int | None:
+        """The lower limit that the power mode gives a domain; None where that is not known."""
+        for driver in self._axes.drivers.values():
+            if domain in driver.domains:
+                with contextlib.suppress(DaemonError):
+                    return mode_limits(driver, self.mode())[0]
+        return None
 
     def _writable(self) -> BaselineKeeper:
         if self._keeper is None:

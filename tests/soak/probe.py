@@ -131,8 +131,9 @@ def _echo() -> socket.socket:
     if os.fork() == 0:
         here.close()
         os.close(0)
-        while data := there.recv(64):
-            there.send(data)
+        with contextlib.suppress(OSError):
+            while data := there.recv(64):
+                there.send(data)
         os._exit(0)
     there.close()
     return here
@@ -140,7 +141,7 @@ def _echo() -> socket.socket:
 
 def _round(wire: Wire, bare: socket.socket) -> Sample:
     pid, _, _ = struct.unpack("3i", wire.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    waited = _waited_ms(pid)
+    before = _delays_ns(pid)
     began = time.monotonic()
     wire.send("Status", {})
     bare.send(b"x")
@@ -156,12 +157,12 @@ def _round(wire: Wire, bare: socket.socket) -> Sample:
         if wire.sock in ready:
             break
         if 0 in ready or not ready:
-            return _sample(began, bare_ms, _waited_ms(pid) - waited, "" if ready else "no answer")
+            return _sample(began, bare_ms, _waited_ms(pid, before), "" if ready else "no answer")
     try:
         data = wire.message()
     except Unanswered:
-        return _sample(began, bare_ms, _waited_ms(pid) - waited, "half an answer")
-    sample = _sample(began, bare_ms, _waited_ms(pid) - waited, "")
+        return _sample(began, bare_ms, _waited_ms(pid, before), "half an answer")
+    sample = _sample(began, bare_ms, _waited_ms(pid, before), "")
     if bare in open_ends:
         bare.recv(64)
         sample = sample._replace(bare_ms=1e3 * (time.monotonic() - began))
@@ -173,16 +174,21 @@ def _sample(began: float, bare_ms: float, waited_ms: float, said: str) -> Sample
     return Sample(began, 1e3 * (time.monotonic() - began), bare_ms, waited_ms, said)
 
 
-def _waited_ms(pid: int) -> float:
-    """For how long a process's threads and this process have waited for a processor, ever.
-
-    A thread that waits for one may hold what the others need, the interpreter's lock: so all of them count.
-    """
-    total = 0
+def _delays_ns(pid: int) -> dict[str, int]:
+    """For how long each thread of a process, and this process, have waited for a processor, ever."""
+    found = {}
     for path in (Path("/proc/self"), *Path(f"/proc/{pid}/task").glob("*")):
         with contextlib.suppress(OSError, IndexError):
-            total += int((path / "schedstat").read_text().split()[1])
-    return total / 1e6
+            found[path.name] = int((path / "schedstat").read_text().split()[1])
+    return found
+
+
+def _waited_ms(pid: int, before: dict[str, int]) -> float:
+    """For how long they have waited since.
+
+    A thread that waits for a processor may hold what the others need, the interpreter's lock: so all of them count.
+    """
+    return sum(now - before.get(name, 0) for name, now in _delays_ns(pid).items()) / 1e6
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.soak.events import board, clients, disk, hostile, service
 from jetdvfs.tests.soak.events.event import Event
 from jetdvfs.tests.soak.stage import SLOTS
@@ -255,15 +256,20 @@ def _strangers(draw: random.Random, on: World) -> Iterator[Event]:
 
 
 def _heat(draw: random.Random, on: World) -> Iterator[Event]:
-    yield clients.Hold(draw.randrange(SLOTS), on.configuration(draw))
+    if draw.random() < 0.6:
+        yield clients.Hold(draw.randrange(SLOTS), on.configuration(draw))
     if draw.random() < 0.7:
-        yield board.Fault((("kind", "heat"), ("degrees", draw.choice((15, 30, 45)))))
+        yield board.Fault((("kind", "heat"), ("degrees", draw.choice((30, 48, 50, 52)))))
     else:
         yield board.Fault((("kind", "throttle"), ("share", draw.choice((0.25, 0.5)))))
-    yield board.Wait(draw.choice((0.1, 0.6)))
+    yield board.Wait(draw.choice((0.1, 0.6, 1.5)))
+    yield clients.Hold(draw.randrange(SLOTS), FrequencyConfiguration(*(axis[0] for axis in on.levels)))
     if draw.random() < 0.3:
         yield service.Kill()
     yield from _traffic(draw, on, 2)
+    if draw.random() < 0.5:
+        yield from (clients.Leave(slot, False) for slot in range(SLOTS))
+        yield board.Wait(0.3)
     yield board.Mend()
 
 

@@ -9,7 +9,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....profiles.timing import Clock
@@ -84,8 +84,12 @@ class Baseline:
         """Whether anything was written, or meant to be."""
         return bool(self._record.journal)
 
-    def include(self, domains: Iterable[ClockDomain]) -> None:
-        """Note how the files of further domains stand."""
+    def include(self, domains: Iterable[ClockDomain], lowest: Callable[[ClockDomain], int | None]) -> None:
+        """Note how the files of further domains stand.
+
+        Args:
+            lowest: the lower limit of a domain by the power mode: it is taken for the one found while heat hides that.
+        """
         known = self._record.domains
         new = tuple(domain for domain in domains if domain not in known)
         known = tuple(one for one in known if not any(set(one.paths) <= set(other.paths) for other in new))
@@ -93,7 +97,9 @@ class Baseline:
         for domain in new:
             for path in domain.paths:
                 if (text := self._settled(domain, path)) is not None:
-                    values.setdefault(path, text)
+                    limit = lowest(domain) if path == domain.low and path not in values else None
+                    cut = limit is not None and self._cut_by_heat(domain, path, text, (str(limit),))
+                    values.setdefault(path, str(limit) if cut else text)
         self._record = replace(self._record, domains=(*known, *new), values=values)
 
     def intend(self, writes: Iterable[Write]) -> dict[str, str]:
@@ -115,7 +121,8 @@ class Baseline:
             domain = self._domain(path)
             entry = journal.get(path, BaselineEntry((), False))
             current = self._settled(domain, path)
-            if current is not None and not self._is_ours(domain, path, current):
+            hidden = current is not None and self._cut_by_heat(domain, path, current, (values.get(path, ""),))
+            if current is not None and not hidden and not self._is_ours(domain, path, current):
                 # What we wrote stays ours: a file may have said something else for a while, although nobody wrote to it.
                 values[path] = current
             elif current is None and path not in values and not _follows_mode(domain, path):
@@ -219,7 +226,8 @@ class Baseline:
         for domain in self._record.domains:
             touch = self._still_ours(domain, given, look)
             try:
-                plan = domain.give_back(self._files, self._record.values, touch)
+                hot = bool(touch.intersection((domain.low, domain.high))) and self._is_hot()
+                plan = domain.give_back(self._files, self._record.values, touch, hot=hot)
             except DaemonError as error:
                 look.failed.append(str(error))
                 continue
@@ -317,7 +325,11 @@ class Baseline:
         if path not in (domain.low, domain.high) or not current.isdecimal():
             return False
         lowered = any(value.isdecimal() and int(value) > int(current) for value in values)
-        return lowered and bool(thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)))
+        return lowered and self._is_hot()
+
+    def _is_hot(self) -> bool:
+        """Whether the kernel throttles now."""
+        return bool(thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)))
 
     def _store_record(self, record: BaselineRecord) -> None:
         """Store a record, and after it the marker.

@@ -187,6 +187,6 @@ class Remove:
 
 
 def baselines(stage: Stage) -> list[Path]:
-    """The files that keep how the board was found."""
+    """The copies that keep how the board was found; the mark beside them, that there are some, is none."""
     found = [path for folder in (stage.places.run, stage.places.state) for path in sorted(folder.rglob("*baseline*"))]
-    return [path for path in found if path.is_file() and "damaged" not in path.name]
+    return [path for path in found if path.is_file() and path.suffix not in (".damaged", ".held")]
