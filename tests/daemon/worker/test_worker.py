@@ -319,6 +319,7 @@ def taken_over(folder: Path, says: str) -> Path:
         "import json, socket, struct, sys, time\n"
         "sock = socket.socket(fileno=json.loads(sys.argv[-1])['socket'])\n"
         "def answer(header, payload=b''):\n"
+        "    sock.recv(1 << 16)  # what is closed with something unread in it loses what was sent\n"
         "    sock.sendall(struct.pack('>II', len(header), len(payload)) + header + payload)\n" + says
     )
     program.chmod(0o755)
