@@ -40,13 +40,17 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def decompose(path: str | os.PathLike[str], inputs: str | Sequence[str | TensorSpec], *, method: str = "forward") -> Network:
+def decompose(
+    path: str | os.PathLike[str], inputs: str | Sequence[str | TensorSpec], *, method: str = "forward", optimized: bool = False
+) -> Network:
     """List the kernel invocations of a model file, without running anything in it.
 
     Args:
         path: a TorchScript, ``torch.export`` or ONNX file.
-        inputs: the shapes of its inputs in order, each like ``1x3x224x224`` or ``1x128:int64``; one alone needs no list.
+        inputs: its inputs in order or by name, each like ``1x3x224x224``, ``1x128:int64`` or ``sr=16000:int``; one alone needs
+            no list.
         method: which method of a TorchScript model to follow.
+        optimized: the launches as the passes of PyTorch's JIT leave them; ``jetdvfs predict`` and the daemon take them so.
 
     Returns:
         The network. Where its list of launches ends early, its ``boundary`` says where and why.
@@ -55,7 +59,9 @@ def decompose(path: str | os.PathLike[str], inputs: str | Sequence[str | TensorS
         KernelsError: the file cannot be read as a model, calls an operator that is not known, or does not run on such inputs.
     """
     given = [inputs] if isinstance(inputs, str) else inputs
-    return read_model(path, [parse_input(item) if isinstance(item, str) else item for item in given], method=method)
+    return read_model(
+        path, [parse_input(item) if isinstance(item, str) else item for item in given], method=method, optimized=optimized
+    )
 
 
 def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:

@@ -19,7 +19,9 @@ from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
-from .operators.values import Number, ScriptObject
+from .operators.tracking import Tracking, tensors_in
+from .operators.values import Memory, Number, ScriptObject, Tensor
+from .optimizing import Flow, optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
 from .torchscript.interpreter import Interpreter
@@ -34,6 +36,7 @@ def decompose(
     *,
     name: str | None = None,
     method: str = "forward",
+    optimized: bool = False,
     budget: Budget = Budget(),  # noqa: B008  (immutable)
 ) -> Network:
     """List what one call of a model's method dispatches to the device, and what it costs the host.
@@ -46,6 +49,8 @@ def decompose(
         inputs: what the method takes, in order or by name (:mod:`.inputs`).
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
+        optimized: list what is left once the JIT's passes have run (:mod:`.optimizing`): of TorchScript, which runs so from its
+            second or third time on. Other files list what they hold.
         budget: bounds on what reading may cost.
 
     Raises:
@@ -58,21 +63,23 @@ def decompose(
         path = Path(source)
         try:
             with open(path, "rb", opener=_without_waiting) as stream:
-                return decompose(stream, inputs, name=name or path.stem, method=method, budget=budget)
+                return decompose(stream, inputs, name=name or path.stem, method=method, optimized=optimized, budget=budget)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except KernelsError as error:
             raise type(error)(f"{path}: {error}") from error
     try:
         with _guarded():
-            return _decompose(source, inputs, name or "network", method, budget)
+            return _decompose(source, inputs, name or "network", method, optimized, budget)
     except ShapeError as error:
         if images := [spec for spec in inputs if _is_image(spec.shape)]:
             raise ShapeError(f"{error}; batch missing? 1x{images[0]}") from error
         raise
 
 
-def _decompose(source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method: str, budget: Budget) -> Network:
+def _decompose(
+    source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method: str, optimized: bool, budget: Budget
+) -> Network:
     account = Account(budget)
     refuse_foreign(source)
     if is_onnx(source):
@@ -85,7 +92,7 @@ def _decompose(source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method
     if "data.pkl" not in archive or not any(entry.startswith("code/") for entry in archive.names):
         small = "data.pkl" in archive and archive.size("data.pkl") <= budget.entry_bytes
         refuse_foreign_archive(archive.names, archive.read("data.pkl") if small else None)
-    return _Model(archive, account).run(inputs, name, method)
+    return _Model(archive, account).run(inputs, name, method, optimized)
 
 
 def _is_image(shape: Sequence[int]) -> bool:
@@ -180,20 +187,63 @@ class _Model:
                         raise BudgetExceeded(f"the model has more than {self._account.budget.tree_objects} modules")
                     waiting.append(value)
 
-    def run(self, inputs: Sequence[TensorSpec], name: str, method: str) -> Network:
+    def run(self, inputs: Sequence[TensorSpec], name: str, method: str, optimized: bool) -> Network:
         recorder = Recorder(self._account)
+        recorder.tracking.comparing = optimized
         interpreter = Interpreter(SourceTree(self._archive, self._account), self._constants, recorder, self._version)
         boundary = None
+        result: Any = None
         try:
             values = [(spec.name, _input(recorder, spec)) for spec in inputs]
             method = interpreter.overload(self._root, method)
             given = arguments(method, interpreter.signature(self._root, method), values)
-            interpreter.call_method(self._root, method, (), given)
+            result = interpreter.call_method(self._root, method, (), given)
         except DataDependent as error:
             boundary = _boundary(error, interpreter.failed_at)
         except ModelError as error:
             raise type(error)(_located(error, interpreter.failed_at, recorder.scope)) from error
-        return Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
+        network = Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
+        return optimize(network, _flow(recorder.tracking, result)) if optimized else network
+
+
+def _flow(tracking: Tracking, result: Any) -> Flow:
+    """What the JIT's passes go by: the results, and which launches stand for others, as far as its caution allows."""
+    given = [tensor.memory for tensor in tensors_in(result)]
+    handed_out = {id(memory) for memory in given}
+    standing: dict[int, Memory] = {}
+
+    def standing_for(memory: Memory) -> Memory:
+        while id(memory) in standing:
+            memory = standing[id(memory)]
+        return memory
+
+    def seen(memory: Memory) -> bool:
+        """Whether it is an input's or a result's, itself or what stands for it."""
+        memory = standing_for(memory)
+        return memory.outside or id(memory) in handed_out
+
+    def may_be_one(first: Memory, second: Memory) -> bool:
+        return not (first.overwritten or second.overwritten or (seen(first) and seen(second)))
+
+    def unite(first: Memory, second: Memory) -> None:
+        first, second = standing_for(first), standing_for(second)
+        if first is not second:
+            if id(second) in handed_out:
+                handed_out.add(id(first))
+            standing[id(second)] = first
+
+    same: dict[int, int] = {}
+    for note in tracking.neutral:
+        if may_be_one(note.source, note.made):
+            same[note.launch] = note.writer
+            unite(note.source, note.made)
+    for alike in tracking.alike:
+        if not any(memory.overwritten for memory in alike.read) and all(may_be_one(*pair) for pair in alike.made):
+            same.update({alike.second + place: alike.first + place for place in range(alike.count)})
+            for pair in alike.made:
+                unite(*pair)
+    results = {memory.writer for memory in given if memory.writer >= 0} | tracking.lasting
+    return Flow(results, tracking.together, tracking.before, same)
 
 
 def _input(recorder: Recorder, spec: TensorSpec) -> Any:
@@ -206,7 +256,7 @@ def _input(recorder: Recorder, spec: TensorSpec) -> Any:
         if not all(isinstance(item, (bool, int, float)) for item in spec.value):
             raise ShapeError(f"input {spec}: a tensor holds numbers")
         return array(spec.shape, spec.dtype, [item for item in spec.value if not isinstance(item, str)])
-    return recorder.tensor(spec.shape, spec.dtype)
+    return recorder.tensor(spec.shape, spec.dtype, of=Tensor((), memory=Memory(outside=True)))
 
 
 def _boundary(error: DataDependent, place: str) -> Boundary:

@@ -109,7 +109,7 @@ def _decomposer(_: Executor | None) -> _Job:
         file = ModelFile(work.descriptor)
         inputs = [TensorSpec.from_json(item) for item in work.request["inputs"]]
         try:
-            network = decompose(io.BufferedReader(file), inputs, name=work.request["name"])
+            network = decompose(io.BufferedReader(file), inputs, name=work.request["name"], optimized=True)
         except Exception:
             file.check()
             raise

@@ -177,8 +177,8 @@ def inferred(size: Sequence[int], elements: int) -> Shape:
 def view_of(recorder: Recorder, source: Tensor, shape: Sequence[int], strides: Sequence[int] | None, name: str) -> Tensor:
     """Another look at a tensor's memory, written down as a host-only call."""
     recorder.host(name)
-    trainable, writer = source.requires_grad, source.written_by
-    return recorder.tensor(shape, source.dtype, strides, parameter=source.parameter, requires_grad=trainable, written_by=writer)
+    trainable = source.requires_grad
+    return recorder.tensor(shape, source.dtype, strides, parameter=source.parameter, requires_grad=trainable, of=source)
 
 
 def reshape(recorder: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:

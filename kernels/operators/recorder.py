@@ -10,6 +10,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..kinds import flops
 from ..network import Call, HostOp, KernelInvocation, ParamValue, Shape
+from .tracking import Tracking
 from .values import HostValue, Number, Tensor
 
 
@@ -32,6 +33,7 @@ class Recorder:
         calls: kernel invocations and host-only calls so far.
         reads: for each launch so far, which launch wrote each of its inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
         scope: the module path of the code that is running.
+        tracking: what else is known of who writes what.
     """
 
     def __init__(self, account: Account) -> None:
@@ -40,6 +42,7 @@ class Recorder:
         self.reads: list[tuple[int, ...]] = []
         self.scope = ""
         self._instead = ""
+        self.tracking = Tracking()
 
     def tensor(
         self,
@@ -51,9 +54,9 @@ class Recorder:
         requires_grad: bool = False,
         value: HostValue | None = None,
         load: Callable[[], Sequence[Number]] | None = None,
-        written_by: int = -1,
+        of: Tensor | None = None,
     ) -> Tensor:
-        """A tensor, if its shape is one that can exist; of a view, ``written_by`` is its source's.
+        """A tensor, if its shape is one that can exist; ``of`` is what it is a view of.
 
         Raises:
             ShapeError: a size is negative or not an integer.
@@ -74,9 +77,10 @@ class Recorder:
         if elements > budget.elements:
             raise BudgetExceeded(f"a tensor of {elements} elements; at most {budget.elements} are followed")
         steps = None if strides is None else tuple(strides)
-        tensor = Tensor(tuple(shape), dtype, steps, parameter=parameter, requires_grad=requires_grad, value=value, load=load)
-        tensor.written_by = written_by
-        return tensor
+        memory = None if of is None else of.memory
+        return Tensor(
+            tuple(shape), dtype, steps, parameter=parameter, requires_grad=requires_grad, value=value, load=load, memory=memory
+        )
 
     def launch(
         self,
@@ -105,8 +109,10 @@ class Recorder:
                 moved += weight.nbytes
         work = flops(kind, shapes, output.shape, params)
         self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, work, moved))
-        self.reads.append(tuple([tensor.written_by for tensor in inputs]))
-        output.written_by = len(self.reads) - 1
+        number = len(self.reads)
+        self.reads.append(tuple([tensor.memory.writer for tensor in inputs]))
+        self.tracking.rewritten(output.memory, number)
+        output.memory.writer = number
         return output
 
     @contextmanager

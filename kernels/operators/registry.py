@@ -105,45 +105,38 @@ def host_operator(*names: str) -> Callable[[AnyRule], AnyRule]:
 def rule_of(name: str) -> Rule | None:
     """The rule of an operator, or ``None`` for one the reader does not know; where the host holds all tensors, it computes."""
     rule = RULES.get(name)
-    host = HOST_RULES.get(name.removesuffix("_"))
-    in_place = name.endswith("_") and not name.endswith("__")
-    if rule is None or (host is None and not in_place):
-        return rule
-    return _either(name, rule, host) if host is not None else _forgetting(rule)
+    return None if rule is None else _settled(name, rule, HOST_RULES.get(name.removesuffix("_")))
 
 
 @cache
-def _either(name: str, rule: Rule, host: Rule) -> Rule:
-    """An operator's rule, behind what the host makes of tensors that it holds."""
+def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
+    """An operator's rule, behind what the host makes of tensors that it holds, and before the account of who wrote what."""
     in_place = name.endswith("_") and not name.endswith("__")
-    otherwise = _forgetting(rule) if in_place else rule
 
-    def either(recorder: Any, *args: Any, **kwargs: Any) -> Any:
+    def settled(recorder: Any, *args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else None
-        if type(first) is Tensor and first.value is None:  # nearly all
-            return rule(recorder, *args, **kwargs)
-        made = host(*args, **kwargs) if all_on_host((*args, *kwargs.values())) else None
-        if made is None:
-            return otherwise(recorder, *args, **kwargs)
-        recorder.host(name)
-        if in_place and isinstance(first, Tensor):
-            first.value = made.value
-            return first
+        if host is not None and (type(first) is not Tensor or first.value is not None):
+            made = host(*args, **kwargs) if all_on_host((*args, *kwargs.values())) else None
+            if made is not None:
+                recorder.host(name)
+                if in_place and isinstance(first, Tensor):
+                    first.value = made.value
+                    return first
+                return made
+        written = first if in_place and isinstance(first, Tensor) else None
+        if written is not None:
+            written.value = None
+        start = len(recorder.reads)
+        made = rule(recorder, *args, **kwargs)
+        end = len(recorder.reads)
+        tracking = recorder.tracking
+        if end != start:
+            tracking.settle(start, end, made, written)
+        if tracking.comparing and written is None:
+            tracking.compare(name, (*args, *kwargs.items()), start, end, made)
         return made
 
-    return either
-
-
-@cache
-def _forgetting(rule: Rule) -> Rule:
-    """A rule that writes into its first tensor, of which the host then knows nothing any more."""
-
-    def forgetting(recorder: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and isinstance(args[0], Tensor):
-            args[0].value = None
-        return rule(recorder, *args, **kwargs)
-
-    return forgetting
+    return settled
 
 
 def all_on_host(values: Iterable[Any]) -> bool:

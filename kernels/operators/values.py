@@ -48,6 +48,23 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     return tuple(reversed(strides))
 
 
+class Memory:
+    """What a tensor and all views of it look at.
+
+    Attributes:
+        writer: which launch wrote it last, by its number; -1 where none did.
+        outside: it was there before the network ran: an input, or a weight.
+        overwritten: it was written into again after it was made.
+    """
+
+    __slots__ = ("outside", "overwritten", "writer")
+
+    def __init__(self, outside: bool = False) -> None:
+        self.writer = -1
+        self.outside = outside
+        self.overwritten = False
+
+
 class Tensor:
     """A tensor without its data.
 
@@ -58,10 +75,11 @@ class Tensor:
         requires_grad: it was saved as trainable, or is a view of such a one; ATen folds products by that, inferring too.
         value: where the host holds it and knows its contents (shape arithmetic), its few numbers, row-major.
         load: reads its few numbers where it is held elsewhere: a constant in the file, or one computed from such alone.
-        written_by: which launch wrote the memory it looks at, by its number; -1 where none did.
+        memory: what it looks at, shared with other views of the same.
+        same: an earlier tensor that it is equal to, where that is known.
     """
 
-    __slots__ = ("_strides", "dtype", "load", "parameter", "requires_grad", "shape", "value", "written_by")
+    __slots__ = ("_strides", "dtype", "load", "memory", "parameter", "requires_grad", "same", "shape", "value")
 
     def __init__(
         self,
@@ -73,6 +91,7 @@ class Tensor:
         requires_grad: bool = False,
         value: HostValue | None = None,
         load: Callable[[], Sequence[Number]] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
@@ -81,7 +100,8 @@ class Tensor:
         self.requires_grad = requires_grad
         self.value = value
         self.load = load
-        self.written_by = -1
+        self.memory = Memory(parameter) if memory is None else memory
+        self.same: Tensor | None = None
 
     @property
     def strides(self) -> Shape:

@@ -11,6 +11,7 @@ from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..operators import rule_of
 from ..operators.applying import RULE_ERRORS, ill_typed, spelled
 from ..operators.recorder import DataDependent
+from ..operators.tracking import NEUTRAL
 from ..operators.values import ScriptObject, Tensor
 from .closures import Expression, Frame, Runtime, refusal, truth
 
@@ -89,7 +90,8 @@ class ExpressionTranslator:
         args = [self.expression(argument) for argument in node.args]
         kwargs = [(keyword.arg or "", self.expression(keyword.value)) for keyword in node.keywords]
         if path is not None and path[0] in ("torch", "ops") and len(path) > 1:
-            return self._operator_call(_operator_name(path), args, kwargs)
+            call = self._noted if _changes_nothing(path, node) else self._operator_call
+            return call(_operator_name(path), args, kwargs)
         if path is not None and path[-1] == "__new__":
             qualified = ".".join(path[:-1])
             return lambda frame: ScriptObject(qualified)
@@ -133,6 +135,26 @@ class ExpressionTranslator:
                 raise
             except RULE_ERRORS as error:
                 raise ill_typed(name, values, error) from error
+
+        return call
+
+    def _noted(self, name: str, args: list[Expression], kwargs: list[tuple[str, Expression]]) -> Expression:
+        """A call that changes nothing, noted as one."""
+        recorder = self._runtime.recorder
+        source, number = args
+        given: list[Any] = [None, 0]
+
+        def first(frame: Frame) -> Any:
+            value = source(frame)
+            given[:] = value, len(recorder.reads)
+            return value
+
+        made = self._operator_call(name, [first, number], kwargs)
+
+        def call(frame: Frame) -> Any:
+            result = made(frame)
+            recorder.tracking.changes_nothing(given[0], result, given[1], len(recorder.reads))
+            return result
 
         return call
 
@@ -247,6 +269,14 @@ class ExpressionTranslator:
         if isinstance(node.op, ast.And):
             return lambda frame: all(truth(value(frame)) for value in values)
         return lambda frame: any(truth(value(frame)) for value in values)
+
+
+def _changes_nothing(path: list[str], node: ast.Call) -> bool:
+    """Whether the code adds 0, or multiplies by 1."""
+    if path[-1] not in NEUTRAL or len(path) != 2 or len(node.args) != 2 or node.keywords:
+        return False
+    number = node.args[1]
+    return isinstance(number, ast.Constant) and number.value == NEUTRAL[path[-1]]
 
 
 def _path(node: ast.expr) -> list[str] | None:

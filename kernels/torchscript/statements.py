@@ -129,8 +129,10 @@ class Translator(ExpressionTranslator):
         if isinstance(node, ast.Attribute):
             attribute = node.attr
             owner = self.expression(node.value)
+            tracking = self._runtime.recorder.tracking
 
             def to_attribute(frame: Frame, value: Any) -> None:
+                tracking.keep(value)
                 target = owner(frame)
                 if not isinstance(target, ScriptObject):
                     raise ModelError(f"code sets attribute {attribute!r:.80} of a value of type {type(target).__name__}")
@@ -148,19 +150,23 @@ class Translator(ExpressionTranslator):
         """A block that is translated when it is first reached: most branches never are."""
         depth = self._depth
         made: list[Statement] = []
+        tracking = self._runtime.recorder.tracking
 
         def execute(frame: Frame) -> Any:
             if not made:
                 outer, self._depth = self._depth, depth
                 made.append(self.block(nodes))
                 self._depth = outer
-            return made[0](frame)
+            tracking.enter()
+            outcome = made[0](frame)
+            tracking.leave()
+            return outcome
 
         return execute
 
     def _while(self, node: ast.While) -> Statement:
         test = self.expression(node.test)
-        body = self.block(node.body)
+        body = self._branch(node.body)
         account = self._account
 
         def execute(frame: Frame) -> Any:
@@ -178,7 +184,7 @@ class Translator(ExpressionTranslator):
     def _for(self, node: ast.For) -> Statement:
         values = self.expression(node.iter)
         store = self._store(node.target)
-        body = self.block(node.body)
+        body = self._branch(node.body)
         account = self._account
 
         def execute(frame: Frame) -> Any:

@@ -51,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", help=f"the simulated board to measure on (default: {arguments.BOARD})")
     arguments.add_config(parser, "the configuration (default: the top clocks)")
     parser.add_argument("--method", choices=METHODS, default=METHODS[0], help="with --profile: how T is predicted")
+    common.add_optimized_argument(parser, default=True)
     common.add_fused_argument(parser)
     common.add_output_arguments(parser, plot=True)
 
@@ -130,7 +131,7 @@ def _networks(args: argparse.Namespace) -> list[Network]:
         if model in names and not Path(model).exists():
             network = common.read_model(reference_model(model), args.inputs) if args.inputs else reference_network(model)
         elif Path(model).exists():
-            network = common.read_model(Path(model), args.inputs)
+            network = common.read_model(Path(model), args.inputs, optimized=args.optimized)
         else:
             raise InputError(f"{model}: no such file; reference networks: {', '.join(names)}")
         network.check_whole(args.accept_boundary)

@@ -31,15 +31,27 @@ if TYPE_CHECKING:
 _MAX_JSON_BYTES = 64 << 20
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """MODEL, --input and --fused."""
+def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = True) -> None:
+    """MODEL, --input, --optimized and --fused."""
     parser.add_argument(
         "model",
         metavar="MODEL",
         help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
     )
     arguments.add_input(parser)
+    add_optimized_argument(parser, default=optimized)
     add_fused_argument(parser)
+
+
+def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) -> None:
+    """--optimized and --no-optimized."""
+    parser.add_argument(
+        "--optimized",
+        action=argparse.BooleanOptionalAction,
+        default=default,
+        help="take the launches of a TorchScript file as the JIT's passes leave them: without dead code, repeated calls, sums with "
+        f"0 and nested cat (default: {'so' if default else 'as the file has them'})",
+    )
 
 
 def add_fused_argument(parser: argparse.ArgumentParser) -> None:
@@ -84,12 +96,12 @@ def read_network(args: argparse.Namespace) -> Network:
         UsageError: no input shape was given for a model file.
         KernelsError: the file cannot be read as what it claims to be, or its list of launches ends early.
     """
-    network = read_model(Path(args.model), args.inputs)
+    network = read_model(Path(args.model), args.inputs, optimized=args.optimized)
     network.check_whole(args.accept_boundary)
     return fuse(network) if args.fused else network
 
 
-def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Network:
+def read_model(path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool = False) -> Network:
     """A network, or the part of it that can be listed, by its file and the shapes of its inputs.
 
     Raises:
@@ -104,7 +116,7 @@ def read_model(path: Path, inputs: Sequence[str], method: str = "forward") -> Ne
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     specs = [parse_input(text) for text in inputs]
     with progress(f"reading {path.name}"):
-        return decompose(path, specs, method=method)
+        return decompose(path, specs, method=method, optimized=optimized)
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:

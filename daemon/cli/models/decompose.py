@@ -8,6 +8,9 @@ moved once.
 What launches a kernel but has no cost model is listed as unmodelled, with its share of FLOPs and bytes: with --profile, what
 that profile has no model for; without, what no profile of this release can have one for. Predictions bound it by the roofline.
 
+With --optimized the list of a TorchScript file is what the passes of PyTorch's JIT leave to run: no dead code, no call repeated,
+no sum with 0, no nested cat. Predictions take it so unless --no-optimized is given.
+
 With --fused the list is what PyTorch's fusers leave: a convolution becomes one with the relu, or the residual sum and the relu,
 that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_inference makes of a frozen model); pointwise
 operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
@@ -51,7 +54,7 @@ _NO_PROFILE = "what no profile can have a model for"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    common.add_model_arguments(parser)
+    common.add_model_arguments(parser, optimized=False)
     parser.add_argument(
         "--method", default="forward", metavar="NAME", help="the model's method to decompose (default: forward)"
     )
@@ -69,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tree and args.launches:
         raise UsageError("--tree and --launches are two lists: ask for one of them")
     bundle = common.read_profile(args) if args.profile else None
-    network = common.read_model(Path(args.model), args.inputs, args.method)
+    network = common.read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if network.boundary:
         print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
     network = fuse(network) if args.fused else network

@@ -106,7 +106,7 @@ def _part(name: str) -> None:
         recorder.host("view_as_real")
         recorder.host("select")
         strides = [2 * stride for stride in self.strides]
-        return recorder.tensor(self.shape, _REAL_OF[self.dtype], strides, written_by=self.written_by)
+        return recorder.tensor(self.shape, _REAL_OF[self.dtype], strides, of=self)
 
 
 _part("real")

@@ -191,7 +191,7 @@ def one_hot(recorder: Recorder, self: Tensor, num_classes: int = -1) -> Tensor:
         raise ShapeError("one_hot without a number of classes depends on the largest index")
     output = recorder.launch("zeros", [], recorder.tensor((*self.shape, num_classes), "int64"))
     recorder.host("unsqueeze")
-    places = recorder.tensor((*self.shape, 1), self.dtype, written_by=self.written_by)
+    places = recorder.tensor((*self.shape, 1), self.dtype, of=self)
     return recorder.launch("scatter", [output, places], output)
 
 

@@ -197,11 +197,7 @@ def _pieces(recorder: Recorder, x: Tensor, place: int, sizes: Sequence[int], nam
     pieces = []
     for size in sizes:
         shape = (*x.shape[:place], size, *x.shape[place + 1 :])
-        pieces.append(
-            recorder.tensor(
-                shape, x.dtype, x.strides, parameter=x.parameter, requires_grad=x.requires_grad, written_by=x.written_by
-            )
-        )
+        pieces.append(recorder.tensor(shape, x.dtype, x.strides, parameter=x.parameter, requires_grad=x.requires_grad, of=x))
     return pieces
 
 
@@ -251,9 +247,9 @@ def unbind(recorder: Recorder, self: Tensor, dim: int = 0) -> list[Tensor]:
     count = recorder.account.items(self.shape[place])
     recorder.host("unbind")
     shape, strides = self.shape[:place] + self.shape[place + 1 :], self.strides[:place] + self.strides[place + 1 :]
-    trainable, writer = self.requires_grad, self.written_by
+    trainable = self.requires_grad
     return [
-        recorder.tensor(shape, self.dtype, strides, parameter=self.parameter, requires_grad=trainable, written_by=writer)
+        recorder.tensor(shape, self.dtype, strides, parameter=self.parameter, requires_grad=trainable, of=self)
         for _ in range(count)
     ]
 

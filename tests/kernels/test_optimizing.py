@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimised view: held against what PyTorch's JIT runs once its passes have run, program by program and on networks."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import itertools
+import random
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.inputs import parse_input
+from jetdvfs.kernels.network import Network, TensorSpec
+from jetdvfs.tests.support.handmade import archive, forward
+
+torch = pytest.importorskip("torch", reason="PyTorch's JIT is the oracle of its passes; it is not installed")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from jetdvfs.tests.support import oracle  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
+
+INPUTS = ("2x4", "2x4")
+#: Bodies of ``forward(self, x, y)``; ``self.state`` is a buffer of the same shape.
+PROGRAMS = {
+    "a head that nobody uses": "z = torch.sigmoid(x)\nunused = torch.tanh(z)\nreturn z",
+    "adding nothing": "return torch.relu(x + 0) * 1",
+    "adding nothing to an input": "return x + 0",
+    "adding nothing to a view of an input": "return x.view(-1) + 0",
+    "adding nothing twice": "z = x.view(-1) + 0\nreturn z / 1",
+    "adding nothing to integers": "z = (x > y).long() * 1.0\nreturn z + 1",
+    "adding a number that is computed": "return torch.relu(x) * x.dim() - 2",
+    "the same twice": "return torch.relu(x * y) + torch.relu(x * y)",
+    "the same twice, both handed out": "return torch.relu(x), torch.relu(x)",
+    "the same in a row of calls": "a = (x * 2).exp()\nb = (x * 2).exp()\nreturn (a + b).view(-1), torch.tanh(b)",
+    "the same but for a number": "return (x * 2) + (x * 3)",
+    "the same before and after writing": "a = x * 2\na.add_(1)\nb = x * 2\nreturn a + b",
+    "read before and after writing": "z = x * 2\na = torch.relu(z)\nz.add_(1)\nreturn a + torch.relu(z)",
+    "written into and used": "z = torch.zeros_like(x)\nz[:, 0] = y[:, 0]\nz[:, 1].add_(1)\nreturn z + 1",
+    "written into and dropped": "z = x * 2\nz.add_(1)\nz[0] = 1\nreturn y + 1",
+    "written into through a view": "z = x * 2\nv = z.view(-1)\nv.mul_(y.view(-1))\nreturn z + 1",
+    "written into an input": "x.add_(1)\nreturn y + 1",
+    "written into a buffer": "self.state.copy_(x * 2)\nunused = x * 3\nreturn y + 1",
+    "a buffer set anew": "self.state = x * 2\nunused = x * 3\nreturn y + 1",
+    "random numbers": "return torch.rand_like(x) + torch.rand_like(x)",
+    "random numbers that nobody uses": "z = torch.rand_like(x)\nreturn x + y",
+    "nested cat": "return torch.cat([torch.cat([x, y], 1), torch.cat([y, x], 1)], 1)",
+    "nested cat of three": "z = torch.cat([x, y], 1)\nz = torch.cat([z, y], 1)\nz = torch.cat([z, x], 1)\nreturn torch.relu(z)",
+    "nested cat used twice": "z = torch.cat([x, y], 1)\nreturn torch.cat([z, y], 1) + 1, torch.relu(z)",
+    "nested cat handed out": "z = torch.cat([x, y], 1)\nreturn torch.cat([z, y], 1), z",
+    "nested cat along another dimension": "return torch.cat([torch.cat([x, y], 1), torch.cat([x, y], 1)], 0)",
+    "a loop": "z = x\nfor i in range(x.size(0)):\n    unused = y * 3\n    z = z + torch.relu(y)\nreturn z",
+    "a branch": "z = torch.relu(x)\nif x.size(0) > 1:\n    z = z + torch.relu(x)\nelse:\n    z = torch.tanh(z)\nreturn z",
+    "a list": "made = [x * 2, x * 3]\nmade.append(y * 2)\nreturn made[0] + made[2]",
+    "indices of which nobody knows": "values, places = torch.max(x * 2, 1)\nreturn places + 1",
+    "values of which nobody knows": "values, places = torch.topk(x * 2, 2)\nreturn values + 1",
+    "pieces": "a, b = (x * 2).chunk(2, 1)\nreturn torch.relu(a), torch.relu((x * 2).chunk(2, 1)[0])",
+    "a copy": "z = x.clone()\nw = x.clone()\nz.add_(1)\nreturn z + w",
+}
+
+
+class Dispatched(TorchDispatchMode):
+    """The names of what the dispatcher is asked to launch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.split("::")[1].rstrip("_")
+        if name not in oracle.VIEWS | oracle.SILENT:
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def without_fusion() -> Iterator[None]:
+    before = torch._C._jit_texpr_fuser_enabled()
+    torch._C._jit_set_texpr_fuser_enabled(False)
+    yield
+    torch._C._jit_set_texpr_fuser_enabled(before)
+
+
+def run_by_the_jit(stream: io.BytesIO, inputs: list[Any]) -> list[str]:
+    """What a network launches from its third time on, by the reader's names where theirs are others."""
+    stream.seek(0)
+    module = torch.jit.load(stream)
+    for _ in range(3):
+        dispatched, given = Dispatched(), [x.clone() for x in inputs]
+        with torch.no_grad(), torch.jit.optimized_execution(True), dispatched:
+            module(*given)
+    return dispatched.names
+
+
+def counted(names: list[str]) -> Counter[str]:
+    products = dict.fromkeys(("mm", "addmm", "bmm", "baddbmm"), "matmul") | dict.fromkeys(
+        ("convolution", "_convolution"), "conv2d"
+    )
+    plain = (oracle.RENAMED.get(name, name).removesuffix("_scalar") for name in names)
+    return Counter(products.get(name, name) for name in plain)
+
+
+def kinds(network: Network) -> list[str]:
+    return [launch.kind for launch in network.launches]
+
+
+def scripted(programs: dict[str, str], folder: Path) -> list[io.BytesIO]:
+    """Each program as a TorchScript file."""
+    text = "import torch\nfrom torch import Tensor\n"
+    for place, body in enumerate(programs.values()):
+        text += f"class P{place}(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        text += "        self.register_buffer('state', torch.zeros(2, 4))\n"
+        text += f"    def forward(self, x: Tensor, y: Tensor):\n{textwrap.indent(body, ' ' * 8)}\n"
+    path = folder / "programs.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(f"programs_{folder.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    streams = []
+    for place in range(len(programs)):
+        streams.append(io.BytesIO())
+        torch.jit.save(torch.jit.script(getattr(module, f"P{place}")()), streams[-1])
+    return streams
+
+
+def differing(programs: dict[str, str], folder: Path) -> list[Any]:
+    inputs = [torch.rand(2, 4), torch.rand(2, 4)]
+    found = []
+    for (name, body), stream in zip(programs.items(), scripted(programs, folder), strict=True):
+        theirs = run_by_the_jit(stream, inputs)
+        stream.seek(0)
+        ours = kinds(decompose(stream, [parse_input(text) for text in INPUTS], optimized=True))
+        if counted(ours) != counted(theirs):
+            found.append((name, body, ours, theirs))
+    return found
+
+
+def test_what_is_left_is_what_the_jit_runs(tmp_path: Path) -> None:
+    assert differing(PROGRAMS, tmp_path) == []
+
+
+def programs_by_chance(count: int, seed: int) -> dict[str, str]:
+    """Straight programs of a few names, in which calls repeat, results are dropped and memory is written into."""
+    chance = random.Random(seed)
+    made = {}
+    for number in range(count):
+        names, lines = ["x", "y"], []
+        for place in range(chance.randint(3, 9)):
+            one, other = chance.choice(names), chance.choice(names)
+            line = chance.choice(
+                (
+                    f"{one} + {other}", f"{one} * 2", f"torch.relu({one})", f"{one} + 0", f"{one} * 1", f"{one} * {other}",
+                    f"torch.relu({one} * {other})", f"torch.cat([{one}, {other}], 1)[:, :4]", f"{one}.clone()",
+                )
+            )  # fmt: skip
+            if chance.random() < 0.15 and len(names) > 2:
+                lines.append(f"{chance.choice(names[2:])}.add_({one})")
+                continue
+            lines.append(f"z{place} = {line}")
+            names.append(f"z{place}")
+        results = chance.sample(names, min(len(names), chance.randint(1, 2)))
+        made[str(number)] = "\n".join([*lines, f"return {', '.join(results)}"])
+    return made
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_programs_by_chance_are_left_as_the_jit_leaves_them(seed: int, tmp_path: Path) -> None:
+    assert differing(programs_by_chance(40, seed), tmp_path) == []
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="the networks are torchvision's; it is not installed")
+@pytest.mark.parametrize(("name", "how"), [*itertools.product(["inception_v3", "mobilenet_v3_small"], ["script", "trace"])])
+def test_a_network_is_left_as_the_jit_leaves_it(name: str, how: str) -> None:
+    options = {"init_weights": False} if name == "inception_v3" else {}
+    module = oracle.torchvision().models.get_model(name, weights=None, **options).eval().requires_grad_(False)
+    picture = torch.rand(1, 3, 299 if name == "inception_v3" else 224, 299 if name == "inception_v3" else 224)
+    stream = oracle.archive_of(module, how, [picture])
+    ours = decompose(stream, [TensorSpec(tuple(picture.shape))], optimized=True)
+    assert counted(kinds(ours)) == counted(run_by_the_jit(stream, [picture]))
+
+
+def test_who_reads_what_is_told_of_what_is_left() -> None:
+    body = "a = torch.sigmoid(x)", "b = torch.tanh(a)", "c = torch.sigmoid(x)", "return torch.mul(a, torch.add(c, 0))"
+    made = decompose(io.BytesIO(archive(forward(*body))), [TensorSpec((2, 4))], optimized=True)
+    assert kinds(made) == ["sigmoid", "mul"]
+    assert made.reads == ((-1,), (0, 0))
+
+
+def test_a_list_that_ends_early_keeps_what_may_be_needed() -> None:
+    body = "a = torch.sigmoid(x)", "b = torch.tanh(a)", "return torch.nonzero(a)"
+    made = decompose(io.BytesIO(archive(forward(*body))), [TensorSpec((2, 4))], optimized=True)
+    assert kinds(made) == ["sigmoid", "tanh"] and made.boundary is not None
