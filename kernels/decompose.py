@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from .boundary import Boundary
 from .budget import Account, Budget
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
-from .exported import GRAPH_ENTRIES, ExportedProgram
+from .exported.program import GRAPH_ENTRIES, ExportedProgram
 from .foreign import refuse_foreign, refuse_foreign_archive
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx

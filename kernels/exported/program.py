@@ -11,16 +11,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .budget import Account
-from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
-from .operators.applying import apply_rule
-from .operators.layout import show
-from .operators.matching import matched
-from .operators.recorder import DataDependent, Recorder
-from .operators.values import ACCELERATOR, SCALAR_CODES, Tensor
+from ..budget import Account
+from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..operators.applying import apply_rule
+from ..operators.layout import show
+from ..operators.matching import matched
+from ..operators.recorder import DataDependent, Recorder
+from ..operators.values import ACCELERATOR, SCALAR_CODES, Tensor
+from ..torchscript.archive import Archive
+from ..torchscript.closures import truth
 from .pieces import JsonText
-from .torchscript.archive import Archive
-from .torchscript.closures import truth
 
 #: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
 GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")
