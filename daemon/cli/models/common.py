@@ -49,8 +49,8 @@ def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) ->
         "--optimized",
         action=argparse.BooleanOptionalAction,
         default=default,
-        help="take the launches of a TorchScript file as the JIT's passes leave them: without dead code, repeated calls, sums with "
-        f"0 and nested cat (default: {'so' if default else 'as the file has them'})",
+        help="take the launches of a TorchScript file as the JIT's passes leave them: without dead code, repeated calls, "
+        f"sums with 0 and nested cat (default: {'so' if default else 'as the file has them'})",
     )
 
 

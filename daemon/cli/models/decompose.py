@@ -8,8 +8,8 @@ moved once.
 What launches a kernel but has no cost model is listed as unmodelled, with its share of FLOPs and bytes: with --profile, what
 that profile has no model for; without, what no profile of this release can have one for. Predictions bound it by the roofline.
 
-With --optimized the list of a TorchScript file is what the passes of PyTorch's JIT leave to run: no dead code, no call repeated,
-no sum with 0, no nested cat. Predictions take it so unless --no-optimized is given.
+With --optimized the list of a TorchScript file is what the passes of PyTorch's JIT leave to run: no dead code, no call
+repeated, no sum with 0, no nested cat. Predictions take it so unless --no-optimized is given.
 
 With --fused the list is what PyTorch's fusers leave: a convolution becomes one with the relu, or the residual sum and the relu,
 that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_inference makes of a frozen model); pointwise
