@@ -19,11 +19,11 @@ from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
-from .operators.tracking import Tracking, tensors_in
 from .operators.values import Memory, Number, ScriptObject, Tensor
-from .optimizing import Flow, optimize
+from .optimizing import optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
+from .torchscript.flow import flow_of
 from .torchscript.interpreter import Interpreter
 from .torchscript.source import SourceTree
 from .torchscript.unpickle import decode, unpickle
@@ -203,47 +203,7 @@ class _Model:
         except ModelError as error:
             raise type(error)(_located(error, interpreter.failed_at, recorder.scope)) from error
         network = Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
-        return optimize(network, _flow(recorder.tracking, result)) if optimized else network
-
-
-def _flow(tracking: Tracking, result: Any) -> Flow:
-    """What the JIT's passes go by: the results, and which launches stand for others, as far as its caution allows."""
-    given = [tensor.memory for tensor in tensors_in(result)]
-    handed_out = {id(memory) for memory in given}
-    standing: dict[int, Memory] = {}
-
-    def standing_for(memory: Memory) -> Memory:
-        while id(memory) in standing:
-            memory = standing[id(memory)]
-        return memory
-
-    def seen(memory: Memory) -> bool:
-        """Whether it is an input's or a result's, itself or what stands for it."""
-        memory = standing_for(memory)
-        return memory.outside or id(memory) in handed_out
-
-    def may_be_one(first: Memory, second: Memory) -> bool:
-        return not (first.overwritten or second.overwritten or (seen(first) and seen(second)))
-
-    def unite(first: Memory, second: Memory) -> None:
-        first, second = standing_for(first), standing_for(second)
-        if first is not second:
-            if id(second) in handed_out:
-                handed_out.add(id(first))
-            standing[id(second)] = first
-
-    same: dict[int, int] = {}
-    for note in tracking.neutral:
-        if may_be_one(note.source, note.made):
-            same[note.launch] = note.writer
-            unite(note.source, note.made)
-    for alike in tracking.alike:
-        if not any(memory.overwritten for memory in alike.read) and all(may_be_one(*pair) for pair in alike.made):
-            same.update({alike.second + place: alike.first + place for place in range(alike.count)})
-            for pair in alike.made:
-                unite(*pair)
-    results = {memory.writer for memory in given if memory.writer >= 0} | tracking.lasting
-    return Flow(results, tracking.together, tracking.before, same)
+        return optimize(network, flow_of(recorder.tracking, result)) if optimized else network
 
 
 def _input(recorder: Recorder, spec: TensorSpec) -> Any:

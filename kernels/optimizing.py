@@ -4,13 +4,18 @@
 A TorchScript file runs optimised from its second or third time on, unless somebody turns that off
 (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp). Of its passes these take launches away:
 
-* dead code: launches that no result of the network needs, directly or by what they write into;
+* dead code: launches that no result of the network needs, directly or by what they write into. What is needed by a branch that
+  is not taken, by another repetition of a loop, or by what takes the size of a tensor alone is needed, as it is to the JIT;
 * common subexpressions: calls of the same operator with the same arguments;
-* peephole: adding 0 and multiplying by 1, where the number stands in the code;
-* nested ``cat`` along one dimension, where nothing else reads the inner one: one ``cat`` of all parts.
+* constant propagation: work on numbers and tensors that stand in the code;
+* peephole: adding 0 and multiplying by 1, where the integer stands in the code;
+* ``cat`` within ``cat`` along one dimension, where nothing else reads the inner one: one ``cat`` of all parts.
 
 What is written into again is left alone, and so is what would make two results of the network, or a result and an input, the
-same memory.
+same memory. One pass adds launches: ``addmm`` becomes a product and a sum (decompose_ops.cpp), for which the front end cares.
+Loops whose number of repetitions stands in the code are taken as if they were written out, if they are small.
+
+Not followed is the pass that puts several ``mm`` whose sum is taken, or that share an operand, into one (batch_mm.cpp).
 """
 
 from __future__ import annotations
@@ -28,25 +33,29 @@ class Flow:
 
     Attributes:
         results: the launches whose results are the network's, or stay otherwise.
-        together: for each launch, the first one of the operator call it belongs to; a call is needed as a whole.
+        together: for each launch, the first one of those that are needed as a whole: of an operator's call, or of all its
+            repetitions in a loop.
+        needs: for these first ones, the launches whose results they are given.
         before: for launches that write into what others wrote before, who did.
-        same: for launches that another one stands for, that one; -1 where an input does.
+        either: where one of the first launches is needed, so are the second ones.
+        same: for launches that another one stands for, that one; -1 where an input or a constant does.
+        joinable: for each ``cat`` that may become part of another one, what both must have in common.
     """
 
     results: Collection[int]
     together: Sequence[int]
+    needs: Mapping[int, Sequence[int]]
     before: Mapping[int, Sequence[int]]
+    either: Sequence[tuple[Collection[int], Collection[int]]]
     same: Mapping[int, int]
+    joinable: Mapping[int, object]
 
 
 def optimize(network: Network, flow: Flow) -> Network:
     """The network without the launches that the JIT takes away. Where its list ends early, all that leads there is needed."""
     launches = list(network.launches)
     reads = [tuple(_standing(writer, flow.same) for writer in writers) for writers in network.reads]
-    if network.boundary is None:
-        kept = _needed(reads, flow)
-    else:
-        kept = {number for number in range(len(launches)) if number not in flow.same}
+    kept = _needed(flow) if network.boundary is None else {place for place in range(len(launches)) if place not in flow.same}
     _join_nested(launches, reads, kept, flow)
     number = {old: new for new, old in enumerate(sorted(kept))}
     calls: list[Call] = []
@@ -69,20 +78,28 @@ def _standing(launch: int, same: Mapping[int, int]) -> int:
     return launch
 
 
-def _needed(reads: Sequence[Sequence[int]], flow: Flow) -> set[int]:
+def _needed(flow: Flow) -> set[int]:
     calls: dict[int, list[int]] = {}
     for launch, first in enumerate(flow.together):
         calls.setdefault(first, []).append(launch)
+    others: dict[int, list[Collection[int]]] = {}
+    for launches, more in flow.either:
+        for launch in launches:
+            others.setdefault(launch, []).append(more)
     needed: set[int] = set()
-    waiting = [_standing(launch, flow.same) for launch in flow.results]
+    waiting = list(flow.results)
     while waiting:
         launch = waiting.pop()
+        for more in others.pop(launch, ()):
+            waiting += more
+        launch = _standing(launch, flow.same)
         if launch < 0 or launch in needed:
             continue
         needed.add(launch)
-        waiting += [other for other in calls[flow.together[launch]] if other not in flow.same]
-        waiting += reads[launch]
-        waiting += [_standing(other, flow.same) for other in flow.before.get(launch, ())]
+        first = flow.together[launch]
+        waiting += [other for other in calls[first] if other not in flow.same]
+        waiting += flow.needs.get(first, ())
+        waiting += flow.before.get(launch, ())
     return needed
 
 
@@ -98,8 +115,9 @@ def _join_nested(launches: list[KernelInvocation], reads: list[tuple[int, ...]],
         writers: list[int] = []
         for shape, writer in zip(outer.inputs, reads[number], strict=True):
             inner = launches[writer] if writer in kept else None
-            whole = inner is not None and inner.kind == "cat" and inner.output == shape and inner.params == outer.params
-            if inner is None or not whole or readers[writer] != 1 or writer in apart or inner.dtype != outer.dtype:
+            whole = inner is not None and inner.output == shape and inner.dtype == outer.dtype
+            alike = writer in flow.joinable and flow.joinable[writer] == flow.joinable.get(number)
+            if inner is None or not whole or not alike or readers[writer] != 1 or writer in apart:
                 inputs.append(shape)
                 writers.append(writer)
                 continue

@@ -126,14 +126,20 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
         written = first if in_place and isinstance(first, Tensor) else None
         if written is not None:
             written.value = None
+        tracking = recorder.tracking
         start = len(recorder.reads)
+        if not tracking.comparing:
+            made = rule(recorder, *args, **kwargs)
+            end = len(recorder.reads)
+            if end != start:
+                tracking.settle(start, end, made, written)
+            return made
+        given = tracking.given(name, (*args, *kwargs.values()))
         made = rule(recorder, *args, **kwargs)
         end = len(recorder.reads)
-        tracking = recorder.tracking
         if end != start:
             tracking.settle(start, end, made, written)
-        if tracking.comparing and written is None:
-            tracking.compare(name, (*args, *kwargs.items()), start, end, made)
+        tracking.called(name, recorder.scope, args, kwargs, given, range(start, end), made)
         return made
 
     return settled

@@ -1,26 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the passes of PyTorch's JIT have to know of a running network: who writes what, and which calls repeat others.
+"""What the passes of PyTorch's JIT have to know of a running network: who needs whom, and which calls repeat others.
 
 The JIT works on a graph before it runs; here the same is found out as it runs, with the JIT's own caution: what is ever written
-into a second time is left alone (torch/csrc/jit/ir/alias_analysis.cpp).
+into a second time is left alone (torch/csrc/jit/ir/alias_analysis.cpp), and so is what may have been needed by code that did
+not run this time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .values import Memory, Tensor
+from .containers import Containers
+from .values import Memory, Tensor, tensors_in
 
-#: Operators whose calls are never the same as others.
-_NEVER_ALIKE = frozenset(
+#: Operators whose calls are never the same as others, nor as last time.
+UNREPEATABLE = frozenset(
     (
         "rand",
         "randn",
         "rand_like",
         "randn_like",
         "randint",
+        "randperm",
         "multinomial",
         "bernoulli",
         "normal",
@@ -29,8 +33,10 @@ _NEVER_ALIKE = frozenset(
         "empty_like",
     )
 )
-#: The number that changes nothing, by operator.
-NEUTRAL: dict[str, int] = {"add": 0, "sub": 0, "mul": 1, "div": 1}
+#: A loop's body is repeated by the JIT if it has at most so many operators, and so often (loop_unrolling.cpp).
+_SMALL_BODY, _FEW_REPEATS, _TOGETHER = 32, 64, 8
+#: What is asked of a value without looking at the tensor.
+_ASKS_NOTHING = frozenset(("__is__", "__isnot__"))
 
 
 @dataclass(frozen=True)
@@ -54,37 +60,162 @@ class Neutral:
     made: Memory
 
 
+@dataclass(frozen=True)
+class Folded:
+    """Launches that work on constants alone, which the JIT does before the network runs."""
+
+    launches: range
+    memory: tuple[Memory, ...]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A ``cat``: the block it stands in, its dimension as it is written, and the list of what it joins."""
+
+    block: int
+    dim: Any
+    parts: Any
+
+
+@dataclass
+class _Loop:
+    """A loop that runs: how its repetitions are kept apart."""
+
+    ordinals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    carried: list[Memory] = field(default_factory=list)
+    start: int = 0
+    small: bool = False
+    unrolled: bool = False
+
+
 @dataclass
 class Tracking:
     """Notes on one forward pass.
 
     Attributes:
-        together: for each launch, the first one of the operator call it belongs to: a call is needed as a whole.
+        comparing: whether they are taken at all, which takes time; all others stay empty if not.
+        together: for each launch, the first one of those that are needed as a whole: of one operator's call, or of all
+            repetitions of one in a loop.
+        needs: for these first ones, the launches whose results they are given.
         before: for launches that write into what others wrote before, who did.
-        lasting: launches whose effect stays: they write into what was there before the network ran, or into its state.
+        lasting: launches that are needed in any case: they write into what was there before the network ran, or into its state.
+        alias: memory of which one name may stand for either, once a branch or a loop has run or not.
+        either: of branches, launches of which one is needed, then those that the branch not taken would have needed.
         alike: launches that repeat others.
         neutral: launches that change nothing.
-        comparing: whether repeated calls are looked for, which takes time.
+        folded: launches on constants alone.
+        joined: every ``cat``, by its launch.
+        containers: lists and dictionaries that change.
     """
 
+    comparing: bool = False
     together: list[int] = field(default_factory=list)
+    needs: dict[int, list[int]] = field(default_factory=dict)
     before: dict[int, list[int]] = field(default_factory=dict)
     lasting: set[int] = field(default_factory=set)
+    alias: list[tuple[Memory, ...]] = field(default_factory=list)
+    either: list[tuple[set[int], set[int]]] = field(default_factory=list)
     alike: list[Alike] = field(default_factory=list)
     neutral: list[Neutral] = field(default_factory=list)
-    comparing: bool = False
+    folded: list[Folded] = field(default_factory=list)
+    joined: dict[int, Joined] = field(default_factory=dict)
+    containers: Containers = field(default_factory=Containers)
     _blocks: list[dict[Any, tuple[list[Tensor], int, int, Any]]] = field(default_factory=lambda: [{}])
+    _places: list[int] = field(default_factory=lambda: [0])
+    _entered: int = 0
+    _loops: list[_Loop] = field(default_factory=list)
+    _path: list[int] = field(default_factory=list)
+    _groups: dict[Any, int] = field(default_factory=dict)
+    _operated: int = 0
+
+    # Blocks of code
 
     def enter(self) -> None:
         """A block that may not run, or runs again: what is computed in it is not known outside."""
         self._blocks.append({})
+        self._place()
 
     def leave(self) -> None:
         self._blocks.pop()
+        self._places.pop()
+
+    def _place(self) -> None:
+        self._entered += 1
+        self._places.append(self._entered)
+
+    def enter_loop(self, loop: int) -> None:
+        """A loop, by a number of its own; its first repetition comes next."""
+        self._loops.append(_Loop())
+        self._path.append(loop)
+        self.enter()
+
+    def repeat(self, number: int, count: int | None, fixed: bool, carried: Iterable[Any]) -> bool:
+        """A repetition of the innermost loop; whether the code before it does not stand before it alone.
+
+        Args:
+            number: which one, from 0 on.
+            count: how many there are; None where that shows only as it runs.
+            fixed: whether that number stands in the code.
+            carried: the values that the last one hands on to this one.
+        """
+        loop = self._loops[-1]
+        loop.carried += [tensor.memory for value in carried for tensor in tensors_in(value)]
+        loop.ordinals.clear()
+        if number == 0:
+            loop.start = self._operated
+            return False
+        if number == 1:
+            loop.small = count is not None and self._operated - loop.start <= _SMALL_BODY
+            if fixed and loop.small and (count or 0) < _FEW_REPEATS:
+                loop.unrolled = True
+                self._path.pop()
+                first = self._blocks.pop()
+                self._blocks[-1].update(first)
+        self._places.pop()
+        self._place()
+        whole = (count or 0) // _TOGETHER * _TOGETHER
+        if loop.unrolled or (loop.small and number < whole and number % _TOGETHER):
+            return False
+        self._blocks[-1] = {}
+        return True
+
+    def leave_loop(self, carried: Iterable[Any], first: Iterable[Any], last: Sequence[Any]) -> bool:
+        """A loop is done; whether it might have run more or less often.
+
+        Args:
+            carried: the last values of what its repetitions hand on to each other.
+            first: the values before it of the variables it sets.
+            last: their values now.
+        """
+        self._places.pop()
+        loop = self._loops.pop()
+        if not loop.unrolled:
+            self._blocks.pop()
+            self._path.pop()
+            memory = (*loop.carried, *(tensor.memory for value in carried for tensor in tensors_in(value)))
+            self.alias.append(memory)
+            self.lasting |= {one.writer for one in memory if one.writer >= 0}
+            self.branch(range(0), last, list(first))
+        return not loop.unrolled
+
+    def branch(self, launches: range, outcome: Sequence[Any], untaken: Sequence[Any]) -> None:
+        """A branch has run.
+
+        Args:
+            launches: what it launched.
+            outcome: the values of the names that it, or the other one, sets.
+            untaken: the values, before it ran, of the names that the other one reads.
+        """
+        others = writers_of(untaken)
+        self.alias.append(tuple(tensor.memory for value in (*outcome, *untaken) for tensor in tensors_in(value)))
+        if others:
+            self.either.append(({*launches, *writers_of(outcome)}, others))
+
+    # Values
 
     def keep(self, value: Any) -> None:
         """A value that stays when the network has run."""
-        self.lasting.update(tensor.memory.writer for tensor in tensors_in(value) if tensor.memory.writer >= 0)
+        self.lasting |= writers_of([value])
 
     def settle(self, start: int, end: int, made: Any, written: Tensor | None) -> None:
         """An operator's call has launched: of what it returns, the new tensors are its own, others it has written into.
@@ -95,7 +226,6 @@ class Tracking:
             made: what it returns.
             written: the tensor that it works on in place, if it does.
         """
-        self.together += [start] * (end - start)
         if written is not None and isinstance(made, Tensor) and made.memory is not written.memory:
             self._overwritten(written.memory, end - 1)
             made.memory = written.memory
@@ -119,44 +249,83 @@ class Tracking:
         if memory.writer >= 0 or memory.outside:
             self._overwritten(memory, launch)
 
-    def compare(self, name: str, args: Sequence[Any], start: int, end: int, made: Any) -> None:
-        """Note a call, or that it repeats an earlier one."""
-        key = _key((name, *args)) if name not in _NEVER_ALIKE and name[-1] != "_" and "::" not in name else None
+    def given(self, name: str, args: Sequence[Any]) -> list[int]:
+        """An operator is about to be called; the launches whose results it is given."""
+        self._operated += 1
+        self.containers.given(name, args, straight=len(self._blocks) == 1)
+        return [tensor.memory.writer for tensor in tensors_in(args) if tensor.memory.writer >= 0]
+
+    def called(
+        self,
+        name: str,
+        scope: str,
+        args: Sequence[Any],
+        options: Mapping[str, Any],
+        given: list[int],
+        launches: range,
+        made: Any,
+    ) -> None:
+        """Note an operator's call: what it needs, and whether it repeats an earlier one."""
+        if launches:
+            first = launches.start
+            if self._path:
+                ordinals = self._loops[-1].ordinals
+                ordinals[scope, name] += 1
+                first = self._groups.setdefault((tuple(self._path), scope, name, ordinals[scope, name]), first)
+            self.together += [first] * len(launches)
+            self.needs.setdefault(first, []).extend(given)
+            if name == "cat":
+                dim = args[1] if len(args) > 1 else options.get("dim", 0)
+                self.joined[launches.start] = Joined(self._places[-1], dim, args[0])
+        elif name in ("builtin::print", "Print"):
+            self.lasting.update(given)
+        elif given and made is not None and name not in _ASKS_NOTHING and next(tensors_in(made), None) is None:
+            # Where a size goes is not followed: a tensor that is asked for one stays.
+            self.lasting |= writers_of([value for value in args if isinstance(value, Tensor)])
+        if name not in UNREPEATABLE and name[-1] != "_" and "::" not in name:
+            self._compare((name, *args, *options.items()), launches, made)
+
+    def _compare(self, call: tuple[Any, ...], launches: range, made: Any) -> None:
+        key = _key(call)
         if key is None:
             return
         results = list(tensors_in(made))
         for block in reversed(self._blocks):
             if key in block:
                 earlier, first, count, _ = block[key]
-                if count == end - start and len(earlier) == len(results):
+                if count == len(launches) and len(earlier) == len(results):
                     for one, other in zip(earlier, results, strict=True):
                         other.same = one.same or one
-                    read = tuple(tensor.memory for tensor in tensors_in(args))
+                    read = tuple(tensor.memory for tensor in tensors_in(call))
                     pairs = tuple((one.memory, other.memory) for one, other in zip(earlier, results, strict=True))
                     if count:
-                        self.alike.append(Alike(first, start, count, read, pairs))
+                        self.alike.append(Alike(first, launches.start, count, read, pairs))
                 return
-        # The arguments are held, so that no other tensor takes their identity.
-        self._blocks[-1][key] = (results, start, end - start, args)
+        # What is made of numbers alone is not compared: the same numbers may come from different tensors. The arguments are
+        # held, so that no other tensor takes their identity.
+        if next(tensors_in(call), None) is not None:
+            self._blocks[-1][key] = (results, launches.start, len(launches), call)
 
-    def changes_nothing(self, source: Any, made: Any, start: int, end: int) -> None:
+    def changes_nothing(self, source: Any, made: Any, launches: range) -> None:
         """Note that a call added nothing, or multiplied by one."""
-        if not isinstance(source, Tensor) or not isinstance(made, Tensor) or end != start + 1:
+        if not isinstance(source, Tensor) or not isinstance(made, Tensor) or len(launches) != 1:
             return
         if (source.shape, source.dtype) == (made.shape, made.dtype):
             made.same = source.same or source
-            self.neutral.append(Neutral(start, source.memory.writer, source.memory, made.memory))
+            self.neutral.append(Neutral(launches.start, source.memory.writer, source.memory, made.memory))
+
+    def fold(self, args: Sequence[Any], made: Any, launches: range) -> None:
+        """Note that a call worked on constants alone."""
+        results = list(tensors_in(made))
+        for tensor in results:
+            tensor.constant = True
+        if launches:
+            self.folded.append(Folded(launches, tuple(tensor.memory for tensor in (*tensors_in(args), *results))))
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    """The tensors in a value: itself, or in lists, tuples and dictionaries."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()), depth)
-    elif isinstance(value, (list, tuple)) and depth < 8:
-        for item in value:
-            yield from tensors_in(item, depth + 1)
+def writers_of(values: Iterable[Any]) -> set[int]:
+    """The launches that wrote the tensors in some values last."""
+    return {tensor.memory.writer for value in values for tensor in tensors_in(value) if tensor.memory.writer >= 0}
 
 
 def _key(values: Iterable[Any], depth: int = 0) -> tuple[Any, ...] | None:

@@ -7,7 +7,7 @@ weights are known by their headers; modules and other objects are bags of attrib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..network import DTYPE_BYTES, Shape, numel
@@ -77,9 +77,10 @@ class Tensor:
         load: reads its few numbers where it is held elsewhere: a constant in the file, or one computed from such alone.
         memory: what it looks at, shared with other views of the same.
         same: an earlier tensor that it is equal to, where that is known.
+        constant: it stands in the code, or is made of such alone.
     """
 
-    __slots__ = ("_strides", "dtype", "load", "memory", "parameter", "requires_grad", "same", "shape", "value")
+    __slots__ = ("_strides", "constant", "dtype", "load", "memory", "parameter", "requires_grad", "same", "shape", "value")
 
     def __init__(
         self,
@@ -102,6 +103,20 @@ class Tensor:
         self.load = load
         self.memory = Memory(parameter) if memory is None else memory
         self.same: Tensor | None = None
+        self.constant = False
+
+    def renamed(self) -> Tensor:
+        """The same memory under a name of its own: what a variable holds once a branch or a loop has run or not."""
+        return Tensor(
+            self.shape,
+            self.dtype,
+            self._strides,
+            parameter=self.parameter,
+            requires_grad=self.requires_grad,
+            value=self.value,
+            load=self.load,
+            memory=self.memory,
+        )
 
     @property
     def strides(self) -> Shape:
@@ -162,6 +177,18 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({'x'.join(map(str, self.shape))}:{self.dtype})"
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """The tensors in a value: itself, or in lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()), depth)
+    elif isinstance(value, (list, tuple)) and depth < 8:
+        for item in value:
+            if isinstance(item, (Tensor, list, tuple, dict)):
+                yield from tensors_in(item, depth + 1)
 
 
 class ScriptObject:

@@ -11,9 +11,9 @@ from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..operators import rule_of
 from ..operators.applying import RULE_ERRORS, ill_typed, spelled
 from ..operators.recorder import DataDependent
-from ..operators.tracking import NEUTRAL
 from ..operators.values import ScriptObject, Tensor
 from .closures import Expression, Frame, Runtime, refusal, truth
+from .watching import watched
 
 _ROOTS = frozenset({"torch", "ops", "__torch__", "CONSTANTS"})
 
@@ -90,8 +90,9 @@ class ExpressionTranslator:
         args = [self.expression(argument) for argument in node.args]
         kwargs = [(keyword.arg or "", self.expression(keyword.value)) for keyword in node.keywords]
         if path is not None and path[0] in ("torch", "ops") and len(path) > 1:
-            call = self._noted if _changes_nothing(path, node) else self._operator_call
-            return call(_operator_name(path), args, kwargs)
+            if runtime.recorder.tracking.comparing:
+                return watched(runtime, _operator_name(path), node, args, kwargs)
+            return self._operator_call(_operator_name(path), args, kwargs)
         if path is not None and path[-1] == "__new__":
             qualified = ".".join(path[:-1])
             return lambda frame: ScriptObject(qualified)
@@ -135,26 +136,6 @@ class ExpressionTranslator:
                 raise
             except RULE_ERRORS as error:
                 raise ill_typed(name, values, error) from error
-
-        return call
-
-    def _noted(self, name: str, args: list[Expression], kwargs: list[tuple[str, Expression]]) -> Expression:
-        """A call that changes nothing, noted as one."""
-        recorder = self._runtime.recorder
-        source, number = args
-        given: list[Any] = [None, 0]
-
-        def first(frame: Frame) -> Any:
-            value = source(frame)
-            given[:] = value, len(recorder.reads)
-            return value
-
-        made = self._operator_call(name, [first, number], kwargs)
-
-        def call(frame: Frame) -> Any:
-            result = made(frame)
-            recorder.tracking.changes_nothing(given[0], result, given[1], len(recorder.reads))
-            return result
 
         return call
 
@@ -227,10 +208,11 @@ class ExpressionTranslator:
 
             return cut
         index = self.expression(node.slice)
+        watching = runtime.recorder.tracking.comparing
 
         def get(frame: Frame) -> Any:
             target, at = owner(frame), index(frame)
-            if type(target) is list and type(at) is int and -len(target) <= at < len(target):
+            if type(target) is list and type(at) is int and -len(target) <= at < len(target) and not watching:
                 return target[at]
             return runtime.operate("__getitem__", [target, at], {})
 
@@ -269,14 +251,6 @@ class ExpressionTranslator:
         if isinstance(node.op, ast.And):
             return lambda frame: all(truth(value(frame)) for value in values)
         return lambda frame: any(truth(value(frame)) for value in values)
-
-
-def _changes_nothing(path: list[str], node: ast.Call) -> bool:
-    """Whether the code adds 0, or multiplies by 1."""
-    if path[-1] not in NEUTRAL or len(path) != 2 or len(node.args) != 2 or node.keywords:
-        return False
-    number = node.args[1]
-    return isinstance(number, ast.Constant) and number.value == NEUTRAL[path[-1]]
 
 
 def _path(node: ast.expr) -> list[str] | None:

@@ -16,7 +16,7 @@ from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators import rule_of
 from ..operators.applying import apply_rule
 from ..operators.recorder import Recorder
-from ..operators.values import EnumValue, Record, ScriptObject, Tensor
+from ..operators.values import EnumValue, Record, ScriptObject, Tensor, tensors_in
 from .closures import LINE, Frame
 from .source import ClassSource, FunctionSource, SourceTree, parse_source
 from .statements import Function, Translator
@@ -213,6 +213,9 @@ class Interpreter:
         value = self._constants[int(digits)]
         if isinstance(value, Tensor) and value.rank == 0 and value.value is None and value.load is not None:
             value.value = tuple(value.load())  # constants without dimensions are numbers of the trace
+        if self.recorder.tracking.comparing:
+            for tensor in tensors_in(value):
+                tensor.constant = not tensor.requires_grad
         return value
 
     def means_today(self, name: str) -> bool:

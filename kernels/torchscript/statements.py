@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
@@ -12,6 +12,7 @@ from ..operators.values import ScriptObject
 from .closures import LINE, Expression, Frame, Statement, refusal, truth
 from .expressions import ExpressionTranslator
 from .source import FunctionSyntax
+from .watching import is_literal, names, rename, watched_branches
 
 _NEXT, _BREAK, _CONTINUE = None, "break", "continue"
 
@@ -144,62 +145,87 @@ class Translator(ExpressionTranslator):
     def _if(self, node: ast.If) -> Statement:
         test = self.expression(node.test)
         then, otherwise = self._branch(node.body), self._branch(node.orelse)
+        if self._runtime.recorder.tracking.comparing and not is_literal(node.test):
+            return watched_branches(self._runtime.recorder, node, test, then, otherwise)
         return lambda frame: then(frame) if truth(test(frame)) else otherwise(frame)
 
     def _branch(self, nodes: Sequence[ast.stmt]) -> Statement:
+        """A block that may not run."""
+        body = self._later(nodes)
+        tracking = self._runtime.recorder.tracking
+
+        def execute(frame: Frame) -> Any:
+            tracking.enter()
+            outcome = body(frame)
+            tracking.leave()
+            return outcome
+
+        return execute
+
+    def _later(self, nodes: Sequence[ast.stmt]) -> Statement:
         """A block that is translated when it is first reached: most branches never are."""
         depth = self._depth
         made: list[Statement] = []
-        tracking = self._runtime.recorder.tracking
 
         def execute(frame: Frame) -> Any:
             if not made:
                 outer, self._depth = self._depth, depth
                 made.append(self.block(nodes))
                 self._depth = outer
-            tracking.enter()
-            outcome = made[0](frame)
-            tracking.leave()
-            return outcome
+            return made[0](frame)
 
         return execute
 
     def _while(self, node: ast.While) -> Statement:
         test = self.expression(node.test)
-        body = self._branch(node.body)
-        account = self._account
-
-        def execute(frame: Frame) -> Any:
-            while truth(test(frame)):
-                account.step()
-                outcome = body(frame)
-                if outcome == _BREAK:
-                    break
-                if outcome is not _NEXT and outcome != _CONTINUE:
-                    return outcome
-            return _NEXT
-
-        return execute
+        return self._loop(node, lambda frame: _while_true(test, frame), None, fixed=False)
 
     def _for(self, node: ast.For) -> Statement:
         values = self.expression(node.iter)
-        store = self._store(node.target)
-        body = self._branch(node.body)
+        fixed = isinstance(node.iter, ast.Call) and all(map(is_literal, node.iter.args))
+
+        def sequence(frame: Frame) -> Sequence[Any]:
+            items = values(frame)
+            if not isinstance(items, (list, tuple, range, str)):
+                raise UnsupportedOperator(f"code loops over a value of type {type(items).__name__}")
+            return items
+
+        return self._loop(node, sequence, self._store(node.target), fixed=fixed)
+
+    def _loop(
+        self,
+        node: ast.For | ast.While,
+        items: Callable[[Frame], Iterable[Any]],
+        store: Callable[[Frame, Any], None] | None,
+        *,
+        fixed: bool,
+    ) -> Statement:
+        body = self._later(node.body)
         account = self._account
+        tracking = self._runtime.recorder.tracking
+        loop = id(node)
+        stored = names(node.body, ast.Store) if tracking.comparing else frozenset()
+        loaded = names(node.body, ast.Load) if tracking.comparing else frozenset()
 
         def execute(frame: Frame) -> Any:
-            sequence = values(frame)
-            if not isinstance(sequence, (list, tuple, range, str)):
-                raise UnsupportedOperator(f"code loops over a value of type {type(sequence).__name__}")
-            for value in sequence:
+            sequence = items(frame)
+            count = len(sequence) if isinstance(sequence, Sized) else None
+            first = {name: frame[name] for name in stored if name in frame}
+            carried = [name for name in first if name in loaded]
+            outcome = _NEXT
+            tracking.enter_loop(loop)
+            for number, value in enumerate(sequence):
                 account.step()
-                store(frame, value)
+                if tracking.repeat(number, count, fixed, map(frame.get, carried)):
+                    rename(frame, carried)
+                if store is not None:
+                    store(frame, value)
                 outcome = body(frame)
-                if outcome == _BREAK:
+                if outcome not in (_NEXT, _CONTINUE):
                     break
-                if outcome is not _NEXT and outcome != _CONTINUE:
-                    return outcome
-            return _NEXT
+            if tracking.leave_loop(map(frame.get, carried), first.values(), list(map(frame.get, first))):
+                rename(frame, first)
+            return _NEXT if outcome in (_CONTINUE, _BREAK) else outcome
 
         return execute
 
@@ -233,6 +259,11 @@ class Translator(ExpressionTranslator):
             value(frame)
 
         return execute
+
+
+def _while_true(test: Expression, frame: Frame) -> Iterator[None]:
+    while truth(test(frame)):
+        yield
 
 
 _STATEMENTS: dict[type, Callable[[Translator, Any], Statement]] = {

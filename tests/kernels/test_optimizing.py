@@ -115,7 +115,7 @@ def kinds(network: Network) -> list[str]:
 
 def scripted(programs: dict[str, str], folder: Path) -> list[io.BytesIO]:
     """Each program as a TorchScript file."""
-    text = "import torch\nfrom torch import Tensor\n"
+    text = "import torch\nfrom typing import Optional, List, Dict\nfrom torch import Tensor\n"
     for place, body in enumerate(programs.values()):
         text += f"class P{place}(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         text += "        self.register_buffer('state', torch.zeros(2, 4))\n"
@@ -149,25 +149,58 @@ def test_what_is_left_is_what_the_jit_runs(tmp_path: Path) -> None:
     assert differing(PROGRAMS, tmp_path) == []
 
 
+def expression(chance: random.Random, names: list[str]) -> str:
+    one, other = chance.choice(names), chance.choice(names)
+    return chance.choice(
+        (
+            f"{one} + {other}", f"{one} * 2", f"torch.relu({one})", f"{one} + 0", f"{one} * 1", f"{one} * 1.0", f"{one} / 1",
+            f"{one} * {other}", f"torch.relu({one} * {other})", f"torch.cat([{one}, {other}], 1)[:, :4]", f"{one}.clone()",
+            f"{one} + torch.ones([2, 4])", f"{one} * torch.arange(4).float()", f"{one} + torch.ones_like({other})",
+            f"{one} + torch.zeros([{other}.size(0), 4])", f"{one}[:, :{other}.size(1)] * 2", f"torch.max({one}, 1)[0].view(2, 1)",
+            f"torch.addmm({one}, {other}, {other}.t().mm({one}))",
+        )
+    )  # fmt: skip
+
+
+def statements(chance: random.Random, names: list[str], places: Iterator[int], depth: int = 0) -> list[str]:
+    """A few lines that use names and add some, with loops and branches that set what is there before."""
+    lines: list[str] = []
+    for _ in range(chance.randint(2, 6 if depth == 0 else 3)):
+        kind, own = chance.random(), names[2:]
+        if kind < 0.1 and own:
+            lines.append(f"{chance.choice(own)}.add_({chance.choice(names)})")
+        elif kind < 0.2 and own:
+            lines.append(f"{chance.choice(own)} = {expression(chance, names)}")
+        elif kind < 0.3 and own and depth < 2:
+            lines.append(f"for i in range({chance.choice(('3', '2', 'x.size(0)', 'x.size(1) + 5'))}):")
+            lines += [f"    {line}" for line in statements(chance, list(names), places, depth + 1)]
+            lines.append(f"    {chance.choice(own)} = {expression(chance, names)}")
+        elif kind < 0.4 and own and depth < 2:
+            lines.append(f"if x.size(0) > {chance.choice((1, 5))}:")
+            lines += [f"    {line}" for line in statements(chance, list(names), places, depth + 1)]
+            lines.append(f"    {chance.choice(own)} = {expression(chance, names)}")
+        elif kind < 0.5:
+            made, joined = f"made{next(places)}", f"z{next(places)}"
+            lines.append(f"{made} = [{expression(chance, names)}, {expression(chance, names)}]")
+            lines.append(
+                chance.choice(("pass", f"{made}.append({chance.choice(names)})", f"{made}[1] = {chance.choice(names)} * 3"))
+            )
+            lines.append(f"{joined} = torch.cat({made}, 1)[:, 2:6]" if chance.random() < 0.5 else f"{joined} = {made}[0] + 1")
+            names.append(joined)
+        else:
+            name = f"z{next(places)}"
+            lines.append(f"{name} = {expression(chance, names)}")
+            names.append(name)
+    return lines
+
+
 def programs_by_chance(count: int, seed: int) -> dict[str, str]:
-    """Straight programs of a few names, in which calls repeat, results are dropped and memory is written into."""
+    """Programs in which calls repeat, results are dropped, memory is written into, and blocks may not run or run again."""
     chance = random.Random(seed)
     made = {}
     for number in range(count):
-        names, lines = ["x", "y"], []
-        for place in range(chance.randint(3, 9)):
-            one, other = chance.choice(names), chance.choice(names)
-            line = chance.choice(
-                (
-                    f"{one} + {other}", f"{one} * 2", f"torch.relu({one})", f"{one} + 0", f"{one} * 1", f"{one} * {other}",
-                    f"torch.relu({one} * {other})", f"torch.cat([{one}, {other}], 1)[:, :4]", f"{one}.clone()",
-                )
-            )  # fmt: skip
-            if chance.random() < 0.15 and len(names) > 2:
-                lines.append(f"{chance.choice(names[2:])}.add_({one})")
-                continue
-            lines.append(f"z{place} = {line}")
-            names.append(f"z{place}")
+        names = ["x", "y"]
+        lines = statements(chance, names, itertools.count())
         results = chance.sample(names, min(len(names), chance.randint(1, 2)))
         made[str(number)] = "\n".join([*lines, f"return {', '.join(results)}"])
     return made
