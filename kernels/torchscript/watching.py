@@ -116,9 +116,12 @@ def rename(frame: Frame, variables: Iterable[str]) -> None:
             frame[name] = value.renamed()
 
 
-def _kept(nodes: Iterable[ast.AST]) -> list[ast.AST]:
-    """What the JIT keeps of code for its own sake: errors, and loops."""
-    return [node for block in nodes for node in ast.walk(block) if isinstance(node, (ast.Raise, ast.For, ast.While))]
+def _kept(nodes: Sequence[ast.stmt]) -> list[ast.AST]:
+    """What the JIT keeps of a branch for its own sake: errors, or all of it if loops are in it."""
+    within = [node for statement in nodes for node in ast.walk(statement)]
+    if any(isinstance(node, (ast.For, ast.While)) for node in within):
+        return list(nodes)
+    return [node for node in within if isinstance(node, ast.Raise)]
 
 
 def names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> frozenset[str]:
