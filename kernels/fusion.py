@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .errors import ModelError
 from .kinds import KINDS
@@ -138,7 +138,7 @@ class _Graph:
             calls.append(made)
             reads.append(tuple(-1 if writer < 0 else number[id(self.units[writer])] for writer in places))
         calls += before.get(len(self.launches), ())
-        return Network(self._network.name, self._network.inputs, tuple(calls), self._network.boundary, tuple(reads))
+        return replace(self._network, calls=tuple(calls), reads=tuple(reads))
 
     def order(self) -> list[_Unit]:
         """The units, each after those it reads from, else as they were."""

@@ -180,6 +180,8 @@ class Network:
         boundary: where the list of calls ends early, and why; None if it is the whole pass.
         reads: for each launch, which launch wrote each of its inputs, directly or by way of views; -1 where none did (the
             network's inputs, weights). Empty where nobody wrote it down.
+        optimized: these are the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.optimizing`), not all
+            that were written.
     """
 
     name: str
@@ -187,6 +189,7 @@ class Network:
     calls: tuple[Call, ...]
     boundary: Boundary | None = None
     reads: tuple[tuple[int, ...], ...] = ()
+    optimized: bool = False
 
     @property
     def launches(self) -> tuple[KernelInvocation, ...]:
@@ -197,8 +200,9 @@ class Network:
         gflops, mb = sum(launch.flops for launch in launches) / 1e9, sum(launch.bytes for launch in launches) / 1e6
         inputs = ", ".join(map(str, self.inputs)) or "unknown inputs"
         early = f", ends early at {self.boundary.operator}" if self.boundary else ""
+        view = ", optimized" if self.optimized else ""
         return (
-            f"<network {self.name} ({inputs}): {len(launches)} launches of {len(self.kinds)} kinds, {gflops:.3g} GFLOP, "
+            f"<network {self.name} ({inputs}{view}): {len(launches)} launches of {len(self.kinds)} kinds, {gflops:.3g} GFLOP, "
             f"{mb:.3g} MB{early}>"
         )
 
@@ -248,6 +252,7 @@ class Network:
             "inputs": [spec.to_json() for spec in self.inputs],
             "launches": [launch.to_json() for launch in self.launches],
             "kinds": self.kinds,
+            "optimized": self.optimized,
         }
         if self.boundary:
             data["boundary"] = self.boundary.to_json()
@@ -286,6 +291,7 @@ class Network:
                 calls=tuple(calls),
                 boundary=Boundary.from_json(data.get("boundary")),
                 reads=_reads(data.get("reads", ()), launches),
+                optimized=data.get("optimized") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error

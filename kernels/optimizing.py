@@ -68,7 +68,7 @@ def optimize(network: Network, flow: Flow) -> Network:
         else:
             calls.append(call)
     left = tuple(tuple(number.get(writer, -1) for writer in reads[old]) for old in sorted(kept))
-    return Network(network.name, network.inputs, tuple(calls), network.boundary, left)
+    return Network(network.name, network.inputs, tuple(calls), network.boundary, left, optimized=True)
 
 
 def _standing(launch: int, same: Mapping[int, int]) -> int:

@@ -35,7 +35,7 @@ from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Network
 from ....kernels.text import printable
 from ....profiles.board import load_board
-from ....profiles.reference import reference_model, reference_names, reference_network
+from ....profiles.reference import reference_input, reference_model, reference_names
 from ....profiles.studies.characterization import NODES, KindFigures, NetworkRun, measured, predicted, select
 from ... import arguments
 from ...errors import InputError, UsageError
@@ -129,9 +129,10 @@ def _networks(args: argparse.Namespace) -> list[Network]:
     networks = []
     for model in args.models or names:
         if model in names and not Path(model).exists():
-            network = common.read_model(reference_model(model), args.inputs) if args.inputs else reference_network(model)
+            inputs = args.inputs or [str(reference_input(model))]
+            network = common.read_model(reference_model(model), inputs, optimized=args.optimized, default=True)
         elif Path(model).exists():
-            network = common.read_model(Path(model), args.inputs, optimized=args.optimized)
+            network = common.read_model(Path(model), args.inputs, optimized=args.optimized, default=True)
         else:
             raise InputError(f"{model}: no such file; reference networks: {', '.join(names)}")
         network.check_whole(args.accept_boundary)

@@ -44,13 +44,12 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
 
 
 def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) -> None:
-    """--optimized and --no-optimized."""
+    """--optimized and --no-optimized; neither is ``None``, since a list that was decomposed before is taken as it is."""
     parser.add_argument(
         "--optimized",
         action=argparse.BooleanOptionalAction,
-        default=default,
-        help="take the launches of a TorchScript file as the JIT's passes leave them: without dead code, repeated calls, "
-        f"sums with 0 and nested cat (default: {'so' if default else 'as the file has them'})",
+        help="take the launches of a TorchScript file as the JIT's passes leave them: without dead code, repeated calls, work "
+        f"on constants, sums with 0 and nested cat (default: {'so' if default else 'as the file has them'})",
     )
 
 
@@ -96,27 +95,40 @@ def read_network(args: argparse.Namespace) -> Network:
         UsageError: no input shape was given for a model file.
         KernelsError: the file cannot be read as what it claims to be, or its list of launches ends early.
     """
-    network = read_model(Path(args.model), args.inputs, optimized=args.optimized)
+    network = read_model(Path(args.model), args.inputs, optimized=args.optimized, default=True)
     network.check_whole(args.accept_boundary)
     return fuse(network) if args.fused else network
 
 
-def read_model(path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool = False) -> Network:
+def read_model(
+    path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool | None = None, default: bool = False
+) -> Network:
     """A network, or the part of it that can be listed, by its file and the shapes of its inputs.
 
+    Args:
+        path: a model's file, or a list of launches that was decomposed before.
+        inputs: what a model's method takes.
+        method: which one.
+        optimized: whether to take what the JIT's passes leave; ``None`` where nobody said so.
+        default: what is taken then.
+
     Raises:
-        UsageError: no input shape was given for a model file.
+        UsageError: no input shape was given for a model file, or a list is of the other view than was asked for.
         KernelsError: the file cannot be read as what it claims to be.
     """
     if path.suffix == ".json":
         if method != "forward":
             raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
-        return _network_from_json(path)
+        network = _network_from_json(path)
+        if optimized not in (None, network.optimized):
+            have = "as the JIT's passes leave them" if network.optimized else "as the model's file has them"
+            raise UsageError(f"{path}: its launches are listed {have}; the other view is taken of the model's file alone")
+        return network
     if not inputs:
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     specs = [parse_input(text) for text in inputs]
     with progress(f"reading {path.name}"):
-        return decompose(path, specs, method=method, optimized=optimized)
+        return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:
@@ -144,14 +156,15 @@ def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) 
 def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
     """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
     manifest = bundle.manifest
-    data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated, "fused": args.fused}
+    data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
+    data |= {"optimized": network.optimized, "fused": args.fused}
     return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 
 def network_label(network: Network, args: argparse.Namespace) -> str:
-    """A network's name, whether it is only a part of it, and whether it is its fused view."""
-    name = printable(network.label)
-    return f"{name} (fused)" if args.fused else name
+    """A network's name, whether it is only a part of it, and in which view its launches are."""
+    views = [view for view, shown in (("optimized", network.optimized), ("fused", args.fused)) if shown]
+    return printable(network.label) + (f" ({', '.join(views)})" if views else "")
 
 
 def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:

@@ -9,7 +9,8 @@ What launches a kernel but has no cost model is listed as unmodelled, with its s
 that profile has no model for; without, what no profile of this release can have one for. Predictions bound it by the roofline.
 
 With --optimized the list of a TorchScript file is what the passes of PyTorch's JIT leave to run: no dead code, no call
-repeated, no sum with 0, no nested cat. Predictions take it so unless --no-optimized is given.
+repeated, no work on constants, no sum with 0, no nested cat. Predictions take it so unless --no-optimized is given. Other files
+are listed as they are. A list that was saved keeps its view.
 
 With --fused the list is what PyTorch's fusers leave: a convolution becomes one with the relu, or the residual sum and the relu,
 that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_inference makes of a frozen model); pointwise
@@ -18,8 +19,8 @@ has its members' FLOPs, and their bytes without what passes between them.
 
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
 flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
-fused; unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); boundary (operator, place,
-reason) where the list ends before its network does; host_calls and tree as asked for.
+optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); boundary
+(operator, place, reason) where the list ends before its network does; host_calls and tree as asked for.
 
 examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224
@@ -124,7 +125,8 @@ def _is_fused(network: Network, args: argparse.Namespace) -> bool:
 def _headline(network: Network, fused: bool) -> str:
     flops, moved = _totals(network)
     hosts, distinct = len(network.calls) - len(network.launches), len({call.signature for call in network.launches})
-    name = f"{printable(network.label)} ({', '.join(map(str, network.inputs))}){', fused' if fused else ''}"
+    views = "".join(f", {view}" for view, shown in (("optimized", network.optimized), ("fused", fused)) if shown)
+    name = f"{printable(network.label)} ({', '.join(map(str, network.inputs))}){views}"
     return (
         f"{name}: {len(network.launches)} launches of {distinct} distinct kernels, {hosts} host-only calls, "
         f"{output.amount(flops, 'FLOP')}, {output.amount(moved, 'B')}"
