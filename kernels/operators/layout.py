@@ -191,6 +191,22 @@ def reshape(recorder: Recorder, source: Tensor, size: Sequence[int]) -> Tensor:
     return view_of(recorder, copy, shape, None, "view")
 
 
+def is_laid_out(source: Tensor, last: bool) -> bool:
+    """Whether a tensor is contiguous, or contiguous with its channels last; it may be both where a size is 1."""
+    if not last:
+        return source.is_contiguous()
+    wanted = zip(source.shape, source.strides, channels_last(source.shape), strict=True)
+    return all(size == 1 or stride == step for size, stride, step in wanted)
+
+
+def laid_out(recorder: Recorder, source: Tensor, last: bool) -> Tensor:
+    """A tensor as a kernel reads it that takes no other layout: itself, or a copy, which is a launch of its own."""
+    if is_laid_out(source, last):
+        return source
+    strides = channels_last(source.shape) if last else None
+    return recorder.launch("clone", [source], recorder.tensor(source.shape, source.dtype, strides))
+
+
 def contiguous(recorder: Recorder, source: Tensor) -> Tensor:
     """A contiguous copy, or the tensor itself if it is so already; the copy of a weight is a result like any other."""
     if source.is_contiguous():

@@ -11,6 +11,8 @@ as the reader does. Where TorchScript and the dispatcher differ, the one place t
 * ``convolution`` is named ``conv1d/2d/3d`` or ``conv_transpose1d/2d/3d`` by its shapes;
 * ``mm``, ``addmm``, ``bmm`` and ``baddbmm`` are all ``matmul``; its inputs are activations, weights stand in ``params``;
 * the indices of ``max_pool2d_with_indices`` and the saved statistics of norms are no outputs of inference;
+* what CUDA's kernels copy before they read it, and how they lay out what they write, is as PyTorch's sources of these kernels
+  say (``_as_cuda_reads``, ``_as_cuda_lays_it_out``), below the dispatcher as it may be;
 * ``adaptive_avg_pool2d`` to 1x1 is dispatched as ``mean``, and ``relu6`` as ``hardtanh``, as PyTorch does it.
 """
 
@@ -22,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -420,9 +423,14 @@ class Recorder(TorchDispatchMode):
         if apart is not None:
             with self:
                 return apart(*args, **kwargs)
+        if self.quiet or func.namespace != "aten":
+            return func(*args, **kwargs)
+        with self:
+            args = _as_cuda_reads(func._schema.name, args)
         out = func(*args, **kwargs)
-        if not self.quiet and func.namespace == "aten":
-            self._record(func, args, kwargs, out)
+        if func._schema.name == "aten::convolution":
+            out = out.contiguous(memory_format=_layout_of_convolution(*args[:2]))
+        self._record(func, args, kwargs, out)
         return out
 
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
@@ -487,6 +495,36 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
+
+
+#: Calls whose CUDA kernels read contiguous memory and copy what is not (layer_norm_kernel.cu, SoftMax.cu).
+READ_CONTIGUOUS = frozenset(f"aten::{name}" for name in ("native_layer_norm", "_softmax", "_log_softmax", "_safe_softmax"))
+
+
+def _layout_of_convolution(x: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """What cuDNN takes and makes: channels last if the input or the weight is so (``cudnn_conv_suggest_memory_format``)."""
+    layouts = {suggest_memory_format(tensor) for tensor in map(_known, (x, weight))} - {torch.contiguous_format}
+    plain = not layouts or x.dtype == torch.float64
+    return torch.contiguous_format if plain else layouts.pop()
+
+
+def _as_cuda_reads(name: str, args: Any) -> Any:
+    """A call's arguments as CUDA's kernel reads them; what it has to copy is copied."""
+    if name in READ_CONTIGUOUS:
+        return (_laid_out(args[0], torch.contiguous_format), *args[1:])
+    if name == "aten::convolution":
+        layout = _layout_of_convolution(*args[:2])
+        return (*(_laid_out(tensor, layout) for tensor in args[:2]), *args[2:])
+    return args
+
+
+def _laid_out(tensor: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
+    return tensor if _known(tensor).is_contiguous(memory_format=layout) else tensor.clone(memory_format=layout)
+
+
+def _known(tensor: torch.Tensor) -> torch.Tensor:
+    """A weight that is not there (:func:`without_weights`) as it would be by default."""
+    return torch.empty(tensor.shape, device="meta") if 0 in tensor.stride() else tensor
 
 
 def _as_cuda_lays_it_out(out: torch.Tensor, query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:

@@ -10,7 +10,7 @@ from ...errors import ShapeError
 from ...network import ParamValue, Shape
 from ..elementwise import binary, type_named
 from ..host.scalars import plain_items
-from ..layout import channels_last, dim_of, preserved, show
+from ..layout import channels_last, contiguous, dim_of, preserved, show
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -124,6 +124,7 @@ def _along(kind: str, *names: str) -> None:
         # Half becomes single precision on the way; other types are converted first.
         if wanted != self.dtype and (self.dtype, wanted) != ("float16", "float32"):
             self = recorder.launch("to", [self], recorder.tensor(self.shape, wanted, preserved(self)))
+        self = contiguous(recorder, self)  # on CUDA (SoftMax.cu)
         return recorder.launch(kind, [self], recorder.tensor(self.shape, wanted), {"dim": dim_of(self.rank, dim)})
 
 

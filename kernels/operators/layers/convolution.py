@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ShapeError
-from ..layout import channels_last, integers, show
+from ..layout import channels_last, integers, laid_out, show
 from ..memory.indexing import constant_pad
 from ..recorder import Recorder
 from ..registry import operator
@@ -67,7 +67,10 @@ def convolve(
             raise ShapeError(f"{kind} with kernel {show(weight.shape[2:])} does not fit an input of shape {show(x.shape)}")
         sizes.append((size + 2 * pad - reach - 1) // step + 1)
     shape = (x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *sizes)
-    strides = channels_last(shape) if x.is_channels_last() else None
+    if 0 in weight.strides:  # a file without weights: as they are by default
+        weight = recorder.tensor(weight.shape, weight.dtype, parameter=True)
+    last = x.dtype != "float64" and (x.is_channels_last() or weight.is_channels_last())
+    strides = channels_last(shape) if last else None
     params: dict[str, Any] = {
         "weight": weight.shape,
         "bias": bias is not None,
@@ -78,6 +81,8 @@ def convolve(
     }
     if transposed:
         params["output_padding"] = extra
+    # cuDNN takes both in one layout, channels last if either of them is (ConvUtils.h).
+    x, weight = laid_out(recorder, x, last), laid_out(recorder, weight, last)
     output = recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params, (weight, bias))
     if unbatched:
         recorder.host("squeeze")

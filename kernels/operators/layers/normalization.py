@@ -53,6 +53,7 @@ def layer_norm(
     if not sizes or input.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"layer_norm over {show(sizes)} on an input of shape {show(input.shape)}")
     params: dict[str, ParamValue] = {"normalized_shape": sizes, "affine": weight is not None}
+    input = contiguous(recorder, input)  # on CUDA (layer_norm_kernel.cu)
     return recorder.launch("layer_norm", [input], recorder.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
@@ -69,6 +70,7 @@ def group_norm(
     if input.rank < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ShapeError(f"group_norm in {num_groups} groups on an input of shape {show(input.shape)}")
     params = {"groups": num_groups, "affine": weight is not None}
+    input = contiguous(recorder, input)  # in whatever layout it is (group_norm.cpp)
     return recorder.launch("group_norm", [input], recorder.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
