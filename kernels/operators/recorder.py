@@ -111,8 +111,10 @@ class Recorder:
         self._add(KernelInvocation(kind, self.scope, shapes, output.shape, output.dtype, params, work, moved))
         number = len(self.reads)
         self.reads.append(tuple([tensor.memory.writer for tensor in inputs]))
-        self.tracking.rewritten(output.memory, number)
-        output.memory.writer = number
+        memory = output.memory
+        if memory.writer >= 0 or memory.outside:
+            self.tracking.overwritten(memory, number)
+        memory.writer = number
         return output
 
     @contextmanager

@@ -131,7 +131,7 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
         if not tracking.comparing:
             made = rule(recorder, *args, **kwargs)
             end = len(recorder.reads)
-            if end != start:
+            if end != start and (type(made) is not Tensor or made.memory.writer != end - 1 or written is not None):
                 tracking.settle(start, end, made, written)
             return made
         given = tracking.given(name, (*args, *kwargs.values()))

@@ -207,7 +207,9 @@ class Tracking:
             untaken: the values, before it ran, of the names that the other one reads.
         """
         others = writers_of(untaken)
-        self.alias.append(tuple(tensor.memory for value in (*outcome, *untaken) for tensor in tensors_in(value)))
+        memory = {id(tensor.memory): tensor.memory for value in (*outcome, *untaken) for tensor in tensors_in(value)}
+        if len(memory) > 1:
+            self.alias.append(tuple(memory.values()))
         if others:
             self.either.append(({*launches, *writers_of(outcome)}, others))
 
@@ -227,27 +229,23 @@ class Tracking:
             written: the tensor that it works on in place, if it does.
         """
         if written is not None and isinstance(made, Tensor) and made.memory is not written.memory:
-            self._overwritten(written.memory, end - 1)
+            self.overwritten(written.memory, end - 1)
             made.memory = written.memory
         for tensor in tensors_in(made):
             memory = tensor.memory
             if memory.writer < 0 and not memory.outside:
                 memory.writer = end - 1
             elif not start <= memory.writer < end:
-                self._overwritten(memory, end - 1)
+                self.overwritten(memory, end - 1)
 
-    def _overwritten(self, memory: Memory, launch: int) -> None:
+    def overwritten(self, memory: Memory, launch: int) -> None:
+        """A launch writes into memory that was there before it."""
         if memory.writer >= 0:
             self.before.setdefault(launch, []).append(memory.writer)
         if memory.outside:
             self.lasting.add(launch)
         memory.overwritten = True
         memory.writer = launch
-
-    def rewritten(self, memory: Memory, launch: int) -> None:
-        """A launch is about to write into memory that was there before it."""
-        if memory.writer >= 0 or memory.outside:
-            self._overwritten(memory, launch)
 
     def given(self, name: str, args: Sequence[Any]) -> list[int]:
         """An operator is about to be called; the launches whose results it is given."""

@@ -12,7 +12,7 @@ from ..operators.values import ScriptObject
 from .closures import LINE, Expression, Frame, Statement, refusal, truth
 from .expressions import ExpressionTranslator
 from .source import FunctionSyntax
-from .watching import is_literal, names, rename, watched_branches
+from .watching import Names, is_literal, names_in, rename, watched_branches
 
 _NEXT, _BREAK, _CONTINUE = None, "break", "continue"
 
@@ -204,14 +204,13 @@ class Translator(ExpressionTranslator):
         account = self._account
         tracking = self._runtime.recorder.tracking
         loop = id(node)
-        stored = names(node.body, ast.Store) if tracking.comparing else frozenset()
-        loaded = names(node.body, ast.Load) if tracking.comparing else frozenset()
+        found = names_in(node, "body") if tracking.comparing else Names()
 
         def execute(frame: Frame) -> Any:
             sequence = items(frame)
             count = len(sequence) if isinstance(sequence, Sized) else None
-            first = {name: frame[name] for name in stored if name in frame}
-            carried = [name for name in first if name in loaded]
+            first = {name: frame[name] for name in found.stored if name in frame}
+            carried = [name for name in first if name in found.loaded]
             outcome = _NEXT
             tracking.enter_loop(loop)
             for number, value in enumerate(sequence):

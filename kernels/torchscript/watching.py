@@ -88,21 +88,17 @@ def _product_and_sum(runtime: Runtime, args: Sequence[Any]) -> Any:
 def watched_branches(recorder: Recorder, node: ast.If, test: Expression, then: Statement, otherwise: Statement) -> Statement:
     """Two branches of which one runs: what the other one reads is needed as well."""
     tracking = recorder.tracking
-    known: dict[bool, tuple[frozenset[str], ...]] = {}
 
     def execute(frame: Frame) -> Any:
         taken = truth(test(frame))
-        if taken not in known:
-            stored = names((*node.body, *node.orelse), ast.Store)
-            other = node.orelse if taken else node.body
-            known[taken] = stored, names(other, ast.Load), names(_kept(other), ast.Load)
-        stored, loaded, kept = known[taken]
-        tracking.keep([frame[name] for name in kept if name in frame])
-        untaken = [frame[name] for name in loaded if name in frame]
+        either = names_in(node)
+        other = names_in(node, "orelse" if taken else "body")
+        tracking.keep([frame[name] for name in other.kept if name in frame])
+        untaken = [frame[name] for name in other.loaded if name in frame]
         start = len(recorder.reads)
         outcome = then(frame) if taken else otherwise(frame)
-        rename(frame, stored)
-        tracking.branch(range(start, len(recorder.reads)), [frame[name] for name in stored if name in frame], untaken)
+        rename(frame, either.stored)
+        tracking.branch(range(start, len(recorder.reads)), [frame[name] for name in either.stored if name in frame], untaken)
         return outcome
 
     return execute
@@ -116,22 +112,76 @@ def rename(frame: Frame, variables: Iterable[str]) -> None:
             frame[name] = value.renamed()
 
 
-def _kept(nodes: Sequence[ast.stmt]) -> list[ast.AST]:
-    """What the JIT keeps of a branch for its own sake: errors, or all of it if loops are in it."""
-    within = [node for statement in nodes for node in ast.walk(statement)]
-    if any(isinstance(node, (ast.For, ast.While)) for node in within):
-        return list(nodes)
-    return [node for node in within if isinstance(node, ast.Raise)]
+class Names:
+    """The names in a piece of code: those it reads, those it sets, and those it reads in what the JIT keeps for its own sake.
+
+    That is errors, and a branch with loops in it. A name of which only the number of dimensions is asked is not read.
+    """
+
+    __slots__ = ("kept", "loaded", "loops", "stored")
+
+    def __init__(self) -> None:
+        self.loaded: set[str] = set()
+        self.stored: set[str] = set()
+        self.kept: set[str] = set()
+        self.loops = False
+
+    def add(self, other: Names) -> None:
+        self.loaded |= other.loaded
+        self.stored |= other.stored
+        self.kept |= other.kept
+        self.loops |= other.loops
 
 
-def names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> frozenset[str]:
-    """The names that code reads or sets; a name of which only the number of dimensions is asked is not read."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = list(nodes)
+def names_in(node: ast.stmt, part: str = "") -> Names:
+    """The names in a statement with blocks, or in one of its blocks; they are collected once, and kept with it."""
+    if not hasattr(node, "names"):
+        _collect(node)
+    found: dict[str, Names] = node.names  # type: ignore[attr-defined]
+    return found[part]
+
+
+def _collect(node: ast.stmt) -> Names:
+    whole, parts = Names(), {}
+    for part in ("body", "orelse"):
+        names = parts[part] = Names()
+        for statement in getattr(node, part, ()):
+            if isinstance(statement, (ast.If, ast.For, ast.While, ast.With)):
+                names.add(_collect(statement))
+                names.loops |= isinstance(statement, (ast.For, ast.While))
+            elif isinstance(statement, ast.Raise):
+                own = Names()
+                _read(statement, own)
+                names.kept |= own.loaded
+            else:
+                _read(statement, names)
+        if names.loops:
+            names.kept |= names.loaded
+        whole.add(names)
+    for own in ("test", "iter", "target"):
+        if hasattr(node, own):
+            _read(getattr(node, own), whole)
+    node.names = {"": whole, **parts}  # type: ignore[attr-defined]
+    return whole
+
+
+def _read(node: ast.AST, names: Names) -> None:
+    waiting = [node]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, context):
-            found.add(node.id)
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "dim"):
+        kind = type(node)
+        if kind is ast.Name:
+            (names.loaded if type(node.ctx) is ast.Load else names.stored).add(node.id)  # type: ignore[attr-defined]
+        elif kind is ast.Call:
+            if type(node.func) is not ast.Attribute:  # type: ignore[attr-defined]
+                waiting.append(node.func)  # type: ignore[attr-defined]
+            elif node.func.attr == "dim":  # type: ignore[attr-defined]
+                continue
+            else:
+                waiting.append(node.func.value)  # type: ignore[attr-defined]
+            waiting += node.args  # type: ignore[attr-defined]
+            waiting += [keyword.value for keyword in node.keywords]  # type: ignore[attr-defined]
+        elif kind is ast.Attribute:
+            waiting.append(node.value)  # type: ignore[attr-defined]
+        elif kind is not ast.Constant:
             waiting += ast.iter_child_nodes(node)
-    return frozenset(found)

@@ -133,6 +133,8 @@ class Dispatched(TorchDispatchMode):
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with self:
+            args = oracle._as_cuda_reads(func._schema.name, args)
         name = func._schema.name.split("::")[1].rstrip("_")
         if name == "copy" and not any(args[1].stride()):
             name = "fill"
