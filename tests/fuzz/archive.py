@@ -37,10 +37,20 @@ with _instrumented:
     from jetdvfs.kernels.budget import Budget
     from jetdvfs.kernels.decompose import decompose
     from jetdvfs.kernels.errors import KernelsError
-    from jetdvfs.kernels.network import TensorSpec
+    from jetdvfs.kernels.inputs import parse_input
     from jetdvfs.tests.fuzz import inputs as fuzz_inputs
 
-INPUTS = [TensorSpec((1, 3, 64, 64))]
+#: What a model may be given; the last byte of an input says which of these, and in which view it is decomposed.
+INPUTS = [
+    [parse_input(text) for text in texts]
+    for texts in (
+        ("1x3x64x64",),
+        ("1x3x64x64", "16000:int", "true"),
+        ("x=1x3x64x64", "k=3:int", "b=none"),
+        ("1x3x64x64:float16", "2:int64=7,5", "nearest:str"),
+        ("scalar:bool=true", "0.5:float", "1x3x64x64:int8"),
+    )
+]
 BUDGET = Budget(steps=50_000, pickle_steps=100_000, calls=20_000, wall_s=2.0)
 #: What one input may take; the budget's wall time and the parser's own work.
 SECONDS = 4.0
@@ -57,7 +67,13 @@ def attempt(data: bytes) -> str:
     """
     began, before = time.monotonic(), resident_mb()
     try:
-        decompose(io.BytesIO(fuzz_inputs.model_file(data)), INPUTS, budget=BUDGET)
+        choice = data[-1] if data else 0
+        given = INPUTS[choice // 2 % len(INPUTS)] if choice % 16 > 7 else INPUTS[0]
+        network = decompose(io.BytesIO(fuzz_inputs.model_file(data)), given, optimized=choice % 2 == 1, budget=BUDGET)
+        fits = len(network.reads) == len(network.launches)
+        assert fits and all(writer < place for place, writers in enumerate(network.reads) for writer in writers), (
+            "who reads what"
+        )
         outcome = "decomposed"
     except KernelsError as error:
         assert "\n" not in str(error), "an error of more than one line"

@@ -43,6 +43,27 @@ GRAPH = {
         },
     }
 }
+#: A graph within a graph, with its own names for what it is given.
+WITHIN = {
+    "as_graph": {
+        "name": "inner",
+        "graph": {
+            "inputs": [{"as_tensor": {"name": "in"}}],
+            "outputs": [{"as_tensor": {"name": "out"}}],
+            "tensor_values": {"in": {"dtype": 7, "sizes": [{"as_int": 3}], "strides": [{"as_int": 1}]}},
+            "nodes": [
+                {
+                    "target": "torch.ops.aten.relu.default",
+                    "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "in"}}, "kind": 1}],
+                    "outputs": [{"as_tensor": {"name": "out"}}],
+                    "metadata": {},
+                }
+            ],
+        },
+    }
+}
+HIGHER_ORDER = ("wrap_with_set_grad_enabled", "wrap_with_autocast", "cond", "tag_activation_checkpoint", "while_loop")
+INNER = ([{"as_bool": True}, WITHIN, NAMED], [{"as_bool": False}, WITHIN, WITHIN, {"as_tensors": [{"name": "x"}]}])
 ARGUMENTS: tuple[dict[str, Any], ...] = (
     *(
         NAMED,
@@ -68,7 +89,7 @@ ARGUMENTS: tuple[dict[str, Any], ...] = (
     ),
     *(
         {"as_graph": {}},
-        {"as_float": "nan"},
+        WITHIN,
         {"as_ints": []},
         {"as_string": "abcd,abce->ade"},
         {"as_tensors": []},
@@ -113,6 +134,16 @@ def graph(choices: Choices) -> bytes:
                     choices.of(({"as_tensor": {"name": choices.of(("x", "w", f"t{number}"))}}, {"as_int": {"as_name": "s0"}}))
                 ],
                 "metadata": choices.of(({}, {"nn_module_stack": "a,b,c;L__self__,layer.0,torch.nn.Linear"})),
+            }
+        )
+    for number in range(choices.below(3)):
+        arguments = [*choices.of(INNER), *([choices.of(ARGUMENTS)] if choices.below(3) == 0 else [])]
+        nodes.append(
+            {
+                "target": f"torch.ops.higher_order.{choices.of(HIGHER_ORDER)}",
+                "inputs": [{"name": "", "arg": copy.deepcopy(argument), "kind": 1} for argument in arguments],
+                "outputs": [choices.of(({"as_tensor": {"name": f"u{number}"}}, {"as_tensors": [{"name": "x"}]}))],
+                "metadata": {},
             }
         )
     for _ in range(choices.below(5)):
@@ -180,8 +211,10 @@ WEIGHTS = (
     tensor_of("huge", 7, (1,), struct.pack("<q", 1 << 62)),
     tensor_of("yes", 9, (), b"\x01"),
     tensor_of("half", 1, (), struct.pack("<f", 0.5)),
+    tensor_of("w8", 3, (8, 3, 3, 3), bytes(216)),
+    tensor_of("zero", 3, (), b"\x00"),
 )
-ONNX_VALUES = ("x", "w", "v", "axes", "shape", "two", "huge", "yes", "half", "", "t0", "t1", "t2", "t3", "absent")
+ONNX_VALUES = ("x", "w", "v", "axes", "shape", "two", "huge", "yes", "half", "w8", "zero", "", "t0", "t1", "t2", "t3", "absent")
 ONNX_ATTRIBUTES = (
     *("axis", "axes", "perm", "kernel_shape", "strides", "pads", "dilations", "group", "to", "keepdims", "alpha", "epsilon"),
     *("transA", "mode", "equation", "value", "split", "hidden_size", "direction", "num_heads", "auto_pad", "blocksize", "perm"),
@@ -204,7 +237,7 @@ NUMBERS = (0, 1, 2, 3, -1, 64, 1 << 31, -(1 << 63), (1 << 63) - 1, 7)
 
 def onnx_file(choices: Choices) -> bytes:
     """An ONNX file: known operators on all sorts of values and attributes, graphs within graphs, and any byte of it bent."""
-    operators = (*sorted(ONNX_OPERATORS), "If", "Loop", "Constant", "Reshape", "Shape", "Own", "Concat", "Slice")
+    operators = (*sorted(ONNX_OPERATORS), "If", "Loop", "Scan", "Constant", "Reshape", "Shape", "Own", "Concat", "Slice")
 
     def attribute(depth: int) -> bytes:
         kind = choices.below(8)
@@ -226,7 +259,7 @@ def onnx_file(choices: Choices) -> bytes:
     def node(place: int, depth: int) -> bytes:
         inputs = [(1, choices.of(ONNX_VALUES)) for _ in range(choices.below(5))]
         attributes = [(5, attribute(depth)) for _ in range(choices.below(4))]
-        domain = choices.of(("", "", "", "ai.onnx", "own"))
+        domain = choices.of(("", "", "", "ai.onnx", "com.microsoft", "own"))
         return message(*inputs, (2, f"t{place % 4}"), (3, f"n/{place}"), (4, choices.of(operators)), *attributes, (7, domain))
 
     def inner_graph(depth: int) -> bytes:

@@ -143,6 +143,8 @@ def seeds() -> list[bytes]:
     made = [(WHOLE, whole), (PICKLE, handmade.PLAIN_MODULE), (CONSTANTS, handmade.EMPTY_CONSTANTS), (SOURCE, CODE.encode())]
     made.append((PICKLE, handmade.module({"a": handmade.tensor("0", 8, 3, 3, 3), "b": b"]", "c": b"}"})))
     made.append((CONSTANTS, b"\x80\x02(" + handmade.tensor("0") + handmade.tensor("0", 1, 3, 1, 1) + b"K\x02t."))
+    made += [(WHOLE, start + bytes(64)) for start in (b"GGUF", b"ftrt", bytes(4) + b"TFL3", bytes(4) + b"ORTM", b"\x7fELF")]
+    made.append((WHOLE, (2).to_bytes(8, "little") + b"{}"))  # safetensors
     made.append((GRAPH_TEXT, json.dumps(GRAPH_EXAMPLE).encode()))
     made += [(WHOLE, onnx_file(Choices(random.Random(seed).randbytes(300)))) for seed in range(8)]
     made += [(SOURCE, program(Choices(random.Random(seed).randbytes(300))).encode()) for seed in range(4)]

@@ -93,6 +93,8 @@ PREAMBLE = (
 BLOCKS = (
     "while True:",
     "for i in range(200):",
+    "for i in range(3):",
+    "for i in range(torch.dim(x)):",
     "for i in a:",
     "if torch.gt(torch.dim(x), 2):",
     "if h:",
@@ -116,6 +118,15 @@ PLAIN = (
         "u = uninitialized(int)",
     ),
     *("x = torch.relu(x)", "y = torch.add(x, x)", "x = torch.mul(x, 2)", "s = torch.mean(x)", "x = torch.conv2d(x, self.w)"),
+    *("a = [x, y]", "torch.append(a, torch.relu(x))", "x = a[0]", "x = torch.cat(a, 1)", "d = {'k': x}", "x = d['k']"),
+    *("x = torch.add(x, 0)", "x = torch.mul(x, 1)", "y = torch.add_(x, y)", "x = torch.add(x, torch.arange(4))"),
+    *(
+        "s = torch.mean(x)",
+        "s = torch.mean(x)",
+        "x = torch.addmm(x, y, y)",
+        "torch.copy_(y, x)",
+        "x = torch.zeros([1, 3, 64, 64])",
+    ),
     *("ops.prim.RaiseException('no')", "a = [n, n]", "d = {'k': n}", "n = getattr(self, 'n')", "n = -n", "h = not h"),
     *("n = n if h else 1", "h = h and n == 1", "n = n + n", "n = n * n", "n = n // 2", "x, y = torch.chunk(x, 2, 1)", "x = x"),
 )
