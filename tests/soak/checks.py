@@ -52,8 +52,11 @@ def not_as_found(stage: Stage) -> dict[str, str]:
 def _theirs(stage: Stage, path: str) -> set[str]:
     """What a file may hold because of somebody else: what they wrote, or what the kernel made of it beside it."""
     device = path.rpartition("/")[0]
-    beside = [value for other, values in stage.strangers.items() if other.rpartition("/")[0] == device for value in values]
-    return {*stage.strangers.get(path, ()), *beside}
+    near = [other for other in stage.strangers if other.startswith(f"{device}/")]
+    beside = [value for other in near for value in stage.strangers[other]]
+    # Who sets a clock under the governor that we chose keeps that governor.
+    ours = ["userspace"] if path.endswith("governor") and any("set" in other.rpartition("/")[2] for other in near) else []
+    return {*stage.strangers.get(path, ()), *beside, *ours}
 
 
 def check_given_back(stage: Stage, when: str) -> None:

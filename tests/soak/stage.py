@@ -336,6 +336,8 @@ class Stage:
         with self.broken(slot):
             reply = self.judge(actor.wire.call(method, parameters, descriptors))
             self.answered_ms.append(1e3 * (time.monotonic() - began))
+            if reply.error == "LimitReached" and "connections are open" in reply.parameters["message"]:
+                self._drop(slot)  # it is hung up on, as it was told
         return reply
 
     @contextlib.contextmanager
