@@ -45,7 +45,7 @@ def not_as_found(stage: Stage) -> dict[str, str]:
     return {
         path: f"{value} instead of {' or '.join(dict.fromkeys((stage.found[path], *stage.strangers.get(path, ()))))}"
         for path, value in stage.board.settings().items()
-        if value != stage.found[path] and value not in _theirs(stage, path)
+        if value != stage.found[path] and value not in _theirs(stage, path) and not _taken(stage, path)
     }
 
 
@@ -54,9 +54,16 @@ def _theirs(stage: Stage, path: str) -> set[str]:
     device = path.rpartition("/")[0]
     near = [other for other in stage.strangers if other.startswith(f"{device}/")]
     beside = [value for other in near for value in stage.strangers[other]]
-    # Who sets a clock under the governor that we chose keeps that governor.
-    ours = ["userspace"] if path.endswith("governor") and any("set" in other.rpartition("/")[2] for other in near) else []
-    return {*stage.strangers.get(path, ()), *beside, *ours}
+    return {*stage.strangers.get(path, ()), *beside}
+
+
+def _taken(stage: Stage, path: str) -> bool:
+    """Whether somebody else uses the governor that we chose for a clock of their own: then nothing of it is taken from them."""
+    device = path.rpartition("/")[0]
+    setpoints = any(other.startswith(f"{device}/") and "set" in other.rpartition("/")[2] for other in stage.strangers)
+    return setpoints and any(
+        value == "userspace" for other, value in stage.board.settings().items() if other.startswith(f"{device}/")
+    )
 
 
 def check_given_back(stage: Stage, when: str) -> None:
