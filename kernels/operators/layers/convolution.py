@@ -81,8 +81,8 @@ def convolve(
     }
     if transposed:
         params["output_padding"] = extra
-    # cuDNN takes both in one layout, channels last if either of them is (ConvUtils.h).
-    x, weight = laid_out(recorder, x, last), laid_out(recorder, weight, last)
+    if not x.is_quantized:  # cuDNN takes both in one layout, channels last if either of them is (ConvUtils.h)
+        x, weight = laid_out(recorder, x, last), laid_out(recorder, weight, last)
     output = recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params, (weight, bias))
     if unbatched:
         recorder.host("squeeze")
