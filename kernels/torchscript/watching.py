@@ -158,9 +158,9 @@ def _collect(node: ast.stmt) -> Names:
         if names.loops:
             names.kept |= names.loaded
         whole.add(names)
-    for own in ("test", "iter", "target"):
-        if hasattr(node, own):
-            _read(getattr(node, own), whole)
+    for head in ("test", "iter", "target"):
+        if hasattr(node, head):
+            _read(getattr(node, head), whole)
     node.names = {"": whole, **parts}  # type: ignore[attr-defined]
     return whole
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 PICTURE, TOKENS = (2, 3, 16, 16), (2, 6, 8)
 
 
-class Applied(torch.nn.Module):  # type: ignore[name-defined,misc]
+class Applied(torch.nn.Module):  # type: ignore[name-defined]
     """Layers around a function."""
 
     def __init__(self, function: Any, *layers: Any) -> None:
