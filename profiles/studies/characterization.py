@@ -159,7 +159,7 @@ def measured(
     for node in range(nodes):
         silicon = Silicon(node, board)
         run = execute(network, silicon, clocks)
-        seconds = silicon.kernels(list(distinct.values()), clocks).seconds[:, 0]
+        seconds = silicon.kernels(list(distinct.values()), clocks).seconds[:, 0] + silicon.timing_s(clocks)
         of_kind = _by_kind(distinct.values(), [1e3 * float(s) * counts[key] for s, key in zip(seconds, distinct, strict=True)])
         latency_s = float(run.latency_s[0])
         power_mw = sum(float(run.rail_energy_j[rail][0]) for rail in board.energy_rails) / latency_s * 1e3
