@@ -51,7 +51,7 @@ class Behaviour:
 
     Attributes:
         chip: whose behaviour.
-        node: which individual.
+        node: how the individual differs; ``number`` is which one, -1 the nominal chip.
     """
 
     def __init__(self, chip: Chip, node: Variation, number: int) -> None:

@@ -272,7 +272,7 @@ class Chip:
         return np.asarray(np.clip((ratio - _L2_KEEPS) / _L2_LOSES_OVER, 0.0, 1.0))
 
 
-_OF_ONE_CHIP = ("like", "version", "seed", "rails")
+_OF_ONE_CHIP = ("like", "version", "seed")
 
 
 def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:

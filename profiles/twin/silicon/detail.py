@@ -19,6 +19,7 @@ class Engine:
         types: the element types that it builds for. What cannot be done in one of eight bits is done in 16.
         start_us: host time of an inference however many launches it has, on the CPU whose costs per call are listed.
         launch_us: host time of each launch there.
+        start: what starting a kernel takes beside one that a framework launches: the whole network is one graph.
         rate: products' cycles beside the framework's, whose kernels are chosen by heuristics and not by measuring.
     """
 
@@ -29,6 +30,7 @@ class Engine:
     types: tuple[str, ...]
     start_us: float
     launch_us: float
+    start: float
     rate: float
 
 

@@ -82,6 +82,9 @@ class Silicon:
         self.chip = chip or load_chip(name, version=version)
         self.node = 0 if node is None else node
         self.variation = Variation.none(self.chip) if node is None else _individual(node, self.chip)
+        if engine and self.chip.detail is not None and engine in self.chip.detail.engines:
+            start = self.chip.detail.engines[engine].start
+            self.variation = replace(self.variation, launch=start * self.variation.launch)
         self._behaviour = _behaviour(self.chip, self.variation, -1 if node is None else node, engine, dtype)
         self.rails = _measured(description, self.chip)
         self.sensor_step_mw = _sensor_steps(description)

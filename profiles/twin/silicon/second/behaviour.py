@@ -79,12 +79,12 @@ class Second(Behaviour):
     def felt(
         self, work: Pass, clocks: Clocks, calls: Sequence[KernelInvocation], rows: NDArray[np.intp], around: Around
     ) -> Felt:
-        exact, near = seeds(calls)
+        exact, near = (mixed(one, self.chip.seed) for one in seeds(calls))
         here = exact[rows]
         uneven = self._detail.irregular.get(product_of(calls[0].kind) or calls[0].kind, self._detail.irregular["other"])
         longer = np.exp(
             (uneven.near * spread(near) + uneven.shape * spread(exact))[rows]
-            + uneven.board * spread(mixed(here, _OF_BOARD, self.number))
+            + (uneven.board * spread(mixed(here, _OF_BOARD, self.number)) if self.number >= 0 else 0.0)
             + uneven.clocks * spread(mixed(here, _OF_CLOCKS, clocks.gpu_hz / 1e6, clocks.emc_hz / 1e6))
         )
         work = replace(work, toggling=work.toggling * self._activity(here, around))
@@ -137,7 +137,7 @@ class Second(Behaviour):
         kernels = [number for number, call in enumerate(calls) if isinstance(call, KernelInvocation)]
         if kernels:
             exact, _ = seeds([call for call in calls if isinstance(call, KernelInvocation)])
-            listed[kernels] *= np.exp(self._detail.issue_spread * spread(mixed(exact, _OF_ISSUE)))
+            listed[kernels] *= np.exp(self._detail.issue_spread * spread(mixed(exact, _OF_ISSUE, self.chip.seed)))
         return listed
 
     def timing_s(self, clocks: Clocks) -> Array | float:

@@ -28,7 +28,10 @@ PRODUCTS = ("matmul", *CONVOLUTIONS)
 
 def product_of(kind: str) -> str:
     """The kind of product that a fused kind is, as a plain one is itself; empty for what is none."""
-    return next((name for name in PRODUCTS if kind == name or kind.removeprefix(f"{name}_") in MEMBERS), "")
+    if kind in PRODUCTS:
+        return kind
+    name, _, members = kind.partition("_")
+    return name if name in CONVOLUTIONS and members in MEMBERS else ""
 
 
 def epilogue(call: KernelInvocation) -> tuple[str, ...]:
@@ -36,7 +39,7 @@ def epilogue(call: KernelInvocation) -> tuple[str, ...]:
     listed = call.params.get("epilogue")
     if isinstance(listed, str):
         return tuple(filter(None, listed.split("+")))
-    return MEMBERS.get(call.kind.removeprefix(f"{product_of(call.kind)}_"), ())
+    return MEMBERS.get(call.kind.partition("_")[2], ()) if product_of(call.kind) else ()
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ def _alike(names: str, work: Family, call_us: float | None = None) -> Iterator[t
 
 _PLAIN_KINDS = """hardtanh add sub bitwise_and bitwise_not bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift ceil
 clamp clamp_max clamp_min complex copysign deg2rad eq floor fmax fmin frac ge gt hardshrink heaviside isinf isnan isneginf
-isposinf le leaky_relu lerp logical_and logical_not logical_or logical_xor lt maximum minimum nan_to_num ne nextafter prelu rad2deg
-round rsub sgn sign signbit softshrink threshold trunc where masked_fill to addcmul dequantize quantize_per_tensor
+isposinf le leaky_relu lerp logical_and logical_not logical_or logical_xor lt maximum minimum nan_to_num ne nextafter prelu
+rad2deg round rsub sgn sign signbit softshrink threshold trunc where masked_fill to addcmul dequantize quantize_per_tensor
 quantize_per_channel rrelu_with_noise"""
 _MODERATE_KINDS = """div sqrt exp addcdiv elu celu erf exp2 log log2 log10 log1p reciprocal rsqrt sin cos remainder fmod
 floor_divide glu hypot softplus log_sigmoid fake_quantize_per_tensor_affine_cachemask

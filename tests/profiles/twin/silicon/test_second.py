@@ -90,6 +90,15 @@ def test_every_kind_that_operators_launch_and_silicon_knows_takes_time() -> None
     assert (silicon.issue_s(calls, top("tx2")) > 0).all()
 
 
+def test_kinds_that_version_1_knows_have_the_same_work_in_version_2(resnet: Network) -> None:
+    for board in ("agx-orin-64gb", "agx-thor", "agx-xavier"):
+        clocks = top(board)
+        first, second = (Silicon(None, board, version=version).kernels(resnet.launches, clocks) for version in (1, 2))
+        assert (first.launches == second.launches).all()
+        ratio = second.seconds / first.seconds
+        assert ratio.min() > 0.6 and ratio.max() < 1.7
+
+
 @pytest.mark.parametrize("board", ["tx2", "agx-orin-64gb"])
 def test_a_fused_convolution_is_one_launch_with_the_products_work(board: str) -> None:
     silicon, clocks = Silicon(None, board, version=2), top(board)
