@@ -46,7 +46,7 @@ def _coarse(value: Any) -> Iterator[Any]:
         yield value
 
 
-def mixed(seed: Seeds, *others: NDArray[Any] | int) -> Seeds:
+def mixed(seed: Seeds, *others: NDArray[Any] | float) -> Seeds:
     """A number from several: the finaliser of SplitMix64 after each."""
     value = seed
     with np.errstate(over="ignore"):
