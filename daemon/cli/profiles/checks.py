@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ... import arguments
 from ...errors import InputError, TargetNotAttainable
+from . import second_gate
 
 if TYPE_CHECKING:
     from ....profiles.studies.difficulty import GateRow
@@ -29,6 +30,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ("--rounds", 600, "boosting rounds (the paper's Table 2: 100 to 3000)"),
     ):
         sub.add_argument(option, type=int, default=count, metavar="N", help=f"{what}; default {count}")
+    add_silicon(sub)
+    second_gate.add_options(sub)
     add_threads(sub)
     add_seed(sub)
     add_silicon(verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1))
@@ -52,6 +55,8 @@ def add_silicon(parser: argparse.ArgumentParser) -> None:
 
 
 def gate(args: argparse.Namespace) -> int:
+    if args.silicon != 1:
+        return second_gate.run(args)
     from ....profiles.board import load_board
     from ....profiles.reference import reference_names, reference_network
     from ....profiles.studies.difficulty import KINDS, TOLERANCE, run_gate

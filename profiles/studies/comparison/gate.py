@@ -4,8 +4,8 @@
 Each row is one figure with the band it must lie in; the band stands around what real boards showed, wide enough for what a
 smaller campaign and other random numbers change. Before any other recipe is tried on the silicon, all rows pass.
 
-- *kinds*: the plain recipe of :mod:`.difficulty`, all eight kinds of MIRAGE (SEC '21), Tables 4 and 5: predictions within 10%.
-  Convolutions of the networks and random ones apart: the paper's are half and half.
+- *kinds*: the plain recipe of :mod:`jetdvfs.profiles.studies.difficulty`, all eight kinds of MIRAGE (SEC '21), Tables 4 and 5:
+  predictions within 10%. Convolutions of the networks and random ones apart: the paper's are half and half.
 - *networks*: its Table 6: the sum of the plain recipe's kernels beside the network's latency, over configurations.
 - *sums*: its Table 1: kernels timed one by one, beside the network from end to end at top clocks.
 - *boards*: its Figures 2 and 3: how far thirteen boards lie apart.
@@ -22,19 +22,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.grid import FrequencyConfiguration
-from ...kernels.network import KernelInvocation, Network
-from ..board import BoardDescription, load_board
-from ..measuring.meters.simulated import TwinMeter
-from ..measuring.sampling import Sampler, random_configurations
-from ..twin.silicon.chip import Clocks
-from ..twin.silicon.execution import execute
-from ..twin.silicon.silicon import Silicon
-from .characterization import NODES
-from .characterization import measured as run_of
-from .comparison.fit import numbers, product, read_rows
-from .difficulty import ALL_KINDS, PAPER_WITHIN_10, TEST_NODES, TRAINING_NODES, Part, measured, plain_features, trained
-from .table1 import PAPER, TOLERANCE
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import KernelInvocation, Network
+from ...board import BoardDescription, load_board
+from ...measuring.meters.simulated import TwinMeter
+from ...measuring.sampling import Sampler, random_configurations
+from ...twin.silicon.chip import Clocks
+from ...twin.silicon.execution import execute
+from ...twin.silicon.silicon import Silicon
+from ..characterization import NODES
+from ..characterization import measured as run_of
+from ..difficulty import ALL_KINDS, PAPER_WITHIN_10, TEST_NODES, TRAINING_NODES, Part, measured, plain_features, trained
+from ..table1 import PAPER, TOLERANCE
+from .fit import numbers, product, read_rows
 
 VERSION = 2
 BOARD = "agx-xavier"
