@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration
-from ....kernels.network import KernelInvocation, Network
+from ....kernels.network import KernelInvocation, Network, ParamValue
 from ...board import BoardDescription, load_board
 from ...measuring.meters.simulated import TwinMeter
 from ...measuring.sampling import Sampler, random_configurations
@@ -286,7 +286,7 @@ def _desktop(kind: str, row: Mapping[str, str]) -> KernelInvocation:
     )
     side = (size + 2 * padding - kernel) // stride + 1
     pair = {"stride": (stride, stride), "padding": (padding, padding), "dilation": (1, 1)}
-    params = {"weight": (filters, channels, kernel, kernel), "bias": False, "groups": 1, **pair}
+    params: dict[str, ParamValue] = {"weight": (filters, channels, kernel, kernel), "bias": False, "groups": 1, **pair}
     return KernelInvocation("conv2d", "", ((batch, channels, size, size),), (batch, filters, side, side), "float32", params)
 
 
