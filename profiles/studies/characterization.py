@@ -139,7 +139,11 @@ def select(runs: Sequence[NetworkRun]) -> tuple[KindFigures, ...]:
 
 
 def measured(
-    network: Network, board: BoardDescription, configuration: FrequencyConfiguration | None = None, nodes: int = NODES
+    network: Network,
+    board: BoardDescription,
+    configuration: FrequencyConfiguration | None = None,
+    nodes: int = NODES,
+    version: int = 1,
 ) -> NetworkRun:
     """Run a network on simulated boards: the medians over ``nodes`` of them, without measurement noise.
 
@@ -148,6 +152,7 @@ def measured(
         board: whose boards.
         configuration: the clocks; the top ones by default.
         nodes: how many boards.
+        version: of their silicon's behaviour.
 
     Raises:
         TwinError: there is no silicon for the board.
@@ -157,9 +162,9 @@ def measured(
     distinct = {launch.signature: launch for launch in network.launches}
     rows = []
     for node in range(nodes):
-        silicon = Silicon(node, board)
+        silicon = Silicon(node, board, version=version)
         run = execute(network, silicon, clocks)
-        seconds = silicon.kernels(list(distinct.values()), clocks).seconds[:, 0]
+        seconds = silicon.kernels(list(distinct.values()), clocks).seconds[:, 0] + silicon.timing_s(clocks)
         of_kind = _by_kind(distinct.values(), [1e3 * float(s) * counts[key] for s, key in zip(seconds, distinct, strict=True)])
         latency_s = float(run.latency_s[0])
         power_mw = sum(float(run.rail_energy_j[rail][0]) for rail in board.energy_rails) / latency_s * 1e3

@@ -29,11 +29,18 @@ TOLERANCE = 6.0
 TRAINING_NODES = tuple(range(11))
 TEST_NODES = (11, 12)
 KINDS = ("conv2d", "batch_norm", "matmul")
+ALL_KINDS = (*KINDS, "relu", "max_pool2d", "adaptive_avg_pool2d", "add", "cat")
+"""The kinds that the gate of version 1 and that of version 2 judge."""
 # MIRAGE, Tables 4 and 5: per cent of predictions within 10 %.
 PAPER_WITHIN_10 = {
     "conv2d": {"runtime": 82.11, "power": 78.57},
     "batch_norm": {"runtime": 95.77, "power": 88.52},
     "matmul": {"runtime": 98.75, "power": 95.68},
+    "relu": {"runtime": 95.85, "power": 94.28},
+    "max_pool2d": {"runtime": 85.04, "power": 83.94},
+    "adaptive_avg_pool2d": {"runtime": 92.59, "power": 80.86},
+    "add": {"runtime": 92.07, "power": 78.43},
+    "cat": {"runtime": 77.00, "power": 74.14},
 }
 
 
@@ -72,7 +79,27 @@ def _plain(kind: str, call: KernelInvocation) -> tuple[float, ...]:
         return tuple(values)
     if kind == "matmul":
         return tuple(float(call.params[name]) for name in ("k", "n"))  # type: ignore[arg-type]
-    return tuple(float(size) for size in call.inputs[0])
+    sizes = _four(call.inputs[0])
+    if kind == "max_pool2d":
+        return (*sizes, *(float(number) for name in _WINDOW for number in _pair(call.params[name])))
+    if kind == "adaptive_avg_pool2d":
+        return (*sizes, *map(float, call.output[-2:]))
+    if kind == "cat":
+        return (*sizes, float(len(call.inputs)), float(call.output[1] if len(call.output) > 1 else 1))
+    return sizes
+
+
+_WINDOW = ("kernel_size", "stride", "padding")
+
+
+def _four(shape: Sequence[int]) -> tuple[float, ...]:
+    """A shape's sizes, as many as an image has."""
+    return (*map(float, shape), *(1.0,) * (4 - len(shape)))
+
+
+def _pair(value: object) -> tuple[int, ...]:
+    numbers = tuple(value) if isinstance(value, tuple) else (int(str(value)),)
+    return numbers if len(numbers) > 1 else numbers * 2
 
 
 def run_gate(
@@ -104,30 +131,52 @@ def run_gate(
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
+    """Kernels of one kind, measured on one board; ``real`` says which of them are the networks' own."""
+
     node: int
     features: NDArray[np.float32]
     labels: dict[str, NDArray[np.float64]]
+    real: NDArray[np.bool_]
 
 
-def _measure(kind: str, networks: Sequence[Network], board: BoardDescription, node: int, count: int, seed: int) -> _Part:
-    sampler = Sampler(networks, seed=1000 * seed + node)
-    calls = sampler.draw(kind, count, real_share=0.5 if kind == "conv2d" else 0.0)
-    configurations = random_configurations(board.grid, count, np.random.default_rng([seed, node, 7]))
-    meter = TwinMeter(Silicon(node, board), seed)
+def _measure(kind: str, networks: Sequence[Network], board: BoardDescription, node: int, count: int, seed: int) -> Part:
+    calls = Sampler(networks, seed=1000 * seed + node).draw(kind, count, real_share=0.5 if kind == "conv2d" else 0.0)
+    return measured(kind, calls, board, node, seed)
+
+
+def measured(
+    kind: str, calls: Sequence[KernelInvocation], board: BoardDescription, node: int, seed: int, version: int = 1, real: int = 0
+) -> Part:
+    """Measure calls of one kind, each at a configuration drawn at random; the first ``real`` are the networks' own."""
+    configurations = random_configurations(board.grid, len(calls), np.random.default_rng([seed, node, 7]))
+    meter = TwinMeter(Silicon(node, board, version=version), seed)
     runtime = meter.kernel_times_ms(calls, configurations)
     rails = meter.kernel_powers(calls, configurations).rails_mw
     power = np.sum([rails[rail] for rail in board.energy_rails], axis=0)
-    return _Part(node, plain_features(kind, calls, configurations), {"runtime": runtime, "power": power})
+    own = np.arange(len(calls)) < real
+    return Part(node, plain_features(kind, calls, configurations), {"runtime": runtime, "power": power}, own)
 
 
 def _train_and_test(
-    parts: Sequence[_Part], target: str, rounds: int, threads: int, seed: int
+    parts: Sequence[Part], target: str, rounds: int, threads: int, seed: int
 ) -> tuple[tuple[float, float, float, float], int, int]:
-    import xgboost
-
     training = [part for part in parts if part.node in TRAINING_NODES]
     testing = [part for part in parts if part.node in TEST_NODES]
+    labels = np.concatenate([part.labels[target] for part in training])
+    predict = trained(np.concatenate([part.features for part in training]), labels, rounds, threads, seed)
+    truth = np.concatenate([part.labels[target] for part in testing])
+    error = np.abs(predict(np.concatenate([part.features for part in testing])) / truth - 1.0)
+    within = tuple(float(100.0 * np.mean(error < limit)) for limit in (0.05, 0.10, 0.15, 0.20))
+    return (within[0], within[1], within[2], within[3]), len(labels), len(truth)
+
+
+def trained(
+    features: NDArray[np.float32], labels: NDArray[np.float64], rounds: int, threads: int, seed: int
+) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
+    """The plain recipe's model of what was measured: what predicts the same of other features."""
+    import xgboost
+
     settings = {
         "objective": "reg:squarederror",
         "tree_method": "hist",
@@ -142,11 +191,5 @@ def _train_and_test(
         "nthread": threads,
         "seed": seed,
     }
-    features = np.concatenate([part.features for part in training])
-    labels = np.log(np.concatenate([part.labels[target] for part in training]))
-    model = xgboost.train(settings, xgboost.DMatrix(features, labels, nthread=threads), num_boost_round=rounds)
-    test_features = np.concatenate([part.features for part in testing])
-    truth = np.concatenate([part.labels[target] for part in testing])
-    error = np.abs(np.exp(model.predict(xgboost.DMatrix(test_features, nthread=threads))) / truth - 1.0)
-    within = tuple(float(100.0 * np.mean(error < limit)) for limit in (0.05, 0.10, 0.15, 0.20))
-    return (within[0], within[1], within[2], within[3]), len(labels), len(truth)
+    model = xgboost.train(settings, xgboost.DMatrix(features, np.log(labels), nthread=threads), num_boost_round=rounds)
+    return lambda wanted: np.asarray(np.exp(model.predict(xgboost.DMatrix(wanted, nthread=threads))), np.float64)

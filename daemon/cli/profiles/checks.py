@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ... import arguments
 from ...errors import InputError, TargetNotAttainable
+from . import second_gate
 
 if TYPE_CHECKING:
     from ....profiles.studies.difficulty import GateRow
@@ -29,9 +30,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ("--rounds", 600, "boosting rounds (the paper's Table 2: 100 to 3000)"),
     ):
         sub.add_argument(option, type=int, default=count, metavar="N", help=f"{what}; default {count}")
+    add_silicon(sub)
+    second_gate.add_options(sub)
     add_threads(sub)
     add_seed(sub)
-    verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1)
+    add_silicon(verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1))
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +47,16 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what every random choice follows from (default 0)")
 
 
+def add_silicon(parser: argparse.ArgumentParser) -> None:
+    """--silicon."""
+    parser.add_argument(
+        "--silicon", type=int, choices=(1, 2), default=1, help="version of the simulated silicon's behaviour (default 1)"
+    )
+
+
 def gate(args: argparse.Namespace) -> int:
+    if args.silicon != 1:
+        return second_gate.run(args)
     from ....profiles.board import load_board
     from ....profiles.reference import reference_names, reference_network
     from ....profiles.studies.difficulty import KINDS, TOLERANCE, run_gate
@@ -87,7 +99,8 @@ def table_1(args: argparse.Namespace) -> int:
     from ....profiles.twin.silicon.silicon import Silicon
 
     if not args.json:
-        print(f"simulated silicon {Silicon().version} at top clocks, median of {NODES} nodes, beside MIRAGE (SEC '21), Table 1")
+        version = Silicon(version=args.silicon).version
+        print(f"simulated silicon {version} at top clocks, median of {NODES} nodes, beside MIRAGE (SEC '21), Table 1")
         print("times in ms; shares of the inference time in per cent, simulated/paper; all = every kernel on the GPU")
         titles = [_TITLES.get(kind, kind) for kind in KINDS]
         print(
@@ -96,7 +109,7 @@ def table_1(args: argparse.Namespace) -> int:
         )
     figures, worst = [], 0.0
     for name, paper in PAPER.items():
-        row = measure(reference_network(name))
+        row = measure(reference_network(name), version=args.silicon)
         error = row.error(paper)
         worst = max(worst, abs(error))
         figures.append({"network": name, "simulated_ms": row.time_ms, "paper_ms": paper.time_ms, "error": error})

@@ -14,7 +14,7 @@ from ....profiles.errors import ComparisonDataError
 from ....profiles.studies.comparison.fit import Fit, Report
 from ....profiles.twin.silicon.chip import own_parameters
 from ...errors import InputError, UsageError
-from .checks import MISSED
+from .checks import MISSED, add_silicon
 
 _COLUMNS = 5  # panels side by side
 _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
@@ -25,6 +25,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
     sub.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the measurements, anywhere below it")
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
+    add_silicon(sub)
     sub.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated against measured values (needs matplotlib)")
 
 
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     reports, missing = [], {}
     for board in args.board or COMPARISONS:
         try:
-            report = COMPARISONS[board](args.data)
+            report = COMPARISONS[board](args.data, args.silicon)
         except ComparisonDataError as error:
             if args.board:
                 raise InputError(str(error)) from error

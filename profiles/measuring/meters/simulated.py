@@ -32,13 +32,15 @@ class TwinMeter:
     def kernel_time_ms(
         self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
-        return self._gpu_ms(self.silicon.kernels([invocation], Clocks.of(configurations)).seconds[0])
+        clocks = Clocks.of(configurations)
+        return self._gpu_ms(self.silicon.kernels([invocation], clocks).seconds[0] + self.silicon.timing_s(clocks))
 
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
         """GPU time of each invocation at the configuration of the same position, shape ``(len(invocations),)``."""
-        return self._gpu_ms(self.silicon.pairs(invocations, Clocks.of(configurations)).seconds)
+        clocks = Clocks.of(configurations)
+        return self._gpu_ms(self.silicon.pairs(invocations, clocks).seconds + self.silicon.timing_s(clocks))
 
     def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
         clocks = Clocks.of(configurations)

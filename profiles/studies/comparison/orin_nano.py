@@ -131,13 +131,13 @@ def _cell(group: str, name: str) -> _Cell | None:
     return _Cell(workload, 8.0)
 
 
-def compare(folder: Path) -> Report:
+def compare(folder: Path, version: int = 1) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
         ComparisonDataError: they are not there.
     """
-    silicon = Silicon(None, BOARD)
+    silicon = Silicon(None, BOARD, version=version)
     return Report(
         BOARD,
         silicon.chip,

@@ -78,13 +78,13 @@ def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
     )
 
 
-def compare(folder: Path) -> Report:
+def compare(folder: Path, version: int = 1) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:
         ComparisonDataError: they are not there.
     """
-    silicon = Silicon(None, BOARD)
+    silicon = Silicon(None, BOARD, version=version)
     return Report(
         BOARD,
         silicon.chip,

@@ -2,7 +2,8 @@
 """What one simulated chip is, as data: its units, memory, voltages, energies, host and rails (``chips/*.yaml``), and the clocks
 it runs at.
 
-A file may be ``like`` another and then says only what differs. Adding a chip is adding one file.
+A file may be ``like`` another and then says only what differs; ``with`` names a file whose own part it takes in besides. Adding
+a chip is adding one file; one of version 2 of the behaviour is called ``NAME-2`` and has a ``detail``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...documents import DocumentError, convert, load_yaml
 from ...errors import TwinError
+from .detail import Detail
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -213,6 +215,7 @@ class Chip:
         l2_floor: share of data that a kernel left in the L2, however little, that the next one finds in DRAM.
         clusters: CPU cores of each cpufreq policy, in the board's order.
         rails: what each rail of the board measures: a share (with losses) of each physical domain.
+        detail: what version 2 of the behaviour knows besides; None behaves as version 1.
     """
 
     name: str
@@ -235,6 +238,7 @@ class Chip:
     host: Host
     clusters: tuple[int, ...]
     rails: Mapping[str, Mapping[Domain, float]]
+    detail: Detail | None = None
 
     @property
     def lanes(self) -> int:
@@ -268,18 +272,22 @@ class Chip:
         return np.asarray(np.clip((ratio - _L2_KEEPS) / _L2_LOSES_OVER, 0.0, 1.0))
 
 
+_OF_ONE_CHIP = ("like", "version", "seed")
+
+
 def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
     """The names of the chips that are described."""
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
-@lru_cache(maxsize=32)
-def load_chip(name: str, folder: Path = CHIPS_DIR) -> Chip:
-    """Read one chip.
+@lru_cache(maxsize=64)
+def load_chip(name: str, folder: Path = CHIPS_DIR, *, version: int = 1) -> Chip:
+    """Read one chip, as the version of the behaviour has it that is asked for.
 
     Raises:
         TwinError: there is no such chip (the text lists those there are), or its file is malformed.
     """
+    name = name if version == 1 else f"{name}-{version}"
     if name not in list_chips(folder):
         raise TwinError(f"no simulated silicon {name!r}; valid: {', '.join(list_chips(folder))}")
     try:
@@ -309,7 +317,7 @@ def _flat(raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _raw(name: str, folder: Path) -> dict[str, Any]:
-    raw = _read(name, folder)
+    raw = _own(name, folder)
     like = raw.pop("like", None)
     if like is None:
         return raw
@@ -317,6 +325,16 @@ def _raw(name: str, folder: Path) -> dict[str, Any]:
     if "rails" in raw:  # another module's rails replace these, one by one would leave some behind
         merged["rails"] = raw["rails"]
     return merged
+
+
+def _own(name: str, folder: Path) -> dict[str, Any]:
+    """What a file says, laid over what the file says that it goes ``with``: not what that one is like."""
+    raw = _read(name, folder)
+    other = raw.pop("with", None)
+    if other is None:
+        return raw
+    below = {key: value for key, value in _own(str(other), folder).items() if key not in _OF_ONE_CHIP}
+    return _merged(below, raw)
 
 
 def _read(name: str, folder: Path) -> dict[str, Any]:

@@ -84,9 +84,10 @@ class _Shape:
     rate: Array  # multiply-adds per lane and cycle, on tensor cores
     energy: Array  # of such a cycle
     direct: Array  # the depthwise kernel's instructions, beside the AGX Xavier's
+    innermost: Array  # whether the image has its channels innermost already
 
     @classmethod
-    def of(cls, chip: Chip, invocations: Sequence[KernelInvocation]) -> _Shape:
+    def of(cls, chip: Chip, invocations: Sequence[KernelInvocation], innermost: bool) -> _Shape:
         rows = []
         for call in invocations:
             (batch, channels, height, width), (filters, _, kernel_h, kernel_w) = call.inputs[0], _ints(call, "weight")
@@ -96,6 +97,7 @@ class _Shape:
                     *(batch, channels, height, width, filters, kernel_h, kernel_w, stride[0] * stride[1]),
                     *(max(dilation) > 1, max(padding) > 0, _int(call, "groups"), bool(call.params["bias"]), *call.output[2:]),
                     *_type(chip, call.dtype),
+                    innermost,
                 )
             )
         return cls(*np.array(rows, np.float64).T)
@@ -120,9 +122,12 @@ def _int(call: KernelInvocation, name: str) -> int:
     return value
 
 
-def convolution(chip: Chip, invocations: Sequence[KernelInvocation]) -> list[Pass]:
-    """The passes of two-dimensional convolutions."""
-    shape = _Shape.of(chip, invocations)
+def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermost: bool = False) -> list[Pass]:
+    """The passes of two-dimensional convolutions: what prepares, what transforms, the product, what finishes, the bias.
+
+    ``innermost`` says that images have their channels innermost, so that narrow types need no copies.
+    """
+    shape = _Shape.of(chip, invocations, innermost)
     way = _choose(chip, shape)
     staged = way == WINOGRAD_STAGED
     fft = way == FFT
@@ -191,7 +196,8 @@ def _fft_tiles(s: _Shape) -> Array:
 
 def _copied(s: _Shape, way: Array) -> Array:
     """Where the image is copied to have its channels innermost."""
-    return np.asarray((way == TENSOR) & (s.element < _SINGLE_BYTES) & (s.kernel_h * s.kernel_w > 1))
+    narrow = (way == TENSOR) & (s.element < _SINGLE_BYTES)
+    return np.asarray(narrow & (s.kernel_h * s.kernel_w > 1) & (s.innermost == 0))
 
 
 def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:

@@ -38,14 +38,19 @@ def execute(network: Network, silicon: Silicon, clocks: Clocks, temperature_c: f
     """Run a network once at each configuration.
 
     Parameters come from DRAM (other layers ran since), activations from wherever the previous kernel left them.
+
+    Raises:
+        TwinError: silicon of version 2 does not know one of its kinds, or an engine cannot be built of it.
     """
+    network = silicon.prepared(network)
     unique: dict[object, int] = {}
     kernels: list[KernelInvocation] = []
     for launch in network.launches:
         if unique.setdefault(launch.signature, len(kernels)) == len(kernels):
             kernels.append(launch)
-    activity = silicon.kernels(kernels, clocks, cold=True)
+    activity = silicon.kernels(kernels, clocks, cold=True, temperature_c=temperature_c)
     issue = silicon.issue_s(network.calls, clocks)
+    issue = issue * silicon.waits(clocks, activity.dram_bytes.sum(axis=0) / np.maximum(activity.seconds.sum(axis=0), 1e-12))
     gap, start = silicon.gap_s(clocks), silicon.chip.start
 
     host: Array = np.zeros(len(clocks))

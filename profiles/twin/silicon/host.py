@@ -7,13 +7,14 @@ many tensors or carry many sizes cost more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from ....kernels.network import Call, KernelInvocation
 from .chip import Array, Chip, Clocks
-from .kinds import kind_of
+from .kinds import SiliconKind, kind_of
 from .voltage import Variation
 
 # As :attr:`~.kinds.SiliconKind.call_us`: calls that launch nothing.
@@ -36,12 +37,16 @@ _MISS_FABRIC = 0.45
 _MISS_SEEN, _MISS_HIDDEN = 0.55, 0.45
 
 
-def call_us(call: Call, launches: float) -> float:
+Rows: TypeAlias = Callable[[str], SiliconKind]
+"""A kind's row, by its name."""
+
+
+def call_us(call: Call, launches: float, rows: Rows = kind_of) -> float:
     """Issue time of one call at the reference clocks, in microseconds; ``launches`` is how many kernels it starts."""
     if not isinstance(call, KernelInvocation):
-        return _listed_us(call.name, _OTHER_HOST_ONLY_US)
-    kind = kind_of(call.kind)
-    base = _listed_us(call.kind, _OTHER_LAUNCH_US) + kind.tensor_us * len(call.inputs)
+        return _listed_us(call.name, _OTHER_HOST_ONLY_US, kind_of)
+    kind = rows(call.kind)
+    base = _listed_us(call.kind, _OTHER_LAUNCH_US, rows) + kind.tensor_us * len(call.inputs)
     if kind.depthwise_us is not None:
         weight, groups = call.params["weight"], call.params["groups"]
         assert isinstance(weight, (tuple, list)) and isinstance(groups, int)
@@ -50,9 +55,9 @@ def call_us(call: Call, launches: float) -> float:
     return base + _EXTRA_LAUNCH_US * max(launches - 1.0, 0.0)
 
 
-def _listed_us(name: str, otherwise: float) -> float:
+def _listed_us(name: str, otherwise: float, rows: Rows) -> float:
     """The figure of a kind or of a call that launches nothing; what the host computes by itself has names of kinds, too."""
-    listed = kind_of(name).call_us
+    listed = rows(name).call_us
     return listed if listed is not None else _HOST_ONLY_US.get(name, otherwise)
 
 
@@ -65,6 +70,6 @@ def clock_factor(clocks: Clocks, chip: Chip, node: Variation) -> Array:
     return np.asarray(node.issue * host.scale * (cycles + host.misses * memory * hidden + host.fixed))
 
 
-def issue_us(calls: Sequence[Call], launches: Sequence[float]) -> Array:
+def issue_us(calls: Sequence[Call], launches: Sequence[float], rows: Rows = kind_of) -> Array:
     """Issue times of calls at the reference clocks, shape ``(len(calls),)``, in microseconds."""
-    return np.array([call_us(call, count) for call, count in zip(calls, launches, strict=True)], np.float64)
+    return np.array([call_us(call, count, rows) for call, count in zip(calls, launches, strict=True)], np.float64)

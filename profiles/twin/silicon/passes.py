@@ -120,13 +120,16 @@ class Pass:
         return Pass(*(np.where(where, getattr(other, name), getattr(self, name)) for name in Pass.__dataclass_fields__))
 
 
-def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool) -> Array:
-    """How long a pass keeps the GPU; the pass's columns must broadcast against the clocks."""
+def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool, supply: Array | float = 1.0) -> Array:
+    """How long a pass keeps the GPU; the pass's columns must broadcast against the clocks.
+
+    ``supply`` is the share of the bandwidth that others leave to it.
+    """
     gpu, emc = clocks.gpu_hz, clocks.emc_hz
     moved = work.moved(cold=cold)
     execute = node.pipeline * work.cycles / gpu
     cache = work.l2_bytes / (chip.l2_bytes_per_cycle * gpu)
-    dram = moved / (node.dram * bandwidth(chip.memory, gpu, emc, work.pattern))
+    dram = moved / (node.dram * supply * bandwidth(chip.memory, gpu, emc, work.pattern))
     longest = np.maximum(np.maximum(execute, cache), np.maximum(dram, _SHORTEST_S))
     k = work.overlap
     together = longest * ((execute / longest) ** k + (cache / longest) ** k + (dram / longest) ** k) ** (1.0 / k)

@@ -3,8 +3,8 @@
 
 Written from how such chips work and from published measurements, not from any predictor: it counts its own work from shapes,
 takes nothing from the cost models, and knows things that no model is told (algorithm choice, tile and block quantisation, cache
-reuse, voltage steps, leakage). What one chip is, is data (``chips/*.yaml``). It is frozen: whoever trains on it relies on
-:attr:`Silicon.version` meaning one behaviour.
+reuse, voltage steps, leakage). What one chip is, is data (``chips/*.yaml``), and so is which version of the behaviour it has
+(:mod:`.behaviour`, :mod:`.second`). It is frozen: whoever trains on it relies on :attr:`Silicon.version` meaning one behaviour.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.network import Call, KernelInvocation
+from ....kernels.network import Call, KernelInvocation, Network
 from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
+from .behaviour import Around, Behaviour
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
-from .host import clock_factor, issue_us
-from .kinds import passes
+from .host import clock_factor
 from .passes import Pass, gap_seconds, launches, seconds
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
+from .second.behaviour import Second
 from .voltage import Variation
 
 _SHUNT_STEP_UV = 40.0  # of an INA3221 (its data sheet: 13 bits over +-163.8 mV)
@@ -47,6 +48,10 @@ class Silicon:
         node: which individual; every number is another one, deterministically, spread like the thirteen boards of MIRAGE's
             Figure 2. None is the nominal chip, which is compared with real boards.
         board: the board it sits on, or its name; the description's ``twin.silicon`` names the chip (default: as the board).
+        version: of the chip's behaviour.
+        chip: another chip than those say.
+        engine: what runs networks, by its name in the chip's file; empty for the framework, operator by operator.
+        dtype: the element type that the engine builds for.
 
     Attributes:
         rails: the rails that the board's monitors measure; some lie within others, as on the board.
@@ -55,18 +60,32 @@ class Silicon:
 
     Raises:
         BoardDescriptionError: there is no board of that name.
-        TwinError: there is no silicon for the board, its monitors measure something the chip does not have, or the node is
-            negative.
+        TwinError: there is no silicon for the board, its monitors measure something the chip does not have, the node is
+            negative, or the chip has no such engine.
     """
 
-    def __init__(self, node: int | None = 0, board: str | BoardDescription = "agx-xavier", *, chip: Chip | None = None) -> None:
+    def __init__(
+        self,
+        node: int | None = 0,
+        board: str | BoardDescription = "agx-xavier",
+        *,
+        version: int = 1,
+        chip: Chip | None = None,
+        engine: str = "",
+        dtype: str = "",
+    ) -> None:
         description = load_board(board) if isinstance(board, str) else board
         if node is not None and node < 0:
             raise TwinError(f"node {node}: expected a non-negative number")
         self.board = description.name
-        self.chip = chip or load_chip(str(description.raw.get("twin", {}).get("silicon", description.name)))
+        name = str(description.raw.get("twin", {}).get("silicon", description.name))
+        self.chip = chip or load_chip(name, version=version)
         self.node = 0 if node is None else node
-        self.variation = Variation.none(self.chip) if node is None else Variation.of(node, self.chip)
+        self.variation = Variation.none(self.chip) if node is None else _individual(node, self.chip)
+        if engine and self.chip.detail is not None and engine in self.chip.detail.engines:
+            start = self.chip.detail.engines[engine].start
+            self.variation = replace(self.variation, launch=start * self.variation.launch)
+        self._behaviour = _behaviour(self.chip, self.variation, -1 if node is None else node, engine, dtype)
         self.rails = _measured(description, self.chip)
         self.sensor_step_mw = _sensor_steps(description)
         self.busy_rails = tuple(rail for rail in self.rails if set(self.chip.rails[rail]) & set(BUSY_DOMAINS))
@@ -76,13 +95,38 @@ class Silicon:
         """Of the chip's behaviour; manifests record it."""
         return self.chip.version
 
-    def kernels(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
+    def prepared(self, network: Network) -> Network:
+        """The network as it is launched: compiled, where an engine runs it.
+
+        Raises:
+            TwinError: an engine is to run it, and it does not say what its launches read.
+        """
+        return self._behaviour.prepared(network)
+
+    def kernels(
+        self,
+        invocations: Sequence[KernelInvocation],
+        clocks: Clocks,
+        *,
+        cold: bool = False,
+        temperature_c: float = AMBIENT_DIE_C,
+        others_bytes_s: float = 0.0,
+        zeros: bool = False,
+    ) -> Activity:
         """Every invocation at every configuration: arrays of shape ``(len(invocations), len(clocks))``.
 
-        ``cold`` says that parameters have left the caches since the kernel last ran, as they have inside a network.
+        Args:
+            cold: as inside a network: parameters have left the caches since the kernel last ran.
+            temperature_c: of the die and the DRAM. This and what follows matters in version 2 only.
+            others_bytes_s: what others than the GPU move to and from DRAM.
+            zeros: whether it is given zeros in place of random operands.
+
+        Raises:
+            TwinError: version 2 does not know a kind.
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
-        activity = self._activity(invocations, rows.ravel(), clocks.take(columns.ravel()), cold)
+        around = Around(cold, temperature_c, others_bytes_s, zeros)
+        activity = self._activity(invocations, rows.ravel(), clocks.take(columns.ravel()), around)
         shape = rows.shape
         return Activity(
             activity.seconds.reshape(shape),
@@ -93,11 +137,12 @@ class Silicon:
 
     def pairs(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
         """Each invocation at the configuration of the same position: arrays of shape ``(len(invocations),)``."""
-        return self._activity(invocations, np.arange(len(invocations)), clocks, cold)
+        return self._activity(invocations, np.arange(len(invocations)), clocks, Around(cold))
 
     def _activity(
-        self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, cold: bool
+        self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, around: Around
     ) -> Activity:
+        cold = around.inside
         gap = gap_seconds(clocks, self.chip, self.variation)
         energy: dict[str, Array] = {domain: np.zeros(len(rows)) for domain in BUSY_DOMAINS}
         total = Activity(np.zeros(len(rows)), energy, np.zeros(len(rows)), np.zeros(len(rows)))
@@ -107,18 +152,21 @@ class Silicon:
             local = np.full(len(invocations), -1)
             local[members] = np.arange(len(members))
             samples = np.flatnonzero(local[rows] >= 0)
-            for work in passes(self.chip, kind, [invocations[int(index)] for index in members]):
+            calls = [invocations[int(index)] for index in members]
+            for work in self._behaviour.passes(kind, calls):
                 running = samples[work.runs[local[rows[samples]]]]
                 if not len(running):
                     continue
-                part, at = work.rows(local[rows[running]]), clocks.take(running)
-                busy = seconds(part, at, self.chip, self.variation, cold=cold)
+                own, at = local[rows[running]], clocks.take(running)
+                felt = self._behaviour.felt(work.rows(own), at, calls, own, around)
+                part = felt.work
+                busy = felt.longer * seconds(part, felt.clocks, self.chip, self.variation, cold=cold, supply=felt.supply)
                 for domain, joules in pass_energy_j(part, busy, at, self.chip, self.variation, cold=cold).items():
                     energy[domain][running] += joules
                 total.seconds[running] += busy + np.where(total.launches[running] > 0, gap[running], 0.0)
                 total.launches[running] += 1.0
                 total.dram_bytes[running] += part.moved(cold=cold)
-        return replace(total, energy_j=self._on_rails(energy, self.busy_rails))
+        return replace(total, energy_j=self._drawn_j(energy, total.seconds, clocks, around.temperature_c))
 
     def launch(self, work: Pass, clocks: Clocks) -> Activity:
         """One launch of given work, without the framework that would issue it: arrays of shape ``(n, len(clocks))``."""
@@ -127,7 +175,7 @@ class Silicon:
         energy = pass_energy_j(column, busy, clocks, self.chip, self.variation, cold=False)
         whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}
         moved = np.broadcast_to(column.moved(cold=False), busy.shape)
-        return Activity(busy, self._on_rails(whole, self.busy_rails), np.ones(busy.shape), moved)
+        return Activity(busy, self._drawn_j(whole, busy, clocks, AMBIENT_DIE_C), np.ones(busy.shape), moved)
 
     def _on_rails(self, domains: Mapping[str, Array], rails: Sequence[str]) -> dict[str, Array]:
         """What each rail carries of the domains' power or energy; a rail may measure several, with their losses."""
@@ -137,6 +185,26 @@ class Silicon:
             result[rail] = parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
         return result
 
+    def _drawn_j(self, domains: Mapping[str, Array], seconds: Array, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
+        """What the rails that show a kernel's work draw for it above idle, regulators and all."""
+        energy = self._on_rails(domains, self.busy_rails)
+        if self.chip.detail is None:
+            return energy
+        lasting = np.maximum(seconds, 1e-12)
+        watts = self._behaviour.drawn(
+            {rail: joules / lasting for rail, joules in energy.items()}, self._idle_out(clocks, temperature_c)
+        )
+        return {rail: power * lasting for rail, power in watts.items()}
+
+    def _idle_out(self, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
+        """Idle power of every rail behind its regulator."""
+        return self._on_rails(self._idle_domains(clocks, temperature_c), self.rails)
+
+    def _idle_domains(self, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
+        domains = idle_w(self.chip, clocks, self.variation, temperature_c)
+        domains["dram"] = domains["dram"] + self.variation.dram_energy * self._behaviour.refresh_w(temperature_c)
+        return domains
+
     def gap_s(self, clocks: Clocks) -> Array:
         """The pause between two queued launches."""
         return gap_seconds(clocks, self.chip, self.variation)
@@ -144,23 +212,33 @@ class Silicon:
     def issue_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
         """Host time of issuing each call at each configuration, shape ``(len(calls), len(clocks))``."""
         factor = clock_factor(clocks, self.chip, self.variation)
-        return issue_us(calls, self._launches(calls))[:, None] * (1e-6 * factor)[None, :]
+        return self._behaviour.issue_us(calls, self._launches(calls))[:, None] * (1e-6 * factor)[None, :]
 
     def issue_pairs_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
         """Host time of issuing each call at the configuration of the same position, shape ``(len(calls),)``."""
         factor = clock_factor(clocks, self.chip, self.variation)
-        return np.asarray(issue_us(calls, self._launches(calls)) * 1e-6 * factor)
+        return np.asarray(self._behaviour.issue_us(calls, self._launches(calls)) * 1e-6 * factor)
+
+    def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
+        """How much longer issuing takes while the GPU moves so many bytes to and from DRAM."""
+        return self._behaviour.waits(clocks, bytes_s)
+
+    def timing_s(self, clocks: Clocks) -> Array | float:
+        """What timing a kernel by itself adds to its time."""
+        return self._behaviour.timing_s(clocks)
 
     def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]:
         """Power above idle while the host issues work, on the rails that show it."""
         rails = [rail for rail in self.rails if "cpu" in self.chip.rails[rail]]
-        return self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
+        watts = self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
+        return self._behaviour.drawn(watts, self._idle_out(clocks, AMBIENT_DIE_C))
 
     def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
         """Power above idle of so many busy CPU cores and of so much memory traffic that is not the GPU's."""
         domains = {"cpu": cores * issue_power_w(self.chip, clocks, self.variation)}
         domains |= traffic_w(self.chip, clocks, self.variation, dram_bytes_s)
-        return self._on_rails(domains, [rail for rail in self.rails if set(self.chip.rails[rail]) & set(domains)])
+        rails = [rail for rail in self.rails if set(self.chip.rails[rail]) & set(domains)]
+        return self._behaviour.drawn(self._on_rails(domains, rails), self._idle_out(clocks, AMBIENT_DIE_C))
 
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
@@ -173,12 +251,12 @@ class Silicon:
         Raises:
             TwinError: another number of clocks than the chip has clusters.
         """
-        domains = idle_w(self.chip, clocks, self.variation, temperature_c)
+        domains = self._idle_domains(clocks, temperature_c)
         if cluster_hz is not None:
             if len(cluster_hz) != len(self.chip.clusters):
                 raise TwinError(f"expected a CPU clock for each of {len(self.chip.clusters)} clusters, got {len(cluster_hz)}")
             domains["cpu"] = cpu_idle_w(self.chip, cluster_hz, self.variation, temperature_c)
-        return self._on_rails(domains, self.rails)
+        return self._behaviour.drawn(self._on_rails(domains, self.rails), None)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
         """What this board's shunts make of true rail figures (power or energy)."""
@@ -194,11 +272,27 @@ class Silicon:
                 positions.setdefault(call.kind, []).append(position)
         for kind, where in positions.items():
             launched = launches(
-                passes(self.chip, kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)])
+                self._behaviour.passes(
+                    kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)]
+                )
             )
             for position, count in zip(where, launched, strict=True):
                 counts[position] = float(count)
         return counts
+
+
+def _individual(node: int, chip: Chip) -> Variation:
+    variation = Variation.of(node, chip)
+    farther = chip.detail.spread if chip.detail is not None else {}
+    return replace(variation, **{name: getattr(variation, name) ** power for name, power in farther.items()})
+
+
+def _behaviour(chip: Chip, variation: Variation, number: int, engine: str, dtype: str) -> Behaviour:
+    if chip.detail is not None:
+        return Second(chip, variation, number, chip.detail, engine, dtype)
+    if engine:
+        raise TwinError(f"simulated silicon {chip.version} runs no engine {engine!r}: it is of version 1, which knows none")
+    return Behaviour(chip, variation, number)
 
 
 def _measured(description: BoardDescription, chip: Chip) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def test_a_simulated_board_is_as_close_to_the_measured_one_as_it_claims(board: s
     if not DATA.is_dir():
         pytest.skip(f"measured data not found at {DATA}")
     try:
-        report = COMPARISONS[board](DATA.parent)  # some of it stands beside that folder
+        report = COMPARISONS[board](DATA.parent, 1)  # some of it stands beside that folder
     except ComparisonDataError as error:
         pytest.skip(str(error))
     for fit in report.fits:
