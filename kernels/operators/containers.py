@@ -42,7 +42,7 @@ class Containers:
             if type(value) is not list and type(value) is not dict:
                 continue
             changes = place == 0 and (name in _FOLLOWED or name in _OTHERS)
-            if not changes and next(tensors_in(value), None) is None:
+            if not changes and not tensors_in(value):
                 continue
             held = self._held.setdefault(id(value), _Held(value))
             if changes:

@@ -277,7 +277,7 @@ class Tracking:
                 self.joined[launches.start] = Joined(self._places[-1], dim, args[0])
         elif name in ("builtin::print", "Print"):
             self.lasting.update(given)
-        elif given and made is not None and name not in _ASKS_NOTHING and next(tensors_in(made), None) is None:
+        elif given and made is not None and name not in _ASKS_NOTHING and not tensors_in(made):
             # Where a size goes is not followed: a tensor that is asked for one stays.
             self.lasting |= writers_of([value for value in args if isinstance(value, Tensor)])
         if name not in UNREPEATABLE and name[-1] != "_" and "::" not in name:
@@ -287,7 +287,7 @@ class Tracking:
         key = _key(call)
         if key is None:
             return
-        results = list(tensors_in(made))
+        results = tensors_in(made)
         for block in reversed(self._blocks):
             if key in block:
                 earlier, first, count, _ = block[key]
@@ -301,7 +301,7 @@ class Tracking:
                 return
         # What is made of numbers alone is not compared: the same numbers may come from different tensors. The arguments are
         # held, so that no other tensor takes their identity.
-        if next(tensors_in(call), None) is not None:
+        if tensors_in(call):
             self._blocks[-1][key] = (results, launches.start, len(launches), call)
 
     def changes_nothing(self, source: Any, made: Any, launches: range) -> None:
@@ -314,7 +314,7 @@ class Tracking:
 
     def fold(self, args: Sequence[Any], made: Any, launches: range) -> None:
         """Note that a call worked on constants alone."""
-        results = list(tensors_in(made))
+        results = tensors_in(made)
         for tensor in results:
             tensor.constant = True
         if launches:

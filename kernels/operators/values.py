@@ -7,10 +7,12 @@ weights are known by their headers; modules and other objects are bags of attrib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..network import DTYPE_BYTES, Shape, numel
+
+_DEEPEST = 8
 
 #: TorchScript writes element types as these numbers (c10/core/ScalarType.h).
 SCALAR_TYPES: dict[int, str] = {
@@ -179,16 +181,21 @@ class Tensor:
         return f"Tensor({'x'.join(map(str, self.shape))}:{self.dtype})"
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+def tensors_in(value: Any, depth: int = 0) -> list[Tensor]:
     """The tensors in a value: itself, or in lists, tuples and dictionaries."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()), depth)
-    elif isinstance(value, (list, tuple)) and depth < 8:
-        for item in value:
-            if isinstance(item, (Tensor, list, tuple, dict)):
-                yield from tensors_in(item, depth + 1)
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)) or depth >= _DEEPEST:
+        return []
+    found = []
+    for item in value:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, (list, tuple, dict)):
+            found += tensors_in(item, depth + 1)
+    return found
 
 
 class ScriptObject:
