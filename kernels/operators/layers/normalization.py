@@ -69,6 +69,7 @@ def group_norm(
     if input.rank < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ShapeError(f"group_norm in {num_groups} groups on an input of shape {show(input.shape)}")
     params = {"groups": num_groups, "affine": weight is not None}
+    input = contiguous(recorder, input)  # in whatever layout it is (group_norm.cpp)
     return recorder.launch("group_norm", [input], recorder.tensor(input.shape, input.dtype), params, (weight, bias))
 
 
