@@ -20,6 +20,7 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import KernelsError
 from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement, judge
+from jetdvfs.tests.zoo.rewritten import judge_rewritten
 from jetdvfs.tests.zoo.table import Entry, Made
 
 #: Bounds of listing one file: the growth of its address space, and its processor time.
@@ -85,7 +86,6 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="jetdvfs-zoo-"))
     try:
         made = entry.make()
-        made.module.eval().requires_grad_(False)
         path = formats.write(made, how, folder)
         inputs = [TensorSpec(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in made.inputs]
         listed = _listed(path, inputs)
@@ -94,8 +94,8 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
             record: dict[str, Any] = {"verdict": listed.verdict, "why": listed.why}
         else:
             network, took_s = listed
-            theirs = _dispatched(made, path, how)
-            judgement = judge(network, theirs, how)
+            theirs = _dispatched(entry, made, path, how)
+            judgement = (judge_rewritten if how in formats.ONNX else judge)(network, theirs)
             record = {"verdict": judgement.verdict, "why": judgement.why, "launches": len(network.launches)}
             record |= {"run": len(theirs.launches), "listing_s": round(took_s, 3)}
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -134,10 +134,11 @@ def _bounded(path: Path, inputs: list[TensorSpec]) -> tuple[Network, float] | st
         return str(error).removeprefix(f"{path}: ")
 
 
-def _dispatched(made: Made, path: Path, how: str) -> Dispatched:
+def _dispatched(entry: Entry, made: Made, path: Path, how: str) -> Dispatched:
     from jetdvfs.tests.zoo import dispatched, formats
 
     if how in formats.ONNX:
-        return dispatched.launches_of(made.module, made.module, made.inputs)
+        fresh = entry.make().module  # models remember what they were called with
+        return dispatched.launches_of(fresh, fresh, made.inputs)
     module, constants = formats.opened(path, how)
     return dispatched.launches_of(module, module, made.inputs, constants)

@@ -34,19 +34,20 @@ class Dispatched:
     Attributes:
         launches: in order.
         looks: where it looked at the numbers in a tensor: how many launches before, and by which operator.
-        fixed: of each launch, whether what it makes is the same for all inputs.
+        sorts: of each launch why an exporter may leave it out: it depends on no input (``constant``), is the same call on the same
+            tensors as one before (``repeated``), returns what it is given (``idle``), or nothing uses what it makes (``unused``).
         trouble: the error that ended it early; empty where none did.
     """
 
     launches: tuple[KernelInvocation, ...]
     looks: tuple[tuple[int, str], ...]
-    fixed: tuple[bool, ...] = ()
+    sorts: tuple[str, ...] = ()
     trouble: str = ""
 
 
 def essence(launch: KernelInvocation) -> tuple[Any, ...]:
     """A launch without where it was called and which of its operands is a weight."""
-    params = tuple(sorted((name, value) for name, value in launch.params.items() if name != "weight" or launch.kind != "x"))
+    params = tuple(sorted(launch.params.items()))
     return (launch.kind, launch.output, launch.dtype, params, launch.flops, launch.bytes)
 
 
@@ -58,7 +59,7 @@ def shown(launch: KernelInvocation | None) -> str:
     return f"{launch.kind}({inputs})->{'x'.join(map(str, launch.output)) or 'scalar'}:{launch.dtype}"
 
 
-def judge(ours: Network, theirs: Dispatched, how: str) -> Judgement:
+def judge(ours: Network, theirs: Dispatched) -> Judgement:
     """The same file, listed and run."""
     listed, expected = ours.launches, theirs.launches
     differs = first_difference(listed, expected)

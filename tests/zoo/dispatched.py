@@ -8,8 +8,8 @@ CPU that stand before ATen's composite ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,6 +35,8 @@ WHOLE = (
 oracle.RENAMED["_convolution"] = "convolution"
 #: Pointwise calls that take a number of the host in place of a tensor.
 _NUMBERS_BESIDE = frozenset(f"aten::{name}{ending}" for name in (*oracle.BINARY, "atan2", "fmod") for ending in ("", "_"))
+#: Calls that take a tensor for its shape alone.
+_OF_A_SHAPE = tuple(f"aten::{name}" for name in ("new_", "zeros_like", "ones_like", "full_like", "empty_like"))
 _KEPT: list[Any] = []
 
 
@@ -61,12 +63,16 @@ class FileRecorder(oracle.Recorder):
         tensors = [*module.parameters(), *module.buffers(), *constants]
         self._parameters = {tensor.untyped_storage()._cdata for tensor in tensors}
         self.looks: list[tuple[int, str]] = []
-        self.fixed: list[bool] = []
+        self.flows: list[Flow] = []
         self.trouble = ""
+        self._seen: set[Any] = set()
+        self._sort = ""
         # What is made from the inputs, by its memory; all of it is kept, for an address that is free is given out again.
         self._varies = {tensor.untyped_storage()._cdata for tensor in inputs}
         arrays = [tensor for tensor in tensors if tensor.dim()]
-        self._on_device = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers(), *inputs, *arrays)}
+        self._on_device = {
+            tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers(), *inputs, *arrays)
+        }
         self._alive: list[Any] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -81,7 +87,8 @@ class FileRecorder(oracle.Recorder):
         if given and all(self._on_host(tensor) for tensor in given):
             return func(*args, **(kwargs or {}))
         if _looks_at_data(func, args):
-            self.looks.append((len(self.fixed), func._schema.name))
+            self.looks.append((len(self.flows), func._schema.name))
+        self._sort = self._sort_of(func, args, kwargs)
         whole = _RULES.get(func._schema.name.removeprefix("aten::")) if func.namespace == "aten" else None
         if whole is None:
             out = super().__torch_dispatch__(func, types, args, kwargs)
@@ -93,7 +100,7 @@ class FileRecorder(oracle.Recorder):
         self._alive.append(made)
         memory = {tensor.untyped_storage()._cdata for tensor in made}
         self._on_device |= memory
-        if self._from_inputs(given):
+        if self._from_inputs(given) and not func._schema.name.startswith(_OF_A_SHAPE):
             self._varies |= memory
         return out
 
@@ -109,10 +116,75 @@ class FileRecorder(oracle.Recorder):
     def _from_inputs(self, tensors: Iterable[torch.Tensor]) -> bool:
         return any(tensor.untyped_storage()._cdata in self._varies for tensor in tensors)
 
+    def _sort_of(self, func: Any, args: Any, kwargs: Any) -> str:
+        """Why an exporter that keeps its graph small would leave a call out; empty where it would not."""
+        neutral = _NEUTRAL.get(func._schema.name.rstrip("_"))
+        if neutral is not None and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] == neutral:
+            return "idle"
+        made = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
+        call = None if made else _identity((func, args, sorted((kwargs or {}).items())))
+        if call in self._seen:
+            return "repeated"
+        if call is not None:
+            self._seen.add(call)
+        return ""
+
     def add(self, kind: str, inputs: Any, out: Any, params: Any, *, flops: int | None, read: Any) -> None:
         read, before = list(read), len(self.calls)
         super().add(kind, inputs, out, params, flops=flops, read=read)
-        self.fixed += [not self._from_inputs(read)] * (len(self.calls) - before)
+        if len(self.calls) == before:
+            return
+        sort = self._sort if self._from_inputs(read) else "constant"
+        self.flows.append(Flow(sort, _memory(oracle._tensors([inputs, read])), _memory(oracle._tensors([out]))))
+
+    def sorts(self, result: Any) -> tuple[str, ...]:
+        """Of each launch why an exporter would leave it out, known what came out in the end."""
+        needed = _memory(_all_tensors(result))
+        sorts = []
+        for flow in reversed(self.flows):
+            used = bool(flow.writes & needed)
+            needed |= flow.reads if used else set()
+            sorts.append(flow.sort or ("" if used else "unused"))
+        return tuple(reversed(sorts))
+
+
+class Flow(NamedTuple):
+    """Which memory a launch reads and writes, and of what sort it is."""
+
+    sort: str
+    reads: set[int]
+    writes: set[int]
+
+
+#: The number with which a call returns what it was given.
+_NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
+
+
+def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
+
+
+def _identity(value: Any) -> Any:
+    """What makes two calls the same: the same function, the same tensors unchanged, the same numbers."""
+    if isinstance(value, torch.Tensor):
+        place = value.untyped_storage()._cdata, value.storage_offset(), tuple(value.shape), value.stride()
+        return (*place, value.dtype, value._version)
+    if isinstance(value, (list, tuple)):
+        return tuple(_identity(item) for item in value)
+    return value if isinstance(value, Hashable) else repr(value)
+
+
+def _all_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in what a model returns."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _all_tensors(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _all_tensors(item)
+    elif hasattr(value, "__dict__"):
+        yield from _all_tensors(vars(value))
 
 
 def _looks_at_data(func: Any, args: Any) -> bool:
@@ -207,11 +279,11 @@ def launches_of(
     """What is dispatched while ``run`` runs on the inputs."""
     keep_whole()
     recorder = FileRecorder(module, inputs, constants)
-    trouble = ""
+    trouble, result = "", None
     try:
         with torch.no_grad(), torch.jit.optimized_execution(False), recorder:
-            run(*inputs)
+            result = run(*inputs)
     except Exception as error:
         trouble = recorder.trouble or f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
     launches = tuple(call for call in recorder.calls if isinstance(call, KernelInvocation))
-    return Dispatched(launches, tuple(recorder.looks), tuple(recorder.fixed), trouble)
+    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble)

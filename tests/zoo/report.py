@@ -10,7 +10,16 @@ from typing import Any
 
 from jetdvfs.tests.zoo.comparison import UNJUDGED, VERDICTS
 
-_PACKAGES = ("torch", "torchvision", "timm", "transformers", "diffusers", "ultralytics", "segmentation-models-pytorch", "torchaudio")
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "diffusers",
+    "ultralytics",
+    "segmentation-models-pytorch",
+    "torchaudio",
+)
 _PACKAGES += ("torch-geometric", "onnx", "onnxscript")
 Record = dict[str, Any]
 

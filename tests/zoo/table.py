@@ -56,7 +56,13 @@ class Entry:
         torch.manual_seed(0)
         module = importlib.import_module(f"jetdvfs.tests.zoo.packages.{PACKAGES[self.package]}")
         make: Callable[[Entry], Made] = getattr(module, self.package)
-        return make(self)
+        made = make(self)
+        made.module.eval().requires_grad_(False)
+        # As after training: exporters leave out a bias of zeros and a scale of ones.
+        for name, tensor in (*made.module.named_parameters(), *made.module.named_buffers()):
+            if tensor.dim() == 1 and tensor.is_floating_point() and not name.endswith(("inv_freq", "window")):
+                tensor.data.add_(0.1 * torch.rand_like(tensor))
+        return made
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,9 @@ _NETWORKS: dict[str, Callable[[Any], Made]] = {
         (_wave(800, 1, 1),),
     ),
     "DeepSpeech": lambda m: Made(m.DeepSpeech(16, n_hidden=32, n_class=12), (torch.rand(1, 1, 20, 16),)),
-    "Emformer": lambda m: Made(m.Emformer(16, 4, 32, 2, 4, right_context_length=1), (torch.rand(1, 21, 16), torch.tensor([20]))),
+    "Emformer": lambda m: Made(
+        m.Emformer(16, 4, 32, 2, 4, right_context_length=1), (torch.rand(1, 21, 16), torch.tensor([20]))
+    ),
     "HDemucs": lambda m: Made(m.HDemucs(["a", "b"], channels=8, depth=6), (_wave(20000, 1, 2),)),
     "Tacotron2": _tacotron,
     "WaveRNN": lambda m: Made(

@@ -69,7 +69,13 @@ _MORE: dict[str, dict[str, Any]] = {
     "gemma3_text": {"num_hidden_layers": 6},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "sew": {"squeeze_factor": 2},
-    "hiera": {"embed_dim": 24, "depths": [1, 1, 1, 1], "num_heads": [1, 2, 4, 8], "image_size": [224, 224], "patch_size": [7, 7]},
+    "hiera": {
+        "embed_dim": 24,
+        "depths": [1, 1, 1, 1],
+        "num_heads": [1, 2, 4, 8],
+        "image_size": [224, 224],
+        "patch_size": [7, 7],
+    },
 }
 _KEEP: dict[str, tuple[str, ...]] = {
     # kinds whose numbers are those of a stage, not of a plain stack of layers
@@ -159,7 +165,10 @@ def _inputs(entry: Entry, config: Any) -> dict[str, torch.Tensor]:
     if entry.name == "audio-spectrogram-transformer":
         return {"input_values": torch.rand(1, config.max_length, config.num_mel_bins)}
     if entry.name == "whisper":
-        return {"input_features": torch.rand(1, config.num_mel_bins, 2 * config.max_source_positions), "decoder_input_ids": words}
+        return {
+            "input_features": torch.rand(1, config.num_mel_bins, 2 * config.max_source_positions),
+            "decoder_input_ids": words,
+        }
     if entry.name == "speech_to_text":
         return {"input_features": torch.rand(1, 40, config.input_feat_per_channel), "decoder_input_ids": words}
     if entry.name == "wav2vec2-bert":
