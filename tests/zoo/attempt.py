@@ -37,9 +37,8 @@ def attempt(entry: Entry, how: str, seconds: float, keep: Path) -> dict[str, Any
     """
     began = time.monotonic()
     record, trouble = _apart(lambda: _attempted(entry, how, keep), seconds)
-    if record is None:
-        record = {"verdict": "not written", "why": trouble}
-    return {"model": entry.title, "format": how} | record | {"seconds": round(time.monotonic() - began, 2)}
+    told: dict[str, Any] = {"verdict": "not written", "why": trouble} if record is None else record
+    return {"model": entry.title, "format": how} | told | {"seconds": round(time.monotonic() - began, 2)}
 
 
 def _apart(work: Callable[[], Any], seconds: float) -> tuple[Any, str]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether what jetdvfs lists of a file is what PyTorch dispatches, and what a difference comes from.
 
-Of TorchScript and ``torch.export`` the file itself is run: *equal* means the same launches in the same order, each with its kind,
-output, element type, parameters, operations and bytes. A list that ends early is *explained* where it is equal so far and PyTorch,
-at that very place, looks at the numbers in a tensor. Of ONNX, whose exporters rewrite, see :mod:`.rewritten`.
+Of TorchScript and ``torch.export`` the file itself is run: *equal* means the same launches in the same order, each with its
+kind, output, element type, parameters, operations and bytes. A list that ends early is *explained* where it is equal so far and
+PyTorch, at that very place, looks at the numbers in a tensor. Of ONNX, whose exporters rewrite, see ``rewritten.py``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Dispatched:
     Attributes:
         launches: in order.
         looks: where it looked at the numbers in a tensor: how many launches before, and by which operator.
-        sorts: of each launch why an exporter may leave it out: it depends on no input (``constant``), is the same call on the same
-            tensors as one before (``repeated``), returns what it is given (``idle``), or nothing uses what it makes (``unused``).
+        sorts: of each launch why an exporter may leave it out: it depends on no input (``constant``), is the same call on the
+            same tensors as one before (``repeated``), returns what it is given (``idle``), or nothing uses what it makes
+            (``unused``); empty where it may not.
         trouble: the error that ended it early; empty where none did.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of a run: how many models of each format are equal, explained, refused and wrong, and a line for each that is not equal."""
+"""The table of a run: how many models of each format are equal, explained, refused and wrong; a line for all others."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ from typing import Any
 from jetdvfs.tests.zoo.comparison import UNJUDGED, VERDICTS
 
 _PACKAGES = (
-    "torch",
-    "torchvision",
-    "timm",
-    "transformers",
-    "diffusers",
-    "ultralytics",
-    "segmentation-models-pytorch",
-    "torchaudio",
+    *("torch", "torchvision", "timm", "transformers", "diffusers", "ultralytics", "segmentation-models-pytorch", "torchaudio"),
+    *("torch-geometric", "onnx", "onnxscript"),
 )
-_PACKAGES += ("torch-geometric", "onnx", "onnxscript")
 Record = dict[str, Any]
 
 

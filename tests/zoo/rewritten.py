@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX files: whether what jetdvfs lists is what the module dispatches, but for what exporters are known to rewrite.
 
-The module is run, not the file, and order is not compared: exporters sort their nodes. *Equal* is the same number of launches of each
-kind, element count and, of products, convolutions, attention and recurrence, the same operations. Products and the like must be
-equal in any case. What else differs is *explained* where every single launch that is missing or too many is accounted for by one of
-these, by name:
+The module is run, not the file, and order is not compared: exporters sort their nodes. *Equal* is the same number of launches
+of each kind and number of elements or, of products, convolutions, attention and recurrence, of operations. What differs is
+*explained* where every single launch that is missing or too many is accounted for by one of these, by name:
 
 * ``constants folded`` or ``left in``: it depends on no input of the model; exporters compute such things once, but not always;
 * ``repeated calls merged``, ``idle calls left out``, ``unused calls left out``: the exporter's own clean-up;

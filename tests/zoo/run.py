@@ -4,8 +4,9 @@
     make zoo                        # all, going on where it was left
     make zoo MODELS=timm/.*net      # those whose title matches
 
-One process for each model and format, one after the other. Results are lines of JSON in ``build/zoo/results.jsonl``; what has a line is
-not done again, but for the verdicts that ``--again`` names.
+One process for each model and format, one after the other. Results are lines of JSON in ``build/zoo/results.jsonl``; what has a
+line is not done again, but for the verdicts that ``--again`` names. Beside it ``kept/`` has both lists of each, and the files
+whose lists are refused or wrong.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ _NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"hidden_states": _LATENT, "encoder_hidden_states": _TEXT, "timestep": torch.tensor([3])},
     ),
     "SD3Transformer2DModel": (
-        _HEADS | {"sample_size": 16, "in_channels": 4, "out_channels": 4, "joint_attention_dim": 32, "caption_projection_dim": 32,
-                  "pooled_projection_dim": 32, "pos_embed_max_size": 16},
+        _HEADS | {"sample_size": 16, "in_channels": 4, "out_channels": 4, "joint_attention_dim": 32,
+                  "caption_projection_dim": 32, "pooled_projection_dim": 32, "pos_embed_max_size": 16},
         {"hidden_states": _LATENT, "encoder_hidden_states": _TEXT, "pooled_projections": _R(1, 32), "timestep": _STEP},
     ),
     "FluxTransformer2DModel": (
@@ -85,14 +85,15 @@ _NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "PriorTransformer": (
         _HEADS | {"embedding_dim": 32, "num_embeddings": 6, "additional_embeddings": 4},
-        {"hidden_states": _R(1, 32), "timestep": torch.tensor([3]), "proj_embedding": _R(1, 32), "encoder_hidden_states": _TEXT},
+        {"hidden_states": _R(1, 32), "timestep": torch.tensor([3]), "proj_embedding": _R(1, 32),
+         "encoder_hidden_states": _TEXT},
     ),
     "UVit2DModel": (
-        {"hidden_size": 32, "cond_embed_dim": 32, "micro_cond_encode_dim": 8, "micro_cond_embed_dim": 48,
+        {"hidden_size": 32, "cond_embed_dim": 32, "micro_cond_encode_dim": 8, "micro_cond_embed_dim": 40,
          "encoder_hidden_size": 32, "vocab_size": 32, "codebook_size": 24, "in_channels": 32, "block_out_channels": 32,
          "num_res_blocks": 1, "block_num_heads": 4, "num_hidden_layers": 2, "num_attention_heads": 4,
          "intermediate_size": 64, "downsample": True, "upsample": True},
-        {"input_ids": torch.randint(0, 24, (1, 8, 8)), "encoder_hidden_states": _TEXT, "pooled_text_emb": _R(1, 8),
+        {"input_ids": torch.randint(0, 24, (1, 8, 8)), "encoder_hidden_states": _TEXT, "pooled_text_emb": _R(1, 32),
          "micro_conds": _R(1, 5)},
     ),
     "T2IAdapter": (

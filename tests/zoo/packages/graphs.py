@@ -20,6 +20,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "FeaStConv": {"heads": 2},
     "GATv2Conv": {"heads": 2},
     "GatedGraphConv": {"num_layers": 2},
+    "SSGConv": {"alpha": 0.5},
     "SuperGATConv": {"heads": 2},
     "TransformerConv": {"heads": 2},
     "RGCNConv": {"num_relations": 3},

@@ -58,4 +58,4 @@ def segmentation_models_pytorch(entry: Entry) -> Made:
     package = importlib.import_module("segmentation_models_pytorch")
     options = {"dynamic_img_size": True} if entry.group.startswith("tu-") else {}
     module = getattr(package, entry.name)(entry.group, encoder_weights=None, **options)
-    return Made(module, (picture(64),))
+    return Made(module, (picture(128 if entry.name == "PAN" else 64),))

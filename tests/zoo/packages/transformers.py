@@ -11,41 +11,34 @@ import torch
 
 from jetdvfs.tests.zoo.table import Entry, Made
 
-#: What is made smaller, wherever a configuration has a number of that name.
-_SMALL = {
-    **dict.fromkeys(
-        ("hidden_size d_model n_embd embed_dim emb_dim dim hidden_dim projection_dim embedding_size n_dim "
-         "attention_hidden_size d_embed text_embed_dim input_dim output_dim").split(), 32,
-    ),
-    **dict.fromkeys(
-        ("num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers num_encoder_layers "
-         "layers num_block_records").split(), 2,
-    ),
-    **dict.fromkeys(
-        ("num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
-         "num_encoder_attention_heads num_decoder_attention_heads n_attention_heads linear_num_value_heads").split(), 4,
-    ),
-    **dict.fromkeys(
-        ("intermediate_size ffn_dim n_inner d_ff encoder_ffn_dim decoder_ffn_dim ffn_hidden_size d_inner dim_feedforward "
-         "moe_intermediate_size shared_expert_intermediate_size dff feed_forward_size encoder_intermediate_size").split(), 64,
-    ),
-    "num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "d_head": 8, "rotary_dim": 4, "vocab_size": 128, "hidden_sizes": None,
-    "max_position_embeddings": 64, "n_positions": 64, "max_source_positions": 40, "max_target_positions": 40,
-    "image_size": 64, "patch_size": 16, "num_mel_bins": 16, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
-    "num_experts_per_tok": 2, "lru_width": 32, "global_head_dim": 8, "block_size": 4, "num_random_blocks": 1,
-    "state_size": 8, "mamba_d_state": 8, "n_groups": 1, "time_step_rank": 4, "pad_token_id": 0, "num_labels": 4,
-    "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "kv_lora_rank": 16, "q_lora_rank": 16, "n_group": 2,
-    "topk_group": 1, "first_k_dense_replace": 1, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
-    "sliding_window": 16, "attention_window": 8, "hidden_size_per_layer_input": 8, "num_queries": 10, "num_codevector_groups": 2,
-    "bottleneck_size": 16, "intra_bottleneck_size": 16, "local_attention_window_size": 8, "conv_depthwise_kernel_size": 7,
-    "num_frames": 4, "encoder_attention_window": 8, "num_global_layers": 1, "num_parallel_samples": 1, "d_embedding": 32,
-}  # fmt: skip
+#: What is made smaller, wherever a configuration has a number of that name: names by number.
+_NUMBERS = {
+    1: "num_random_blocks n_groups num_global_layers num_parallel_samples topk_group first_k_dense_replace",
+    2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers num_encoder_layers "
+    "layers num_key_value_heads num_experts_per_tok num_codevector_groups n_group",
+    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
+    "num_encoder_attention_heads num_decoder_attention_heads n_attention_heads linear_num_value_heads "
+    "rotary_dim num_experts num_local_experts n_routed_experts block_size time_step_rank num_labels num_conv_pos_embedding_groups num_frames",
+    7: "conv_depthwise_kernel_size",
+    8: "head_dim d_kv d_head global_head_dim state_size mamba_d_state qk_nope_head_dim qk_rope_head_dim v_head_dim "
+    "attention_window encoder_attention_window local_attention_window_size hidden_size_per_layer_input",
+    10: "num_queries",
+    16: "patch_size num_mel_bins kv_lora_rank q_lora_rank num_conv_pos_embeddings sliding_window bottleneck_size "
+    "intra_bottleneck_size",
+    32: "hidden_size d_model n_embd embed_dim emb_dim dim hidden_dim projection_dim embedding_size n_dim attention_hidden_size "
+    "d_embed text_embed_dim input_dim output_dim lru_width d_embedding",
+    40: "max_source_positions max_target_positions",
+    64: "intermediate_size ffn_dim n_inner d_ff encoder_ffn_dim decoder_ffn_dim ffn_hidden_size d_inner dim_feedforward "
+    "moe_intermediate_size shared_expert_intermediate_size dff feed_forward_size encoder_intermediate_size "
+    "max_position_embeddings n_positions image_size",
+    128: "vocab_size",
+}
+_SMALL = {name: number for number, names in _NUMBERS.items() for name in names.split()}
 #: What some kinds need besides, so that the numbers fit each other.
 _MORE: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 16, "num_hidden_groups": 1},
     "big_bird": {"attention_type": "original_full"},
     "bigbird_pegasus": {"attention_type": "original_full"},
-    "clip": {},
     "deberta-v2": {"pooler_hidden_size": 32},
     "deberta": {"pooler_hidden_size": 32},
     "electra": {"embedding_size": 32},
@@ -56,7 +49,8 @@ _MORE: dict[str, dict[str, Any]] = {
     "mobilebert": {"embedding_size": 32, "true_hidden_size": 16, "num_feedforward_networks": 2},
     "mra": {"block_per_row": 1},
     "mamba2": {"num_heads": 8, "head_dim": 8, "hidden_size": 32, "expand": 2, "chunk_size": 8},
-    "mixtral": {},
+    "deepseek_v3": {"head_dim": 8, "num_attention_heads": 4, "num_key_value_heads": 4},
+    "esm": {"vocab_size": 128, "pad_token_id": 0, "mask_token_id": 1},
     "layoutlm": {"max_2d_position_embeddings": 64},
     "xlm": {"emb_dim": 32},
     "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
@@ -66,7 +60,6 @@ _MORE: dict[str, dict[str, Any]] = {
     "maskformer-swin": {"embed_dim": 24, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
     "beit": {"use_relative_position_bias": True},
     "recurrent_gemma": {"attention_window_size": 16, "num_hidden_layers": 3},
-    "gemma3_text": {"num_hidden_layers": 6},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "sew": {"squeeze_factor": 2},
     "hiera": {
@@ -83,7 +76,7 @@ _KEEP: dict[str, tuple[str, ...]] = {
     "convnext": ("patch_size",), "convnextv2": ("patch_size",), "mobilevit": ("patch_size",), "mobilevitv2": ("patch_size",),
     "poolformer": ("patch_size",), "focalnet": ("patch_size", "embed_dim"), "efficientnet": ("hidden_dim",),
     "swiftformer": ("patch_size",), "levit": ("patch_size", "image_size"), "cvt": ("embed_dim",),
-    "esm": ("d_model",), "squeezebert": (),
+    "esm": ("d_model",),
     **dict.fromkeys(("hubert", "wav2vec2", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat", "sew", "sew-d"),
                     ("num_codevector_groups",)),
     "hiera": ("num_heads",), "swin": ("num_heads", "hidden_size"), "swinv2": ("num_heads",), "maskformer-swin": ("num_heads",),
@@ -121,11 +114,13 @@ def small_config(kind: str) -> Any:
 
 
 def _shrink(config: Any, keep: tuple[str, ...]) -> None:
+    if isinstance(getattr(config, "pad_token_id", None), int):
+        config.pad_token_id = 0
     for name, value in list(vars(config).items()):
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
             _shrink(value, keep)
-        elif isinstance(_SMALL.get(name), int) and isinstance(value, int) and not isinstance(value, bool) and name not in keep:
-            setattr(config, name, min(value, _SMALL[name]) if name != "pad_token_id" else 0)
+        elif name in _SMALL and isinstance(value, int) and not isinstance(value, bool) and name not in keep:
+            setattr(config, name, min(value, _SMALL[name]))
         elif name in ("layer_types", "mlp_layer_types") and isinstance(value, list):
             setattr(config, name, value[: getattr(config, "num_hidden_layers", 2)])
 
