@@ -18,7 +18,8 @@ _NUMBERS = {
     "layers num_key_value_heads num_experts_per_tok num_codevector_groups n_group",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
     "num_encoder_attention_heads num_decoder_attention_heads n_attention_heads linear_num_value_heads "
-    "rotary_dim num_experts num_local_experts n_routed_experts block_size time_step_rank num_labels num_conv_pos_embedding_groups num_frames",
+    "rotary_dim num_experts num_local_experts n_routed_experts block_size time_step_rank num_labels "
+    "num_conv_pos_embedding_groups num_frames",
     7: "conv_depthwise_kernel_size",
     8: "head_dim d_kv d_head global_head_dim state_size mamba_d_state qk_nope_head_dim qk_rope_head_dim v_head_dim "
     "attention_window encoder_attention_window local_attention_window_size hidden_size_per_layer_input",
