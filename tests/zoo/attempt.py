@@ -36,13 +36,13 @@ def attempt(entry: Entry, how: str, seconds: float, keep: Path) -> dict[str, Any
     Below ``keep`` are left both lists, and files whose lists are refused or wrong.
     """
     began = time.monotonic()
-    record, trouble = _apart(lambda: _attempted(entry, how, keep), seconds)
+    record, trouble = apart(lambda: _attempted(entry, how, keep), seconds)
     told: dict[str, Any] = {"verdict": "not written", "why": trouble} if record is None else record
     return {"model": entry.title, "format": how} | told | {"seconds": round(time.monotonic() - began, 2)}
 
 
-def _apart(work: Callable[[], Any], seconds: float) -> tuple[Any, str]:
-    """What work returns, done in a process of its own; or nothing, and how that ended."""
+def apart(work: Callable[[], Any], seconds: float) -> tuple[Any, str]:
+    """What work returns, done in a process of its own within so many seconds; or nothing, and how that ended."""
     receiver, sender = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_send, args=(work, sender), daemon=False)
     process.start()
@@ -94,12 +94,13 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
         else:
             network, took_s = listed
             theirs = _dispatched(entry, made, path, how)
-            judgement = (judge_rewritten if how in formats.ONNX else judge)(network, theirs)
+            nodes = formats.nodes(path) if how in formats.ONNX else {}
+            judgement = judge_rewritten(network, theirs, nodes) if how in formats.ONNX else judge(network, theirs)
             record = {"verdict": judgement.verdict, "why": judgement.why, "launches": len(network.launches)}
             record |= {"run": len(theirs.launches), "listing_s": round(took_s, 3)}
             kept.parent.mkdir(parents=True, exist_ok=True)
             with gzip.open(f"{kept}.lists", "wb") as stream:
-                pickle.dump((network, theirs), stream)
+                pickle.dump((network, theirs, nodes), stream)
         if record["verdict"] in ("refused", "wrong") and path.stat().st_size < _KEPT_BYTES:
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, f"{kept}{path.suffix}")
@@ -110,7 +111,7 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
 
 
 def _listed(path: Path, inputs: list[TensorSpec]) -> tuple[Network, float] | Judgement:
-    made, trouble = _apart(lambda: _bounded(path, inputs), 3 * _LISTING_S)
+    made, trouble = apart(lambda: _bounded(path, inputs), 3 * _LISTING_S)
     if made is None:
         return Judgement("refused", f"no answer: {trouble}")
     if isinstance(made, Mapping):

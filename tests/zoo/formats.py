@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,13 @@ def silent() -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+
+def nodes(path: Path) -> dict[str, int]:
+    """How many nodes of each operator an ONNX file has."""
+    import onnx
+
+    return dict(Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node))
 
 
 def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:

@@ -11,13 +11,14 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``written out`` and ``put together``: one call as several operators of ONNX, or several as one that jetdvfs recognises, as in
   :data:`_FORMS`;
 * ``other names``: the same work by another operator, as in :data:`_NAMES`;
+* ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
 * ``copies left out``: ONNX has no memory layouts, so that ``contiguous`` is not in the file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jetdvfs.kernels.network import KernelInvocation, Network, numel
@@ -42,7 +43,7 @@ _NAMES: dict[str, str] = {
     **dict.fromkeys(("expand", "repeat", "tile"), "repeat"),
     **dict.fromkeys(("where", "masked_fill"), "where"),
     **dict.fromkeys(("zeros", "ones", "full", "fill"), "fill"),
-    **dict.fromkeys(("clone", "copy", "to"), "copy"),
+    **dict.fromkeys(("clone", "copy"), "copy"),
     **dict.fromkeys(("sub", "rsub", "add"), "add"),
     **dict.fromkeys(("adaptive_avg_pool2d", "mean", "adaptive_avg_pool1d"), "mean"),
     **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"), "upsample"),
@@ -92,9 +93,12 @@ def constant_launches(network: Network) -> list[KernelInvocation]:
     return [launch for launch, of_none in zip(network.launches, constant, strict=True) if of_none]
 
 
-def judge_rewritten(ours: Network, theirs: Dispatched) -> Judgement:
-    """What a file is listed as, beside what the module dispatches that it was exported from."""
-    accounts = _Accounts(ours, theirs)
+def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> Judgement:
+    """What a file is listed as, beside what the module dispatches that it was exported from.
+
+    ``nodes`` is how many nodes of each operator the file has.
+    """
+    accounts = _Accounts(ours, theirs, nodes)
     if ours.boundary is not None:
         return _judge_early(ours, theirs, accounts)
     if theirs.trouble:
@@ -123,9 +127,10 @@ def _judge_early(ours: Network, theirs: Dispatched, accounts: _Accounts) -> Judg
 class _Accounts:
     """What is listed and not run (``extra``), and what is run and not listed (``missing``), until it is accounted for."""
 
-    def __init__(self, ours: Network, theirs: Dispatched) -> None:
+    def __init__(self, ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> None:
         listed = ours.launches
         run = list(zip(map(_key, theirs.launches), theirs.sorts, strict=True))
+        self.nodes = nodes
         self.listed, self.constant = listed, constant_launches(ours)
         mine, all_run = Counter(map(_key, listed)), Counter(key for key, _ in run)
         self.extra, self.missing = mine - all_run, all_run - mine
@@ -142,6 +147,7 @@ class _Accounts:
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
         self._constants_left_in()
+        self._conversions()
         self._copies()
 
     def _note(self, reason: str) -> None:
@@ -213,6 +219,12 @@ class _Accounts:
         if left:
             self.extra -= left
             self._note("constants left in")
+
+    def _conversions(self) -> None:
+        left = Counter({key: count for key, count in self.extra.items() if key[0] == "to"})
+        if left and sum(launch.kind == "to" for launch in self.listed) <= self.nodes.get("Cast", 0):
+            self.extra -= left
+            self._note("conversions")
 
     def _copies(self) -> None:
         left = Counter({key: count for key, count in self.missing.items() if key[0] == "copy"})
