@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .attached import Attached
+from .children import start_child
 from .holder import SIZE
 from .stragglers import Stragglers
 
@@ -30,6 +31,7 @@ _KEPT_S = 10.0
 _AGAIN_S = 0.1
 _ANSWER_S = 2.0
 _CHUNK_BYTES = 1 << 16
+_COMMAND = (sys.executable, "-I", "-S", "-B", os.fspath(Path(__file__).with_name("holder.py")))
 
 
 class Disposal:
@@ -107,6 +109,7 @@ class _Holder:
         self._loop = asyncio.get_running_loop()
         self._ours: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._starting: asyncio.Task[None] | None = None
 
     def give(self, order: _Order) -> None:
         self.waiting.append(order)
@@ -115,6 +118,8 @@ class _Holder:
     def close(self) -> None:
         if self._again is not None:
             self._again.cancel()
+        if self._starting is not None:
+            self._starting.cancel()
         if self._ours is not None:
             self._loop.remove_reader(self._ours)
             self._ours.close()
@@ -123,41 +128,42 @@ class _Holder:
         """Give the child what waits; what it cannot take now it is given later."""
         if self._again is not None:
             self._again.cancel()
+        if self._ours is None:
+            if self._starting is None:
+                self._starting = self._loop.create_task(self._start())
+            return
         try:
             while self.waiting:
                 order = self.waiting[0]
                 if order.done is None or not order.done.done():
-                    socket.send_fds(self._ours or self._start(), [SIZE.pack(order.size)], [order.sock.fileno()])
+                    socket.send_fds(self._ours, [SIZE.pack(order.size)], [order.sock.fileno()])
                     if order.done is None:
                         order.sock.close()
                     else:
                         self._asked.append(order.done)
                 self.waiting.popleft()
         except OSError as error:
-            if not isinstance(error, BlockingIOError):
-                log.warning("cannot hand over a connection: %s", error.strerror)
-            self._again = self._loop.call_later(_AGAIN_S, self._pass_on)
+            self._later(error)
 
-    def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        with theirs:
-            try:
-                self.child = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-B", os.fspath(Path(__file__).with_name("holder.py")), str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env={"PATH": "/usr/bin:/bin"},
-                    start_new_session=True,
-                )
-            except OSError:
-                ours.close()
-                raise
+    def _later(self, error: OSError) -> None:
+        if not isinstance(error, BlockingIOError):
+            log.warning("cannot hand over a connection: %s", error.strerror)
+        self._again = self._loop.call_later(_AGAIN_S, self._pass_on)
+
+    async def _start(self) -> None:
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.setblocking(False)
+            with theirs:
+                self.child = await start_child([*_COMMAND, str(theirs.fileno())], [theirs.fileno()], {"PATH": "/usr/bin:/bin"})
+        except OSError as error:
+            self._starting = None
+            self._later(error)
+            return
+        self._starting = None
         self._loop.add_reader(ours, self._answered, ours)
         self._ours = ours
-        return ours
+        self._pass_on()
 
     def _answered(self, ours: socket.socket) -> None:
         answer = b""

@@ -93,6 +93,7 @@ class DemandMonitor:
         self._calm: deque[_Window] = deque()
         self._memory = MemoryDemand()
         self._blind = False
+        self._cpus: dict[str, tuple[str, ...]] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -146,7 +147,7 @@ class DemandMonitor:
         together = max(sum(busy.values()) - max(seen.own - last.own, 0), 0.0)
         used, held = {}, {}
         for policy, khz in seen.khz.items():
-            cpus = (self._files.find_text(f"{policy}/affected_cpus") or "").split()
+            cpus = self._cpus_of(policy)
             shares = [min(max(busy[cpu] - own.get(cpu, 0.0), 0.0), together) / ticks for cpu in cpus if cpu in busy]
             name, share = policy.rpartition("/")[2], max(shares, default=0.0)
             held[name] = max(khz, last.khz.get(policy, 0))
@@ -161,6 +162,13 @@ class DemandMonitor:
         else:
             self._pressed.clear()
             _keep(self._calm, window, self.rules.hold_s)
+
+    def _cpus_of(self, policy: str) -> tuple[str, ...]:
+        """The CPUs whose clock a policy sets, offline ones too: they stay the same."""
+        known = self._cpus.get(policy)
+        if not known:
+            known = self._cpus[policy] = tuple((self._files.find_text(f"{policy}/related_cpus") or "").split())
+        return known
 
     def _follow_memory(self, now: float, leased: Leased, same: bool) -> None:
         counted = self._memory_khz()

@@ -91,6 +91,8 @@ class Connection:
             return
         self._closed = True
         self._pause_reading()
+        # The task that waits to send is cancelled only later, when the descriptor may be another connection's already.
+        self._loop.remove_writer(self._sock)
         if self._hangup is not None:
             self._loop.remove_reader(self._hangup)
             self._hangup.close()

@@ -14,8 +14,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ...kernels.surface import Surface
 from ...profiles.board import BOARDS_DIR
 from ...profiles.documents import DocumentError, convert
 from ..descriptors.attached import Attached
+from ..descriptors.children import start_child
 from ..descriptors.stragglers import Stragglers, ended
 from ..errors import InputError, LimitReached, TransientError
 from .accounts import Accounts
@@ -38,6 +39,8 @@ from .task import Task
 log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 1.0
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **_ONE_THREAD}
 
 
 class WorkerFailed(TransientError):
@@ -166,7 +169,7 @@ class Workers:
                     f"model: {self._stragglers.of(uid)} readers of models of uid {uid} hang, as many as may; "
                     "the file systems of their files do not answer"
                 )
-            with self._started(job, connection, outputs, folders) as (child, ours):
+            async with self._started(job, connection, outputs, folders) as (child, ours):
                 try:
                     conversation = _converse(ours, encoded(request, payload), most_bytes)
                     answer, data = await asyncio.wait_for(conversation, self._settings.limit_s(job))
@@ -189,10 +192,10 @@ class Workers:
             raise _failure(job, "does not end")
         return answer, data
 
-    @contextmanager
-    def _started(
+    @asynccontextmanager
+    async def _started(
         self, job: str, connection: int | None, outputs: tuple[int, ...], folders: Sequence[Path]
-    ) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    ) -> AsyncIterator[tuple[subprocess.Popen[bytes], socket.socket]]:
         """A child and our end of the socket to it."""
         threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
         try:
@@ -204,7 +207,7 @@ class Workers:
             with theirs:
                 task = Task(theirs.fileno(), accounts, threads, connection, outputs, tuple(map(str, folders)))
                 try:
-                    child = _spawn(job, task)
+                    child = await start_child(_command(job, task), task.keep, _ENVIRONMENT)
                 except OSError as error:
                     raise _failure(job, f"cannot be started ({error.strerror})") from error
             yield child, ours
@@ -220,17 +223,8 @@ class _Nonsense(Exception):
     """A child said something that is no answer."""
 
 
-def _spawn(job: str, task: Task) -> subprocess.Popen[bytes]:
-    threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-    return subprocess.Popen(
-        [sys.executable, "-I", "-B", "-m", f"{__package__}.main", job, task.to_argument()],
-        pass_fds=task.keep,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **threads},
-        start_new_session=True,
-    )
+def _command(job: str, task: Task) -> list[str]:
+    return [sys.executable, "-I", "-B", "-m", f"{__package__}.main", job, task.to_argument()]
 
 
 async def _converse(sock: socket.socket, request: bytes, most_bytes: int) -> tuple[Answer, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...kernels.errors import EnsembleError
@@ -65,7 +65,8 @@ class TableFolder:
                 yield {digest: file.fileno() for digest, file in opened.items()}
         finally:
             for path in paths.values():
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # the disk may have become read-only; what is left is removed at the next start
+                    path.unlink()
 
     def take_in(self, digest: str) -> None:
         """Check what was written for a model's table, by its size, header and checksum, and keep it.

@@ -3,9 +3,9 @@
 
     python tests/bench/service.py [--seconds 30]
 
-Times are those of a client in turn, on the socket. Beside those of the daemon stands a bare varlink service in a process of its
-own that answers every call with nothing: what the protocol and this machine cost by themselves. A processor's time is the
-daemon's alone, without what serving the simulated board costs this process.
+Times are those of a client in turn, on the socket, in a process of its own. Beside those of the daemon stands a bare varlink
+service in a third process that answers every call with nothing: what the protocol and this machine cost by themselves. A
+processor's time is the daemon's alone, without what serving the simulated board costs this process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
@@ -157,9 +159,9 @@ def clocks_back_ms(board: Board, daemon: Daemon, times: int) -> list[float]:
     return sorted(took)
 
 
-def answers(board: Board, daemon: Daemon, folder: Path) -> None:
-    """Print how fast the daemon answers."""
-    with daemon.client() as client, echo(folder / "echo") as bare:
+def answers(address: Path, folder: Path) -> None:
+    """Print how fast the daemon answers; to be run in a process that has nothing else to do."""
+    with Client(address) as client, echo(folder / "echo") as bare:
         name = next(iter(reference_names()))
         network = client.load(reference_model(name), [str(reference_input(name))])
         client.plan(network, "min-energy", fps=30)
@@ -176,7 +178,11 @@ def answers(board: Board, daemon: Daemon, folder: Path) -> None:
     again = f"p50 {share(plan, 0.5):.2f} ms, p99 {share(plan, 0.99):.2f} ms"
     print(f"plan made before: {again}; p50 {ratio:.1f} times an empty answer's")
     print(f"plan made anew: p50 {share(sorted(anew), 0.5):.2f} ms, p99 {share(sorted(anew), 0.99):.2f} ms")
-    print(f"hold and release: median {share(held, 0.5):.0f} ms")
+    print(f"hold and release: median {share(held, 0.5):.0f} ms", flush=True)
+
+
+def ends(board: Board, daemon: Daemon) -> None:
+    """Print how soon what a dead client held is given back."""
     back = clocks_back_ms(board, daemon, 11)
     print(f"clocks back after a client was killed: median {share(back, 0.5):.0f} ms, at most {back[-1]:.0f} ms")
 
@@ -204,7 +210,9 @@ def main() -> None:
             with frames(daemon, 3, 30):
                 time.sleep(12)  # until all has stayed as it was set for a while
                 print(f"three leases at 30 frames per second: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
-            answers(board, daemon, folder)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+                apart.submit(answers, daemon.socket, folder).result()
+            ends(board, daemon)
 
 
 if __name__ == "__main__":

@@ -45,15 +45,25 @@ def not_as_found(stage: Stage) -> dict[str, str]:
     return {
         path: f"{value} instead of {' or '.join(dict.fromkeys((stage.found[path], *stage.strangers.get(path, ()))))}"
         for path, value in stage.board.settings().items()
-        if value != stage.found[path] and value not in _theirs(stage, path)
+        if value != stage.found[path] and value not in _theirs(stage, path) and not _taken(stage, path)
     }
 
 
 def _theirs(stage: Stage, path: str) -> set[str]:
     """What a file may hold because of somebody else: what they wrote, or what the kernel made of it beside it."""
     device = path.rpartition("/")[0]
-    beside = [value for other, values in stage.strangers.items() if other.rpartition("/")[0] == device for value in values]
+    near = [other for other in stage.strangers if other.startswith(f"{device}/")]
+    beside = [value for other in near for value in stage.strangers[other]]
     return {*stage.strangers.get(path, ()), *beside}
+
+
+def _taken(stage: Stage, path: str) -> bool:
+    """Whether somebody else uses the governor that we chose for a clock of their own: then nothing of it is taken from them."""
+    device = path.rpartition("/")[0]
+    setpoints = any(other.startswith(f"{device}/") and "set" in other.rpartition("/")[2] for other in stage.strangers)
+    return setpoints and any(
+        value == "userspace" for other, value in stage.board.settings().items() if other.startswith(f"{device}/")
+    )
 
 
 def check_given_back(stage: Stage, when: str) -> None:

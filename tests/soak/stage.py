@@ -284,10 +284,14 @@ class Stage:
             self.blame(f"asked to end, it ends with {code}")
         self._hang_up()
 
-    def ended_by_signal(self, number: int) -> None:
-        """Let the daemon have been ended by a signal that it need not survive; the board must be as it was all the same."""
+    def ended_by_signal(self, number: int) -> int | None:
+        """Let the daemon have been ended by a signal that it need not survive; the board must be as it was all the same.
+
+        Returns:
+            Its exit code; None where it does not end.
+        """
         if self._process is None:
-            return
+            return None
         self.gone()
         code = self._bury_what_hangs(ENDS_S)
         self.tell(f"{signal.Signals(number).name} came to: {code}")
@@ -296,6 +300,7 @@ class Stage:
             self.kill()
         self._killed = True
         self._hang_up()
+        return code
 
     def signal(self, number: int) -> None:
         if self.pid:
@@ -336,6 +341,8 @@ class Stage:
         with self.broken(slot):
             reply = self.judge(actor.wire.call(method, parameters, descriptors))
             self.answered_ms.append(1e3 * (time.monotonic() - began))
+            if reply.error == "LimitReached" and "connections are open" in reply.parameters["message"]:
+                self._drop(slot)  # it is hung up on, as it was told
         return reply
 
     @contextlib.contextmanager

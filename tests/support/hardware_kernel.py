@@ -100,6 +100,7 @@ class Kernel(Files):
         now = str(levels[len(levels) // 2])
         self.store |= {
             f"{folder}/affected_cpus": cpus,
+            f"{folder}/related_cpus": cpus,
             f"{folder}/scaling_available_governors": "conservative ondemand userspace powersave performance schedutil",
             f"{folder}/scaling_available_frequencies": " ".join(map(str, levels)) + " ",
             f"{folder}/scaling_governor": "schedutil",

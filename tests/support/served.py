@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -41,6 +42,17 @@ class Served(Generic[S]):
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
+
+    def stand_still(self, seconds: float) -> None:
+        """Have the server do nothing for a while; what happens meanwhile it sees at once."""
+        begun = threading.Event()
+
+        def sleep() -> None:
+            begun.set()
+            time.sleep(seconds)
+
+        self._loop.call_soon_threadsafe(sleep)
+        begun.wait()
 
     def connect(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX)

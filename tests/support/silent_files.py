@@ -70,7 +70,7 @@ def _operations() -> Any:
                 return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
             if path.strip("/") not in NAMES:
                 raise mfusepy.FuseOSError(2)
-            return {"st_mode": stat.S_IFREG | 0o644, "st_nlink": 1, "st_size": 1 << 20}
+            return {"st_mode": stat.S_IFREG | 0o755, "st_nlink": 1, "st_size": 1 << 20}
 
         def open(self, path: str, flags: int) -> int:
             return 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ....profiles.timing import Clock
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..clocks.domain import ClockDomain, Write, clamp, write_each
-from ..files import Files
+from ..files import Files, rate_in
 from ..sensors import thermal
 from .record import BaselineEntry, BaselineRecord, Marker
 from .store import BaselineStore
@@ -254,7 +254,7 @@ class Baseline:
                 continue
             if self._is_ours(domain, path, current):
                 touch.add(path)
-            elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and current.isdecimal()):
+            elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and self._asked_for(path, current)):
                 theirs.add(path)
                 look.left.append(f"{path}: left at {current}, which somebody else has set")
         if domain.setpoint in theirs:
@@ -264,6 +264,10 @@ class Baseline:
             # Without our mode the setpoint is nobody's: a governor or the firmware moves it.
             touch.discard(domain.setpoint or "")
         return touch
+
+    def _asked_for(self, path: str, current: str) -> bool:
+        """Whether what a setpoint holds is a frequency that somebody can have asked for, not a word or something misread."""
+        return rate_in(current) is not None and self._files.find_text(path) == current
 
     def _setpoint_counts(self, domain: ClockDomain) -> bool:
         """Whether a setpoint says what anybody has asked for: under another mode, a governor or the firmware moves it."""

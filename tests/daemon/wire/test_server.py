@@ -170,6 +170,18 @@ def test_a_client_that_reads_nothing_is_hung_up_on_and_blocks_nobody(served: Ser
         assert ask(other, "Echo", text="z")["parameters"]["text"] == "z"
 
 
+def test_who_comes_as_one_that_read_nothing_goes_is_served(served: Served[Echo]) -> None:
+    for _ in range(3):
+        with served.connect() as deaf:
+            deaf.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                while True:
+                    deaf.sendall(message("Echo", text="x" * 200_000))
+            served.stand_still(0.2)
+        with served.connect() as other:
+            assert ask(other, "Echo", text="y")["parameters"]["text"] == "y"
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -16,6 +16,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +155,15 @@ def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path: Pa
 
 @pytest.fixture
 def readers() -> Callable[[], list[psutil.Process]]:
-    """Tells which children this process has that it did not have before the test."""
+    """Tells which children this process has, and which run their program, that it did not have before the test."""
     before = psutil.Process().children()
-    return lambda: [child for child in psutil.Process().children() if child not in before]
+
+    def runs(child: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return child not in before and "jetdvfs.daemon.worker.main" in child.cmdline()
+        return False
+
+    return lambda: [child for child in psutil.Process().children() if runs(child)]
 
 
 def test_a_reader_that_takes_too_long_is_ended(readers: Callable[[], list[psutil.Process]]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def test_what_is_no_node_table_is_refused_and_gone(tmp_path: Path, tables: dict[
             with pytest.raises(BundleError, match="is not its node table"):
                 folder.take_in(digest)
     assert list((tmp_path / "cache" / "tables").iterdir()) == []
+
+
+def test_a_file_that_cannot_be_removed_afterwards_hides_no_other_error(tmp_path: Path) -> None:
+    folder = TableFolder(tmp_path / "cache")
+    with pytest.raises(KeyError, match="the first"), folder.fresh(["0" * 64]):
+        shutil.rmtree(tmp_path / "cache")
+        (tmp_path / "cache").write_text("in its place")
+        raise KeyError("the first")
 
 
 def test_what_others_could_have_written_is_removed(tmp_path: Path, tables: dict[str, bytes]) -> None:

@@ -147,9 +147,9 @@ class Reload:
         if self.by_signal:
             stage.signal(signal.SIGHUP)
             time.sleep(0.1)
-            if not stage.alive_for(0.1):
+            # One that lies in wait may have killed it over its next write.
+            if not stage.alive_for(0.1) and stage.ended_by_signal(signal.SIGHUP) != -signal.SIGKILL:
                 stage.blame("SIGHUP ends the daemon instead of reloading")
-                stage.ended_by_signal(signal.SIGHUP)
         else:
             self._ask(stage)
         if not good:

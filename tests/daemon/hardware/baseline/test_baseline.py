@@ -187,6 +187,18 @@ def test_what_somebody_else_set_after_a_kill_is_left_and_the_rest_given_back(
     assert int(kernel.store[f"{CPU}/scaling_min_freq"]) <= int(kernel.store[f"{CPU}/scaling_max_freq"])
 
 
+@pytest.mark.parametrize("nonsense", ["36893488147419103232", "-1", "<unsupported>", ""])
+def test_a_setpoint_that_reads_as_nonsense_keeps_nothing_from_being_given_back(
+    kernel: Kernel, place: Path, nonsense: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, read = settings(kernel), kernel._read
+    start(kernel, place).apply(LOW, "test")
+    misread = f"{CPU}/scaling_setspeed"
+    monkeypatch.setattr(kernel, "_read", lambda path: nonsense.encode() if path == misread else read(path))
+    start(kernel, place).restore()
+    assert settings(kernel) == found
+
+
 def test_an_upper_limit_lowered_by_somebody_else_does_not_make_our_setting_theirs(kernel: Kernel, place: Path) -> None:
     start(kernel, place).apply(HIGH, "test")
     kernel.take(f"{CPU}/scaling_max_freq", "1190400")
