@@ -119,7 +119,7 @@ def _foldable(left: Tensor, right: Tensor) -> bool:
     return all(strides[place] == shape[place + 1] * strides[place + 1] for place in range(large.rank - 2))
 
 
-@operator("matmul")
+@operator("matmul", "linalg_matmul")
 def matmul(recorder: Recorder, self: Tensor, other: Tensor) -> Tensor:
     """``torch.matmul`` for every combination of dimensions."""
     left, right = self, other
