@@ -33,7 +33,8 @@ WHOLE = (
     "one_hot",
 )
 #: Pointwise calls that take a number of the host in place of a tensor.
-_NUMBERS_BESIDE = frozenset(f"aten::{name}{ending}" for name in (*oracle.BINARY, "atan2", "fmod") for ending in ("", "_"))
+_BESIDE = (*oracle.BINARY, "atan2", "fmod", "where", "masked_fill", "clamp", "clamp_min", "clamp_max")
+_NUMBERS_BESIDE = frozenset(f"aten::{name}{ending}" for name in _BESIDE for ending in ("", "_"))
 #: Calls that take a tensor for its shape alone.
 _OF_A_SHAPE = tuple(f"aten::{name}" for name in ("new_", "zeros_like", "ones_like", "full_like", "empty_like"))
 _KEPT: list[Any] = []
@@ -68,10 +69,8 @@ class FileRecorder(oracle.Recorder):
         self._sort = ""
         # What is made from the inputs, by its memory; all of it is kept, for an address that is free is given out again.
         self._varies = {tensor.untyped_storage()._cdata for tensor in inputs}
-        arrays = [tensor for tensor in tensors if tensor.dim()]
-        self._on_device = {
-            tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers(), *inputs, *arrays)
-        }
+        numbers = {tensor.untyped_storage()._cdata for tensor in constants if not tensor.dim()}
+        self._on_device = {tensor.untyped_storage()._cdata for tensor in (*tensors, *inputs)} - numbers
         self._alive: list[Any] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -100,7 +99,8 @@ class FileRecorder(oracle.Recorder):
         made = list(oracle._tensors([out]))
         self._alive.append(made)
         memory = {tensor.untyped_storage()._cdata for tensor in made}
-        self._on_device |= memory
+        if func._schema.name != "aten::scalar_tensor":  # a number beside tensors, as where takes it
+            self._on_device |= memory
         if self._from_inputs(given) and not func._schema.name.startswith(_OF_A_SHAPE):
             self._varies |= memory
         return out

@@ -93,9 +93,10 @@ def nodes(path: Path) -> dict[str, int]:
 
 
 def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:
-    """A file of TorchScript or of ``torch.export`` as PyTorch opens it, and the tensors in its code."""
+    """A file of TorchScript or of ``torch.export`` as PyTorch opens it, and the tensors that stand in its code."""
     if how == "exported":
-        return torch.export.load(path).module(), []
+        program = torch.export.load(path)
+        return program.module(), [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
     module = torch.jit.load(path)
     constants: list[torch.Tensor] = []
     graph = module.inlined_graph  # its nodes live no longer
