@@ -6,6 +6,7 @@
 # make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
+# make zoo    export models of timm, transformers and others in every format, and hold what is listed against PyTorch; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
 # make lint   style and types only
 # make docs   the reference of the Python interfaces, into build/docs
@@ -27,10 +28,11 @@ JOBS    ?= $(shell nproc)
 CYCLES  ?= 10000
 HOURS   ?= 24
 MINUTES ?= 60
+MODELS  ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: demo test soak fuzz test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
+.PHONY: demo test soak fuzz zoo test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
@@ -48,6 +50,10 @@ endif
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m jetdvfs.tests.fuzz.socket_calls --seed $(SEED) --minutes $(MINUTES)
+
+# In a virtual environment of its own. It goes on where it was left; remove build/zoo/results.jsonl to start again.
+zoo: build/zoo/.zoo
+	build/zoo/bin/python -m jetdvfs.tests.zoo.run --models '$(MODELS)'
 
 # In a virtual environment of its own; types are checked as newer releases of the dependencies declare them.
 test-oldest:
@@ -117,6 +123,16 @@ $(VENV)/.demo: $(VENV)/bin/pip $(BUILD)
 $(VENV)/.test: $(VENV)/bin/pip $(BUILD)
 	@echo "installing jetdvfs and what its tests need into $(VENV)"
 	@$(PIP) --editable '.[test,lint]'
+	@touch $@
+
+# Ultralytics asks for an OpenCV with windows, and torchaudio brings a library that a CPU build of torch cannot load: its networks need neither.
+build/zoo/.zoo: setup.cfg
+	@$(MAKE) --no-print-directory VENV=build/zoo build/zoo/bin/pip
+	@echo "installing jetdvfs and the packages whose models are exported into build/zoo"
+	@build/zoo/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[zoo]'
+	@build/zoo/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps ultralytics
+	@build/zoo/bin/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' \
+	  || rm -f build/zoo/lib/python*/site-packages/torchaudio/lib/*.so
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/bin/pip $(BUILD)

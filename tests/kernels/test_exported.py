@@ -56,6 +56,16 @@ def test_what_depends_on_the_contents_of_a_tensor_ends_the_list() -> None:
     assert (end.operator, end.place) == ("aten::nonzero", "models/model.json, node z, after 50% of the nodes")
 
 
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [("arccos", "acos"), ("arcsinh", "asinh"), ("arctan2", "atan2"), ("greater_equal", "ge"), ("less_equal", "le")],
+)
+def test_an_operator_may_be_called_by_its_other_name(written: str, kind: str) -> None:
+    operands = [{"as_tensor": {"name": "x"}}] * (1 if written in ("arccos", "arcsinh") else 2)
+    called = node(f"torch.ops.aten.{written}.{'default' if len(operands) == 1 else 'Tensor'}", operands, "y")
+    assert decompose(archive(program(called)), INPUTS).kinds == {kind: 1}
+
+
 def test_other_inputs_than_those_exported_for_are_refused() -> None:
     for inputs in ([TensorSpec((2, 4))], [TensorSpec((2, 3), "float16")], [TensorSpec((2, 3, 1))], [], INPUTS * 2):
         with pytest.raises(ShapeError, match="exported for the inputs"):

@@ -16,14 +16,16 @@ from .reduction import reduce, reduced
 # Pointwise
 
 
-def _function(name: str, *, floating: bool = True, dtype: str | None = None) -> None:
-    @operator(name, f"{name}_")
+def _function(name: str, *spellings: str, floating: bool = True, dtype: str | None = None) -> None:
+    @operator(name, f"{name}_", *spellings)
     def rule(recorder: Recorder, self: Tensor, *_: Any, **__: Any) -> Tensor:
         return launch_pointwise(recorder, name, [self], dtype) if dtype else unary(recorder, name, self, floating=floating)
 
 
-for _name in ("exp2", "log10", "erfc", "lgamma", "digamma", "asinh", "acosh", "atanh", "deg2rad", "rad2deg", "logit", "sinc"):
+for _name in ("exp2", "log10", "erfc", "lgamma", "digamma", "deg2rad", "rad2deg", "logit", "sinc"):
     _function(_name)
+for _name in ("asinh", "acosh", "atanh"):
+    _function(_name, f"arc{_name[1:]}")
 for _name in ("i0", "angle"):
     _function(_name)
 for _name in ("frac", "sgn", "nan_to_num"):

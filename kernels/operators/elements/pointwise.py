@@ -75,7 +75,7 @@ def _named(name: str, *spellings: str) -> None:
 
 _named("maximum")
 _named("minimum")
-_named("atan2")
+_named("atan2", "arctan2")
 _named("bitwise_and", "__and__", "__iand__")
 _named("bitwise_or", "__or__", "__ior__")
 _named("bitwise_xor", "__xor__")
@@ -92,9 +92,9 @@ def _comparison(name: str, *spellings: str) -> None:
 _comparison("eq", "eq_")
 _comparison("ne", "ne_", "not_equal")
 _comparison("lt", "less")
-_comparison("le")
+_comparison("le", "less_equal")
 _comparison("gt", "greater")
-_comparison("ge")
+_comparison("ge", "greater_equal")
 _comparison("logical_and")
 _comparison("logical_or")
 
@@ -115,7 +115,8 @@ for _name in ("silu", "hardswish", "hardsigmoid", "mish", "elu", "leaky_relu", "
 for _name in ("softshrink", "gelu", "log_sigmoid", *(name for name in UNARY if name not in ("abs", "neg"))):
     _unary(_name)
 for _name in ("erfinv", *(name for name in FLOATING if name not in ("log10",))):
-    _unary(_name, floating=True)
+    # torch.export writes what the author wrote: acos may be arccos there
+    _unary(_name, *([f"arc{_name[1:]}"] if _name in ("acos", "asin", "atan") else ()), floating=True)
 _unary("abs", "absolute")
 _unary("neg", "negative")
 

@@ -78,6 +78,26 @@ def product_of_integers(recorder: Recorder, self: Tensor, mat2: Tensor) -> Tenso
     return multiply(recorder, self, mat2, dtype="int32")
 
 
+@operator("_grouped_mm", "transformers::grouped_mm_fallback")
+def grouped_product(
+    recorder: Recorder,
+    self: Tensor,
+    mat2: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """The rows of each group by the group's own matrix (mixtures of experts): one launch, however the rows are shared out.
+
+    What transformers does instead for single precision launches one product for each group that has rows: as many operations.
+    """
+    if self.rank != 2 or mat2.rank != 3 or offs is None or self.shape[1] != mat2.shape[1]:
+        raise ShapeError(f"grouped matrix product of shapes {show(self.shape)} and {show(mat2.shape)}")
+    params = {"m": self.shape[0], "k": self.shape[1], "n": mat2.shape[2], "batch": 1, "bias": bias is not None}
+    output = recorder.tensor((self.shape[0], mat2.shape[2]), out_dtype or self.dtype)
+    return recorder.launch("matmul", [self], output, params, (mat2, offs, bias))
+
+
 @operator("mv", "dot")
 def vector_product(recorder: Recorder, self: Tensor, vec: Tensor) -> Tensor:
     if vec.rank != 1 or self.rank not in (1, 2) or self.shape[-1] != vec.shape[0]:
@@ -99,7 +119,7 @@ def _foldable(left: Tensor, right: Tensor) -> bool:
     return all(strides[place] == shape[place + 1] * strides[place + 1] for place in range(large.rank - 2))
 
 
-@operator("matmul")
+@operator("matmul", "linalg_matmul")
 def matmul(recorder: Recorder, self: Tensor, other: Tensor) -> Tensor:
     """``torch.matmul`` for every combination of dimensions."""
     left, right = self, other

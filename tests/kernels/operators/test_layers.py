@@ -47,6 +47,22 @@ def build(make: Callable[[], Any], *, trainable: bool = False) -> Any:
 WAYS = [(name, how) for name in CASES for how in ("script", "trace") if (name, how) != ("cells", "trace")]
 
 
+def test_rows_by_the_matrix_of_their_group_are_one_product() -> None:
+    class Experts(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(3, 16, 8), requires_grad=False)
+
+        def forward(self, x: Any, ends: Any) -> Any:
+            return torch._grouped_mm(x, self.weight, offs=ends)
+
+    module, example = Experts(), (torch.zeros(6, 16), torch.tensor([2, 2, 6], dtype=torch.int32))
+    traced = oracle.archive_of(module, "trace", example)
+    (product,) = decompose(traced, [parse_input("6x16"), parse_input("3:int32")]).launches
+    assert product.params == {"m": 6, "k": 16, "n": 8, "batch": 1, "bias": False}
+    assert (product.inputs, product.output, product.flops) == (((6, 16),), (6, 8), 2 * 6 * 16 * 8)
+
+
 # Whether weights were saved as trainable decides how ATen folds products; tracing takes another way through them then.
 @pytest.mark.parametrize(
     ("name", "how", "trainable"), [*((*way, False) for way in WAYS), *((name, "script", True) for name in CASES)]

@@ -128,6 +128,7 @@ F.layer_norm(x, [4])
 F.rms_norm(x, [4], x[0])
 F.one_hot(i, 7)
 F.group_norm(x[None], 2)
+F.group_norm(x[None].transpose(1, 2), 2)
 x[:, None].expand(4, 3, 4) + 1
 x.as_strided((2, 2), (1, 2)) + 1
 x.unfold(0, 2, 1) + 1

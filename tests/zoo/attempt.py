@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One model in one format: written, listed by jetdvfs, run by PyTorch, judged. In a process of its own."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import os
+import pickle
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.errors import KernelsError
+from jetdvfs.kernels.network import Network, TensorSpec
+from jetdvfs.tests.zoo.comparison import Dispatched, Judgement, judge
+from jetdvfs.tests.zoo.rewritten import judge_rewritten
+from jetdvfs.tests.zoo.table import Entry, Made
+
+#: Bounds of listing one file: the growth of its address space, and its processor time.
+_LISTING_BYTES, _LISTING_S = 512 << 20, 20
+#: The largest file that is kept.
+_KEPT_BYTES = 200 << 20
+_FORK = multiprocessing.get_context("fork")
+
+
+def attempt(entry: Entry, how: str, seconds: float, keep: Path) -> dict[str, Any]:
+    """The record of one model in one format; it takes at most so long, whatever happens in it.
+
+    Below ``keep`` are left both lists, and files whose lists are refused or wrong.
+    """
+    began = time.monotonic()
+    record, trouble = apart(lambda: _attempted(entry, how, keep), seconds)
+    told: dict[str, Any] = {"verdict": "not written", "why": trouble} if record is None else record
+    return {"model": entry.title, "format": how} | told | {"seconds": round(time.monotonic() - began, 2)}
+
+
+def apart(work: Callable[[], Any], seconds: float) -> tuple[Any, str]:
+    """What work returns, done in a process of its own within so many seconds; or nothing, and how that ended."""
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_send, args=(work, sender), daemon=False)
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            return None, f"takes longer than {seconds:g} s"
+        return receiver.recv(), ""
+    except EOFError:
+        process.join()
+        return None, f"its process ended with {process.exitcode}"
+    finally:
+        receiver.close()
+        process.kill()
+        process.join()
+
+
+def _send(work: Callable[[], Any], sender: Connection) -> None:
+    try:
+        made = work()
+    except BaseException as error:
+        made = {"verdict": "not written", "why": said(error)}
+    sender.send(made)
+    sender.close()
+    os._exit(0)  # without what packages do as they end
+
+
+def said(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if len(text) < 300 else text[:140] + ' ... ' + text[-140:]}"
+
+
+def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
+    import torch
+
+    from jetdvfs.tests.zoo import formats
+
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(prefix="jetdvfs-zoo-"))
+    try:
+        made = entry.make()
+        path = formats.write(made, how, folder)
+        inputs = [TensorSpec(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in made.inputs]
+        listed = _listed(path, inputs)
+        kept = keep / f"{entry.title}.{how}".replace("/", "_").replace(" ", "_")
+        if isinstance(listed, Judgement):
+            record: dict[str, Any] = {"verdict": listed.verdict, "why": listed.why}
+        else:
+            network, took_s = listed
+            theirs = _dispatched(entry, made, path, how)
+            nodes = formats.nodes(path) if how in formats.ONNX else {}
+            judgement = judge_rewritten(network, theirs, nodes) if how in formats.ONNX else judge(network, theirs)
+            record = {"verdict": judgement.verdict, "why": judgement.why, "launches": len(network.launches)}
+            record |= {"run": len(theirs.launches), "listing_s": round(took_s, 3)}
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with gzip.open(f"{kept}.lists", "wb") as stream:
+                pickle.dump((network, theirs, nodes), stream)
+        if record["verdict"] in ("refused", "wrong") and path.stat().st_size < _KEPT_BYTES:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, f"{kept}{path.suffix}")
+            record["inputs"] = [str(spec) for spec in inputs]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return record
+
+
+def _listed(path: Path, inputs: list[TensorSpec]) -> tuple[Network, float] | Judgement:
+    made, trouble = apart(lambda: _bounded(path, inputs), 3 * _LISTING_S)
+    if made is None:
+        return Judgement("refused", f"no answer: {trouble}")
+    if isinstance(made, Mapping):
+        return Judgement("wrong", f"not an error of its own: {made['why']}")
+    if isinstance(made, str):
+        return Judgement("refused", made)
+    network, took_s = made
+    return network, took_s
+
+
+def _bounded(path: Path, inputs: list[TensorSpec]) -> tuple[Network, float] | str:
+    with open("/proc/self/statm") as statm:
+        size = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + _LISTING_BYTES,) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (_LISTING_S, _LISTING_S))
+    began = time.process_time()
+    try:
+        return decompose(path, inputs), time.process_time() - began
+    except KernelsError as error:
+        return str(error).removeprefix(f"{path}: ")
+
+
+def _dispatched(entry: Entry, made: Made, path: Path, how: str) -> Dispatched:
+    from jetdvfs.tests.zoo import dispatched, formats
+
+    if how in formats.ONNX:
+        fresh = entry.make().module  # models remember what they were called with
+        return dispatched.launches_of(fresh, fresh, made.inputs)
+    module, constants = formats.opened(path, how)
+    return dispatched.launches_of(module, module, made.inputs, constants)

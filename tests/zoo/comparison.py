@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether what jetdvfs lists of a file is what PyTorch dispatches, and what a difference comes from.
+
+Of TorchScript and ``torch.export`` the file itself is run: *equal* means the same launches in the same order, each with its
+kind, output, element type, parameters, operations and bytes. A list that ends early is *explained* where it is equal so far and
+PyTorch, at that very place, looks at the numbers in a tensor. Of ONNX, whose exporters rewrite, see ``rewritten.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jetdvfs.kernels.network import KernelInvocation, Network
+
+VERDICTS = ("equal", "explained", "refused", "wrong")
+#: Of what could not be judged: the exporter writes no such file, or PyTorch does not run what it wrote.
+UNJUDGED = ("not written", "not run")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One of :data:`VERDICTS`, and in one line why, unless the lists are equal."""
+
+    verdict: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """What PyTorch did.
+
+    Attributes:
+        launches: in order.
+        looks: where it looked at the numbers in a tensor: how many launches before, and by which operator.
+        sorts: of each launch why an exporter may leave it out: it depends on no input (``constant``), is the same call on the
+            same tensors as one before (``repeated``), returns what it is given (``idle``), or nothing uses what it makes
+            (``unused``); empty where it may not.
+        trouble: the error that ended it early; empty where none did.
+    """
+
+    launches: tuple[KernelInvocation, ...]
+    looks: tuple[tuple[int, str], ...]
+    sorts: tuple[str, ...] = ()
+    trouble: str = ""
+
+
+def essence(launch: KernelInvocation) -> tuple[Any, ...]:
+    """A launch without where it was called and which of its operands is a weight."""
+    params = tuple(sorted(launch.params.items()))
+    return (launch.kind, launch.output, launch.dtype, params, launch.flops, launch.bytes)
+
+
+def shown(launch: KernelInvocation | None) -> str:
+    """A launch in a line of the report."""
+    if launch is None:
+        return "nothing"
+    inputs = " ".join("x".join(map(str, shape)) or "scalar" for shape in launch.inputs)
+    return f"{launch.kind}({inputs})->{'x'.join(map(str, launch.output)) or 'scalar'}:{launch.dtype}"
+
+
+def judge(ours: Network, theirs: Dispatched) -> Judgement:
+    """The same file, listed and run."""
+    listed, expected = ours.launches, theirs.launches
+    differs = first_difference(listed, expected)
+    if ours.boundary is None:
+        if theirs.trouble and differs == len(expected):
+            return Judgement("not run", theirs.trouble)
+        return Judgement("equal") if differs is None else _wrong(listed, expected, differs)
+    if differs is not None and differs < len(listed):
+        return _wrong(listed, expected, differs)
+    end = ours.boundary
+    looked = sorted({operator for place, operator in theirs.looks if place == len(listed)})
+    if looked:
+        return Judgement("explained", f"ends at {end.operator}, where PyTorch looks at data ({', '.join(looked)})")
+    return Judgement("refused", f"ends at {end.operator} ({end.reason}) although PyTorch looks at no data there")
+
+
+def first_difference(listed: Sequence[KernelInvocation], expected: Sequence[KernelInvocation]) -> int | None:
+    """The place of the first launch in which two lists differ."""
+    for place, (ours, theirs) in enumerate(zip(listed, expected, strict=False)):
+        if essence(ours) != essence(theirs):
+            return place
+    return None if len(listed) == len(expected) else min(len(listed), len(expected))
+
+
+def _wrong(listed: Sequence[KernelInvocation], expected: Sequence[KernelInvocation], place: int) -> Judgement:
+    ours = listed[place] if place < len(listed) else None
+    theirs = expected[place] if place < len(expected) else None
+    more = ""
+    if ours is not None and theirs is not None and shown(ours) == shown(theirs):
+        more = f" [{_details(ours)} / {_details(theirs)}]"
+    scope = f" in {(ours or theirs).scope}" if (ours or theirs) and (ours or theirs).scope else ""  # type: ignore[union-attr]
+    lengths = f"{len(listed)} launches, {len(expected)} run"
+    return Judgement("wrong", f"launch {place}: {shown(ours)} listed, {shown(theirs)} run{more}{scope}; {lengths}")
+
+
+def _details(launch: KernelInvocation) -> str:
+    return f"{dict(launch.params)} {launch.flops} FLOPs {launch.bytes} bytes"

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch dispatches while it runs a file that it wrote, or the module the file was made of, on numbers.
+
+The rules of naming are those of ``tests/support/oracle.py``. Here files are run as well, in which nothing can be wrapped from
+Python: what the device runs whole (attention, recurrent layers) is told apart at the dispatcher, by kernels of its own for the
+CPU that stand before ATen's composite ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from jetdvfs.kernels.kinds import KINDS
+from jetdvfs.kernels.network import KernelInvocation
+from jetdvfs.tests.support import oracle
+from jetdvfs.tests.zoo.comparison import Dispatched
+
+#: Calls that the device runs whole, and that PyTorch takes apart before the dispatcher is asked.
+WHOLE = (
+    "scaled_dot_product_attention",
+    "lstm.input",
+    "gru.input",
+    "rnn_tanh.input",
+    "rnn_relu.input",
+    "lstm_cell",
+    "gru_cell",
+    "rnn_tanh_cell",
+    "rnn_relu_cell",
+    "rms_norm",
+    "one_hot",
+)
+#: Pointwise calls that take a number of the host in place of a tensor.
+_BESIDE = (*oracle.BINARY, "atan2", "fmod", "where", "masked_fill", "clamp", "clamp_min", "clamp_max")
+_NUMBERS_BESIDE = frozenset(f"aten::{name}{ending}" for name in _BESIDE for ending in ("", "_"))
+#: Calls that take a tensor for its shape alone.
+_OF_A_SHAPE = tuple(f"aten::{name}" for name in ("new_", "zeros_like", "ones_like", "full_like", "empty_like"))
+_KEPT: list[Any] = []
+
+
+def keep_whole() -> None:
+    """From now on, in this process, calls of :data:`WHOLE` reach a dispatch mode as they are written."""
+    if _KEPT:
+        return
+    library = torch.library.Library("aten", "IMPL")
+    for name in WHOLE:
+        library.impl(name, _overload(name).decompose, "CPU")
+    _KEPT.append(library)
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+class FileRecorder(oracle.Recorder):
+    """Writes down the calls of a module or a file."""
+
+    def __init__(self, module: Any, inputs: Sequence[torch.Tensor], constants: Sequence[torch.Tensor] = ()) -> None:
+        super().__init__(torch.nn.Module())
+        tensors = [*module.parameters(), *module.buffers(), *constants]
+        self._parameters = {tensor.untyped_storage()._cdata for tensor in tensors}
+        self.looks: list[tuple[int, str]] = []
+        self.flows: list[Flow] = []
+        self.trouble = ""
+        self._seen: set[Any] = set()
+        self._sort = ""
+        # What is made from the inputs, by its memory; all of it is kept, for an address that is free is given out again.
+        self._varies = {tensor.untyped_storage()._cdata for tensor in inputs}
+        numbers = {tensor.untyped_storage()._cdata for tensor in constants if not tensor.dim()}
+        self._on_device = {tensor.untyped_storage()._cdata for tensor in (*tensors, *inputs)} - numbers
+        self._alive: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return self._dispatch(func, types, args, kwargs)
+        except Exception as error:  # TorchScript's interpreter does not say which
+            self.trouble = self.trouble or f"{func}: {type(error).__name__}: {' '.join(str(error).split())[-200:]}"
+            raise
+
+    def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        given = [*oracle._tensors([args, list((kwargs or {}).values())])]
+        if given and all(self._on_host(tensor) for tensor in given):
+            return func(*args, **(kwargs or {}))
+        if _looks_at_data(func, args):
+            self.looks.append((len(self.flows), func._schema.name))
+        self._sort = self._sort_of(func, args, kwargs)
+        if func._schema.name == "aten::_convolution":  # in traced code; the numbers behind are cuDNN's
+            func, args = torch.ops.aten.convolution.default, args[:9]
+        whole = _RULES.get(func._schema.name.removeprefix("aten::"))
+        if whole is None:
+            out = super().__torch_dispatch__(func, types, args, kwargs)
+        else:
+            named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+            named |= {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | (kwargs or {})
+            out = whole(self, func, named)
+        made = list(oracle._tensors([out]))
+        self._alive.append(made)
+        memory = {tensor.untyped_storage()._cdata for tensor in made}
+        if func._schema.name != "aten::scalar_tensor":  # a number beside tensors, as where takes it
+            self._on_device |= memory
+        if self._from_inputs(given) and not func._schema.name.startswith(_OF_A_SHAPE):
+            self._varies |= memory
+        return out
+
+    def _on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is none of the device's: numbers of the file's code, sizes, and what is computed of these."""
+        return tensor.untyped_storage()._cdata not in self._on_device
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if func._schema.name in _NUMBERS_BESIDE:
+            args = tuple(0.0 if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
+        super()._record(func, args, kwargs, out)
+
+    def _from_inputs(self, tensors: Iterable[torch.Tensor]) -> bool:
+        return any(tensor.untyped_storage()._cdata in self._varies for tensor in tensors)
+
+    def _sort_of(self, func: Any, args: Any, kwargs: Any) -> str:
+        """Why an exporter that keeps its graph small would leave a call out; empty where it would not."""
+        neutral = _NEUTRAL.get(func._schema.name.rstrip("_"))
+        if neutral is not None and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] == neutral:
+            return "idle"
+        made = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
+        call = None if made else _identity((func, args, sorted((kwargs or {}).items())))
+        if call in self._seen:
+            return "repeated"
+        if call is not None:
+            self._seen.add(call)
+        return ""
+
+    def add(self, kind: str, inputs: Any, out: Any, params: Any, *, flops: int | None, read: Any) -> None:
+        read, before = list(read), len(self.calls)
+        flops = 0 if flops is None and kind not in KINDS else flops  # a kind that jetdvfs does not know
+        super().add(kind, inputs, out, params, flops=flops, read=read)
+        if len(self.calls) == before:
+            return
+        sort = self._sort if self._from_inputs(read) else "constant"
+        self.flows.append(Flow(sort, _memory(oracle._tensors([inputs, read])), _memory(oracle._tensors([out]))))
+
+    def sorts(self, result: Any) -> tuple[str, ...]:
+        """Of each launch why an exporter would leave it out, known what came out in the end."""
+        needed = _memory(_all_tensors(result))
+        sorts = []
+        for flow in reversed(self.flows):
+            used = bool(flow.writes & needed)
+            needed |= flow.reads if used else set()
+            sorts.append(flow.sort or ("" if used else "unused"))
+        return tuple(reversed(sorts))
+
+
+class Flow(NamedTuple):
+    """Which memory a launch reads and writes, and of what sort it is."""
+
+    sort: str
+    reads: set[int]
+    writes: set[int]
+
+
+#: The number with which a call returns what it was given.
+_NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
+
+
+def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
+
+
+def _identity(value: Any) -> Any:
+    """What makes two calls the same: the same function, the same tensors unchanged, the same numbers."""
+    if isinstance(value, torch.Tensor):
+        place = value.untyped_storage()._cdata, value.storage_offset(), tuple(value.shape), value.stride()
+        return (*place, value.dtype, value._version)
+    if isinstance(value, (list, tuple)):
+        return tuple(_identity(item) for item in value)
+    return value if isinstance(value, Hashable) else repr(value)
+
+
+def _all_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in what a model returns."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _all_tensors(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _all_tensors(item)
+    elif hasattr(value, "__dict__"):
+        yield from _all_tensors(vars(value))
+
+
+def _looks_at_data(func: Any, args: Any) -> bool:
+    """Whether the numbers in a tensor decide what a call returns, or the shape of it, by PyTorch's own account."""
+    if func._schema.name == "aten::index":
+        return any(tensor is not None and tensor.dtype in (torch.bool, torch.uint8) for tensor in args[1])
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
+def _attention(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+    out = func(**a)
+    query, key, value, mask = a["query"], a["key"], a["value"], a["attn_mask"]
+    laid_out = oracle._as_cuda_lays_it_out(out, query, key, value, mask)
+    if laid_out is not out:
+        laid_out = laid_out.copy_(out)
+    read = [t for t in (query, key, value, mask) if t is not None]
+    params = {"mask": mask is not None, "causal": bool(a["is_causal"])}
+    recorder.add("attention", [query, key, value], laid_out, params, flops=None, read=read)
+    return laid_out
+
+
+def _layer(name: str) -> Callable[[FileRecorder, Any, dict[str, Any]], Any]:
+    def rule(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+        out = func(**a)
+        starts = [a["hx"]] if isinstance(a["hx"], torch.Tensor) else list(a["hx"])
+        params = {
+            "hidden": starts[-1].shape[-1],
+            "layers": a["num_layers"],
+            "directions": 2 if a["bidirectional"] else 1,
+            "bias": bool(a["has_biases"]),
+        }
+        if starts[0].shape[-1] != starts[-1].shape[-1]:
+            params["projection"] = starts[0].shape[-1]
+        recorder.add(name, [a["input"], *starts], out[0], params, flops=None, read=[a["input"], *starts, *a["params"]])
+        return out
+
+    return rule
+
+
+def _cell(name: str) -> Callable[[FileRecorder, Any, dict[str, Any]], Any]:
+    def rule(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+        state = a["hx"] if isinstance(a["hx"], torch.Tensor) else a["hx"][0]
+        with recorder:
+            gates = [_linear(a["input"], a["w_ih"], a["b_ih"]), _linear(state, a["w_hh"], a["b_hh"])]
+        recorder.add(name, [*gates, state], state, {}, flops=None, read=[*gates, state])
+        return func(**a)
+
+    return rule
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """``linear`` as it is taken apart above the dispatcher."""
+    return x.mm(weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
+
+
+def _rms_norm(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+    out, x, weight = func(**a), a["input"], a["weight"]
+    params = {"normalized_shape": tuple(a["normalized_shape"]), "affine": weight is not None}
+    recorder.add("rms_norm", [x], out, params, flops=None, read=[x] if weight is None else [x, weight])
+    return out
+
+
+def _one_hot(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+    x = a["self"]
+    with recorder:
+        return torch.zeros((*x.shape, a["num_classes"]), dtype=x.dtype).scatter_(-1, x.unsqueeze(-1), 1)
+
+
+def _group_norm(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+    """On a GPU its input is made contiguous, whatever its layout (``group_norm.cpp``)."""
+    if not a["input"].is_contiguous():
+        with recorder:
+            a["input"] = a["input"].clone(memory_format=torch.contiguous_format)
+    out = func(**a)
+    recorder._record(func, (), a, out)
+    return out
+
+
+def _grouped_product(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+    """One launch for all groups, which the CPU takes one by one."""
+    left, right, out = *list(a.values())[:2], func(**a)
+    params = {"m": left.shape[0], "k": left.shape[1], "n": right.shape[2], "batch": 1, "bias": a.get("bias") is not None}
+    read = [tensor for tensor in a.values() if isinstance(tensor, torch.Tensor)]
+    recorder.add("matmul", [left], out, params, flops=None, read=read)
+    return out
+
+
+_RULES: dict[str, Callable[[FileRecorder, Any, dict[str, Any]], Any]] = {
+    "scaled_dot_product_attention": _attention,
+    "rms_norm": _rms_norm,
+    "_grouped_mm": _grouped_product,
+    "transformers::grouped_mm_fallback": _grouped_product,
+    "native_group_norm": _group_norm,
+    "one_hot": _one_hot,
+    **{name: _layer(name.partition("_")[0]) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **{name: _cell(f"{name.partition('_')[0]}_cell") for name in ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")},
+}
+
+
+def launches_of(
+    run: Callable[..., Any], module: Any, inputs: Sequence[Any], constants: Sequence[torch.Tensor] = ()
+) -> Dispatched:
+    """What is dispatched while ``run`` runs on the inputs."""
+    keep_whole()
+    recorder = FileRecorder(module, inputs, constants)
+    trouble, result = "", None
+    try:
+        with torch.no_grad(), torch.jit.optimized_execution(False), recorder:
+            result = run(*inputs)
+    except Exception as error:
+        trouble = recorder.trouble or f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
+    launches = tuple(call for call in recorder.calls if isinstance(call, KernelInvocation))
+    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The formats in which people keep models, each written by PyTorch as its documentation says, with default options."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from jetdvfs.tests.zoo.table import Made
+
+TORCHSCRIPT = ("traced", "scripted", "frozen")
+ONNX = ("onnx", "onnx-dynamo")
+
+
+def _traced(made: Made, path: Path) -> None:
+    torch.jit.save(torch.jit.trace(made.module, made.inputs, check_trace=False, strict=False), path)
+
+
+def _scripted(made: Made, path: Path) -> None:
+    torch.jit.save(torch.jit.script(made.module), path)
+
+
+def _frozen(made: Made, path: Path) -> None:
+    """Frozen as it is scripted, or where it cannot be, traced."""
+    try:
+        script = torch.jit.script(made.module)
+    except Exception:
+        script = torch.jit.trace(made.module, made.inputs, check_trace=False, strict=False)
+    torch.jit.save(torch.jit.freeze(script), path)
+
+
+def _exported(made: Made, path: Path) -> None:
+    torch.export.save(torch.export.export(made.module, made.inputs), path)
+
+
+def _onnx(made: Made, path: Path) -> None:
+    torch.onnx.export(made.module, made.inputs, path, dynamo=False)
+
+
+def _onnx_dynamo(made: Made, path: Path) -> None:
+    torch.onnx.export(made.module, made.inputs, dynamo=True, verbose=False).save(path)
+
+
+#: How each is written, in the order of the table.
+FORMATS: dict[str, Callable[[Made, Path], None]] = {
+    "traced": _traced,
+    "scripted": _scripted,
+    "frozen": _frozen,
+    "exported": _exported,
+    "onnx": _onnx,
+    "onnx-dynamo": _onnx_dynamo,
+}
+_ENDINGS = {"exported": ".pt2", "onnx": ".onnx", "onnx-dynamo": ".onnx"}
+
+
+def write(made: Made, how: str, folder: Path) -> Path:
+    """The model's file in a format.
+
+    Raises:
+        Exception: whatever the exporter raises; it then has no file of that format.
+    """
+    path = folder / f"model{_ENDINGS.get(how, '.pt')}"
+    with torch.no_grad(), silent():
+        FORMATS[how](made, path)
+    return path
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Without what exporters say while they work."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), open(os.devnull, "w") as nowhere:
+        kept = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def nodes(path: Path) -> dict[str, int]:
+    """How many nodes of each operator an ONNX file has."""
+    import onnx
+
+    return dict(Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node))
+
+
+def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:
+    """A file of TorchScript or of ``torch.export`` as PyTorch opens it, and the tensors that stand in its code."""
+    if how == "exported":
+        program = torch.export.load(path)
+        return program.module(), [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
+    module = torch.jit.load(path)
+    constants: list[torch.Tensor] = []
+    graph = module.inlined_graph  # its nodes live no longer
+    for node in graph.findAllNodes("prim::Constant", recurse=True):
+        if node.hasAttribute("value") and node.kindOf("value") == "t":
+            constants.append(node.t("value"))
+    return module, constants

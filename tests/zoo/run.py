@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports the models of ``models.yaml`` in every format, lists each file, and holds the list against PyTorch.
+
+    make zoo                        # all, going on where it was left
+    make zoo MODELS=timm/.*net      # those whose title matches
+
+One process for each model and format, one after the other. Results are lines of JSON in ``build/zoo/results.jsonl``; what has a
+line is not done again, but for the verdicts that ``--again`` names. Beside it ``kept/`` has both lists of each, and the files
+whose lists are refused or wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.zoo import report
+from jetdvfs.tests.zoo.attempt import attempt, said
+from jetdvfs.tests.zoo.table import Entry, entries
+
+#: In the order of the table.
+FORMATS = ("traced", "scripted", "frozen", "exported", "onnx", "onnx-dynamo")
+_LOADED = ("onnx", "onnxscript", "torch.onnx._internal.exporter._core", "torch.export", "torch.utils.flop_counter")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Holds what jetdvfs lists of many models in many formats against PyTorch.")
+    parser.add_argument("--results", type=Path, default=ROOT / "build/zoo/results.jsonl", help="where results are kept")
+    parser.add_argument("--models", default="", help="a pattern: only models whose title has it")
+    parser.add_argument("--formats", default="", help="a pattern: only formats whose name has it")
+    parser.add_argument("--again", default="", help="a pattern: do these verdicts again (refused|wrong)")
+    parser.add_argument("--seconds", type=float, default=180, help="the longest that one model may take in one format")
+    parser.add_argument("--report", action="store_true", help="only print what there is")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    args = parser.parse_args()
+    chosen = [entry for entry in entries() if re.search(args.models, entry.title)]
+    formats = [how for how in FORMATS if re.search(args.formats, how)]
+    if not chosen or not formats:
+        print(f"no model of models.yaml matches {args.models!r} in a format that matches {args.formats!r}", file=sys.stderr)
+        return 2
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    if not args.report:
+        _run(chosen, formats, args)
+    wanted = {(entry.title, how) for entry in chosen for how in formats}
+    records = [record for place, record in kept(args.results).items() if place in wanted]
+    print(json.dumps(report.summary(records), indent=1) if args.json else report.text(records))
+    return 1 if any(record["verdict"] == "wrong" for record in records) else 0
+
+
+def kept(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The last record of each model and format; a line that an interruption cut off counts as none."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    if results.exists():
+        for line in results.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            found[record["model"], record["format"]] = record
+    return found
+
+
+def _run(chosen: list[Entry], formats: list[str], args: argparse.Namespace) -> None:
+    done = kept(args.results)
+    again = re.compile(args.again) if args.again else None
+    left = [
+        (entry, how)
+        for entry in chosen
+        for how in formats
+        if (record := done.get((entry.title, how))) is None or (again and again.search(record["verdict"]))
+    ]
+    if not left:
+        return
+    _load(left)
+    began = time.monotonic()
+    with open(args.results, "a", encoding="utf-8") as stream:
+        for number, (entry, how) in enumerate(left, 1):
+            record = attempt(entry, how, args.seconds, args.results.parent / "kept")
+            stream.write(json.dumps(record) + "\n")
+            stream.flush()
+            minutes = (time.monotonic() - began) / number * (len(left) - number) / 60
+            print(
+                f"{number} of {len(left)}, {minutes:.0f} min left: {entry.title} {how}: {record['verdict']} "
+                f"{record['why'][:200]} ({record['seconds']:.1f} s)",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _load(left: list[tuple[Entry, str]]) -> None:
+    """Load the packages once, before processes part; with one thread, for threads are lost there."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import torch
+
+    from jetdvfs.tests.support import oracle
+
+    torch.set_num_threads(1)
+    oracle.torchvision()
+    for name in (*sorted({entry.package for entry, _ in left}), *_LOADED):
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"{name}: {said(error)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

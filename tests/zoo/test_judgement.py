@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a list of launches is judged: what is equal, what is explained, and above all what is called wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetdvfs.kernels.boundary import Boundary
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
+from jetdvfs.tests.zoo import report, run
+from jetdvfs.tests.zoo.attempt import apart
+from jetdvfs.tests.zoo.comparison import Dispatched, judge
+from jetdvfs.tests.zoo.rewritten import judge_rewritten
+from jetdvfs.tests.zoo.table import entries
+
+PICTURE = (1, 8, 4, 4)
+
+
+def launch(kind: str, *, output: tuple[int, ...] = PICTURE, flops: int = 0, **params: Any) -> KernelInvocation:
+    return KernelInvocation(kind, "", (PICTURE,), output, "float32", params, flops, 1024)
+
+
+CONV = launch("conv2d", flops=4096, bias=False)
+BIASED = launch("conv2d", flops=4096, bias=True)
+NORM, RELU, CLONE = launch("batch_norm"), launch("relu"), launch("clone")
+
+
+def listed(*launches: KernelInvocation, end: str = "") -> Network:
+    boundary = Boundary(end, "somewhere", "its result is data") if end else None
+    reads = tuple((place - 1,) for place in range(len(launches)))
+    return Network("made up", (TensorSpec(PICTURE),), launches, boundary, reads)
+
+
+def ran(*launches: KernelInvocation, sorts: Sequence[str] = (), looks: Sequence[tuple[int, str]] = ()) -> Dispatched:
+    return Dispatched(launches, tuple(looks), tuple(sorts) or ("",) * len(launches))
+
+
+def test_the_same_launches_in_the_same_order_are_equal() -> None:
+    assert judge(listed(CONV, NORM, RELU), ran(CONV, NORM, RELU)).verdict == "equal"
+
+
+@pytest.mark.parametrize(
+    "launches",
+    [(CONV, RELU), (CONV, RELU, NORM), (CONV, NORM, RELU, RELU), (CONV, NORM, dataclasses.replace(RELU, bytes=1)), ()],
+    ids=["one missing", "another order", "one too many", "other bytes", "nothing"],
+)
+def test_any_other_list_of_a_file_that_was_run_is_wrong(launches: tuple[KernelInvocation, ...]) -> None:
+    assert judge(listed(*launches), ran(CONV, NORM, RELU)).verdict == "wrong"
+
+
+def test_a_list_ends_rightly_only_where_pytorch_looks_at_data() -> None:
+    early = listed(CONV, end="aten::nonzero")
+    assert judge(early, ran(CONV, NORM, RELU, looks=[(1, "aten::nonzero")])).verdict == "explained"
+    assert judge(early, ran(CONV, NORM, RELU, looks=[(2, "aten::nonzero")])).verdict == "refused"
+    assert judge(early, ran(NORM, RELU, looks=[(1, "aten::nonzero")])).verdict == "wrong"
+
+
+def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
+    folded = judge_rewritten(listed(BIASED, RELU), ran(CONV, NORM, RELU), {})
+    assert (folded.verdict, folded.why) == ("explained", "batch norms folded")
+    merged = judge_rewritten(listed(CONV, RELU), ran(CONV, RELU, RELU, sorts=["", "", "repeated"]), {})
+    assert (merged.verdict, merged.why) == ("explained", "repeated calls merged")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ((CONV, RELU), (CONV, NORM, RELU)),
+        ((BIASED, RELU), (CONV, RELU, RELU)),
+        ((BIASED,), (CONV, CONV)),
+        ((BIASED, BIASED), (CONV,)),
+        ((launch("conv2d", flops=8192),), (CONV,)),
+        ((CONV, CLONE), (CONV,)),
+    ],
+    ids=[
+        "a norm without a bias",
+        "an activation missing",
+        "a convolution missing",
+        "one too many",
+        "other work",
+        "a copy too many",
+    ],
+)
+def test_of_onnx_what_no_rewriting_accounts_for_is_wrong(
+    ours: tuple[KernelInvocation, ...], theirs: tuple[KernelInvocation, ...]
+) -> None:
+    assert judge_rewritten(listed(*ours), ran(*theirs), {}).verdict == "wrong"
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_a_model_is_written_run_and_judged() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is what lists are held against; it is not installed")
+    from jetdvfs.tests.zoo import dispatched
+
+    class Attending(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(16, 48), torch.nn.GRU(16, 16)
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.first(x).view(2, 5, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(10, 16)
+            return self.last(y)[0][y[:, 0] > 0]
+
+    module, x = Attending().eval().requires_grad_(False), torch.rand(2, 5, 16)
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.trace(module, x, check_trace=False), stream)
+    network = decompose(stream, [TensorSpec((2, 5, 16))])
+
+    def run_it() -> Any:
+        torch.set_num_threads(1)
+        return dispatched.launches_of(module, module, [x])
+
+    theirs, trouble = apart(run_it, 60)  # it changes what is dispatched for as long as its process lives
+    assert not trouble
+    assert network.kinds["attention"] == network.kinds["gru"] == 1
+    assert judge(network, theirs).verdict == "explained"
+    assert judge(dataclasses.replace(network, boundary=None), theirs).verdict == "wrong"
+
+
+def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_path: Path) -> None:
+    records = [{"model": "a/b", "format": "traced", "verdict": verdict, "why": "so"} for verdict in ("wrong", "equal")]
+    lines = [json.dumps(record) for record in (*records, records[0] | {"format": "onnx", "verdict": "refused"})]
+    results = tmp_path / "results.jsonl"
+    results.write_text("\n".join(lines) + '\n{"model": "a/b", "for', encoding="utf-8")
+    found = list(run.kept(results).values())
+    assert report.summary(found)["counts"] == {"traced": {"equal": 1}, "onnx": {"refused": 1}}
+    table = report.text(found)
+    assert "| all | 1 | 0 | 1 | 0 |" in table and "50.0%" in table and "refused: a/b onnx: so" in table
+
+
+def test_every_model_stands_in_the_table_once() -> None:
+    titles = [entry.title for entry in entries()]
+    assert len(titles) == len(set(titles)) > 200
+
+
+def test_a_pattern_that_no_model_matches_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run", "--models", "no such model"])
+    assert run.main() == 2
+    assert "no such model" in capsys.readouterr().err
