@@ -66,9 +66,13 @@ def _taken(stage: Stage, path: str) -> bool:
     )
 
 
-def check_given_back(stage: Stage, when: str) -> None:
-    """The board is as it was found, within the bound."""
-    if not eventually(lambda: not not_as_found(stage), stage.patience.settles_s):
+def check_given_back(stage: Stage, when: str, *, by_this_daemon: bool = False) -> None:
+    """The board is as it was found, within the bound; or the daemon has been killed over that, and it is for the next one."""
+
+    def over() -> bool:
+        return not not_as_found(stage) or (by_this_daemon and not stage.pid)
+
+    if not eventually(over, stage.patience.settles_s):
         for path, what in not_as_found(stage).items():
             stage.blame(f"not given back {when}: {path.rpartition('/')[2]} of {_device(path)} is {what}")
 
@@ -84,7 +88,7 @@ def check_held(stage: Stage) -> None:
     wanted = stage.wanted()
     if not stage.leases():
         if stage.calm:
-            check_given_back(stage, "when nobody holds")
+            check_given_back(stage, "when nobody holds", by_this_daemon=True)
         return
     if wanted is None or not stage.calm:
         return
