@@ -99,7 +99,8 @@ def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:
         return program.module(), [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
     module = torch.jit.load(path)
     constants: list[torch.Tensor] = []
-    graph = module.inlined_graph  # its nodes live no longer
+    with torch.jit.optimized_execution(False):  # functions are kept as they are first inlined
+        graph = module.inlined_graph  # its nodes live no longer
     for node in graph.findAllNodes("prim::Constant", recurse=True):
         if node.hasAttribute("value") and node.kindOf("value") == "t":
             constants.append(node.t("value"))
