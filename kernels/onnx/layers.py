@@ -165,6 +165,12 @@ def global_average_pool(call: NodeCall) -> Any:
     return call.aten(f"adaptive_avg_pool{x.rank - 2}d", x, [1] * (x.rank - 2))
 
 
+@onnx_operator("GlobalLpPool")
+def global_norm_pool(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    return call.aten("norm", x, call.attribute("p", 2), list(range(2, x.rank)), True)
+
+
 @onnx_operator("GlobalMaxPool")
 def global_max_pool(call: NodeCall) -> Any:
     x = call.tensor(0)

@@ -58,10 +58,15 @@ for _row in KINDS.values():
         else:
             _two(_row.name, _spelling, _EXCHANGED.get(_row.name))
 _one("selu", "Selu")  # launches what "elu" does
-
-
-_one("isinf", "IsInf")
-_one("bitwise_not", "BitwiseNot")
+for _name, _spelling in (
+    ("isinf", "IsInf"),
+    ("bitwise_not", "BitwiseNot"),
+    ("acosh", "Acosh"),
+    ("asinh", "Asinh"),
+    ("atanh", "Atanh"),
+    ("threshold", "ThresholdedRelu"),
+):
+    _one(_name, _spelling)
 _two("logical_xor", "Xor")
 
 
@@ -80,6 +85,17 @@ def mod(call: NodeCall) -> Any:
 @onnx_operator("BitShift")
 def bit_shift(call: NodeCall) -> Any:
     return combined(call, f"bitwise_{'right' if call.attribute('direction', '') == 'RIGHT' else 'left'}_shift")
+
+
+@onnx_operator("Shrink")
+def shrink(call: NodeCall) -> Any:
+    return call.aten("softshrink" if call.attribute("bias", 0.0) else "hardshrink", call.tensor(0))
+
+
+@onnx_operator("Softsign")
+def softsign(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    return call.aten("div", x, call.aten("add", call.aten("abs", x), 1))
 
 
 def _is_number(operand: Any) -> bool:
@@ -180,6 +196,22 @@ _norm(1, "ReduceL1")
 _norm(2, "ReduceL2")
 
 
+@onnx_operator("LpNormalization")
+def normalize(call: NodeCall) -> Any:
+    x = call.tensor(0)
+    return call.aten("div", x, call.aten("norm", x, call.attribute("p", 2), [call.attribute("axis", -1)], True))
+
+
+@onnx_operator("MeanVarianceNormalization")
+def standardize(call: NodeCall) -> Any:
+    """As ONNX writes it out itself."""
+    x, axes = call.tensor(0), call.attribute("axes", [0, 2, 3])
+    mean = call.aten("mean", x, axes, True)
+    squares = call.aten("mean", call.aten("pow", x, 2), axes, True)
+    deviation = call.aten("sqrt", call.aten("sub", squares, call.aten("pow", mean, 2)))
+    return call.aten("div", call.aten("sub", x, mean), call.aten("add", deviation, 1e-9))
+
+
 @onnx_operator("ReduceSumSquare")
 def sum_of_squares(call: NodeCall) -> Any:
     squares = call.aten("pow", call.tensor(0), 2)
@@ -192,20 +224,27 @@ def logarithm_of_sum(call: NodeCall) -> Any:
     return call.aten("log", total)
 
 
+@onnx_operator("Hardmax")
+def hardmax(call: NodeCall) -> Any:
+    x, axis = call.tensor(0), call.attribute("axis", -1 if call.version >= 13 else 1)
+    return call.aten("scatter", call.aten("zeros_like", x), axis, call.aten("argmax", x, axis, True), 1.0)
+
+
 @onnx_operator("ArgMax", "ArgMin")
 def argmax(call: NodeCall) -> Any:
     name = call.node.operator.lower()
     return call.aten(name, call.tensor(0), call.attribute("axis", 0), bool(call.attribute("keepdims", 1)))
 
 
-@onnx_operator("CumSum")
-def cumsum(call: NodeCall) -> Any:
-    x, axis = call.tensor(0), int(call.numbers(1)[0])
+@onnx_operator("CumSum", "CumProd")
+def cumulative(call: NodeCall) -> Any:
+    x, axis, total = call.tensor(0), int(call.numbers(1)[0]), call.node.operator.lower()
     turned = bool(call.attribute("reverse", 0))
     x = call.aten("flip", x, [axis]) if turned else x
-    total = call.aten("cumsum", x, axis)
-    total = call.aten("sub", total, x) if call.attribute("exclusive", 0) else total
-    return call.aten("flip", total, [axis]) if turned else total
+    made = call.aten(total, x, axis)
+    if call.attribute("exclusive", 0):
+        made = call.aten("sub" if total == "cumsum" else "div", made, x)
+    return call.aten("flip", made, [axis]) if turned else made
 
 
 @onnx_operator("TopK")

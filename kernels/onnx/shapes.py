@@ -281,7 +281,70 @@ def grid_sample(call: NodeCall) -> Any:
     return call.aten("grid_sampler", call.tensor(0), call.tensor(1))
 
 
-@onnx_operator("RandomNormalLike", "RandomUniformLike")
-def random_like(call: NodeCall) -> Any:
+@onnx_operator("RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform")
+def random(call: NodeCall) -> Any:
+    shape = list(call.tensor(0).shape) if call.node.operator.endswith("Like") else call.attribute("shape", [])
     code = call.attribute("dtype", 0)
-    return call.aten("randn", list(call.tensor(0).shape), dtype=SCALAR_CODES[TYPES[code]] if code in TYPES else None)
+    return call.aten("randn", shape, dtype=SCALAR_CODES[TYPES[code]] if code in TYPES else None)
+
+
+@onnx_operator("Multinomial")
+def multinomial(call: NodeCall) -> Any:
+    return call.aten("multinomial", call.tensor(0), call.attribute("sample_size", 1))
+
+
+@onnx_operator("HannWindow", "HammingWindow")
+def window(call: NodeCall) -> Any:
+    name = "hann_window" if call.node.operator == "HannWindow" else "hamming_window"
+    return call.aten(name, int(call.numbers(0)[0]), bool(call.attribute("periodic", 1)))
+
+
+@onnx_operator("AffineGrid")
+def affine_grid(call: NodeCall) -> Any:
+    sizes = [int(size) for size in call.numbers(1)]
+    return call.aten("affine_grid_generator", call.tensor(0), sizes, bool(call.attribute("align_corners", 0)))
+
+
+@onnx_operator("CenterCropPad")
+def center(call: NodeCall) -> Any:
+    """Of each dimension the middle, or padding around it."""
+    x, pads = call.tensor(0), list[int]()
+    wanted = dict(zip(call.attribute("axes", range(x.rank)), call.integers("shape", 1) or [], strict=True))
+    wanted = {dim_of(x.rank, axis): size for axis, size in wanted.items()}
+    for axis in reversed(range(x.rank)):
+        more = wanted.get(axis, x.shape[axis]) - x.shape[axis]
+        if more < 0:
+            x = call.aten("slice", x, axis, -more // 2, -more // 2 + wanted[axis])
+        pads += [max(more, 0) // 2, max(more, 0) - max(more, 0) // 2]
+    return call.aten("constant_pad_nd", x, pads, 0) if any(pads) else x
+
+
+@onnx_operator("STFT")
+def stft(call: NodeCall) -> Any:
+    """The signal has a last dimension of one number; so has, of two, what is made of it."""
+    x, step = call.tensor(0), int(call.numbers(1)[0])
+    frame = call.optional(2)
+    length = int(call.numbers(3)[0]) if call.given(3) else frame.numel if frame is not None else 0
+    if x.shape[-1] != 1:
+        raise UnsupportedOperator("operator STFT of a complex signal is not followed")
+    onesided = bool(call.attribute("onesided", 1))
+    x = call.aten("squeeze", x, -1)
+    made = call.aten("stft", x, length, step, length, frame, False, onesided, return_complex=True)
+    return call.aten("view_as_real", call.aten("transpose", made, 1, 2))
+
+
+@onnx_operator("DFT")
+def dft(call: NodeCall) -> Any:
+    """A last dimension of two numbers is a complex one, of one number a real one."""
+    x = call.tensor(0)
+    length = int(call.numbers(1)[0]) if call.given(1) else None
+    axis = int(call.numbers(2)[0]) if call.given(2) else call.attribute("axis", -2 if call.version >= 20 else 1)
+    axis, inverse, onesided = dim_of(x.rank, axis), call.attribute("inverse", 0), call.attribute("onesided", 0)
+    if x.shape[-1] == 2:
+        x = call.aten("view_as_complex", x)
+    else:
+        x = call.aten("squeeze", x, -1)
+    if inverse and onesided:
+        return call.aten("unsqueeze", call.aten("fft_irfft", x, length, axis), -1)
+    name = "fft_rfft" if onesided else "fft_ifft" if inverse else "fft_fft"
+    return call.aten("view_as_real", call.aten(name, x, length, axis))

@@ -187,7 +187,7 @@ def lerp(recorder: Recorder, self: Tensor, end: Tensor, weight: Any) -> Tensor:
 def where(recorder: Recorder, condition: Tensor, self: Any = None, other: Any = None) -> Tensor:
     if self is None or other is None:
         raise DataDependent("which elements are true decides the shape")
-    tensors = [x for x in (condition, self, other) if isinstance(x, Tensor)]
+    tensors = [x for x in (condition, self, other) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]
     return launch_pointwise(recorder, "where", tensors, promoted((self, other)))
 
 

@@ -118,18 +118,25 @@ def repeat(recorder: Recorder, self: Tensor, repeats: Sequence[int]) -> Tensor:
 
 @operator("repeat_interleave")
 def repeat_interleave(recorder: Recorder, self: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
-    if not isinstance(repeats, int):
-        if not (isinstance(repeats, Tensor) and isinstance(repeats.number, int)):
-            raise DataDependent("the numbers in a tensor decide how often elements repeat")
-        repeats = repeats.number
     source = reshape(recorder, self, (self.numel,)) if dim is None else self
     place = dim_of(source.rank, dim or 0)
+    if not isinstance(repeats, int):
+        return _repeat_by_tensor(recorder, source, repeats, place)
     shape = (*source.shape[: place + 1], repeats, *source.shape[place + 1 :])
     recorder.host("expand")
     copy = recorder.launch("clone", [recorder.tensor(shape, self.dtype)], recorder.tensor(shape, self.dtype))
     return view_of(
         recorder, copy, (*source.shape[:place], source.shape[place] * repeats, *source.shape[place + 1 :]), None, "view"
     )
+
+
+def _repeat_by_tensor(recorder: Recorder, source: Tensor, repeats: Any, place: int) -> Tensor:
+    """Where a tensor says how often, as traced code does of a size, rows are picked by their numbers (``Repeat.cpp``)."""
+    if not isinstance(repeats, Tensor) or repeats.value is None:
+        raise DataDependent("the numbers in a tensor decide how often elements repeat")
+    times = [int(item) for item in repeats.value]
+    count = times[0] * source.shape[place] if len(times) == 1 else sum(times)
+    return index_select(recorder, source, place, recorder.tensor((count,), "int64"))
 
 
 @operator("tile")

@@ -65,6 +65,47 @@ def test_a_number_may_stand_on_either_side() -> None:
         assert made == ("maximum_scalar", ((2, 3, 8, 8),), (2, 3, 8, 8))
 
 
+#: What an operator launches: its name, its attributes, and the kinds.
+SIMPLE: list[tuple[str, dict[str, Any], str]] = [
+    *((name, {}, name.lower()) for name in ("Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cosh", "Sinh")),
+    ("ThresholdedRelu", {"alpha": 0.5}, "threshold"),
+    ("Shrink", {"lambd": 0.5}, "hardshrink"),
+    ("Shrink", {"lambd": 0.5, "bias": 0.5}, "softshrink"),
+    ("Softsign", {}, "abs add_scalar div"),
+    ("Hardmax", {"axis": 1}, "zeros argmax scatter"),
+    ("LpNormalization", {"axis": 1, "p": 1}, "norm div"),
+    ("MeanVarianceNormalization", {}, "mean pow_scalar mean pow_scalar sub sqrt sub add_scalar div"),
+]
+
+
+@pytest.mark.parametrize(("name", "attributes", "kinds"), SIMPLE, ids=lambda value: value if isinstance(value, str) else None)
+def test_an_operator_of_one_tensor_is_what_pytorch_has_for_it(name: str, attributes: dict[str, Any], kinds: str) -> None:
+    made = launched(node(name, ["x"], ["y"], **attributes))
+    assert [kind for kind, _, _ in made] == kinds.split()
+    assert made[-1][-1] == (2, 3, 8, 8)
+
+
+def test_a_spectrum_has_a_last_dimension_of_two_numbers() -> None:
+    signal, axis = [TensorSpec((2, 64, 1))], tensor("axis", (), (1,), INT64)
+    weights = (tensor("step", (), (4,), INT64), tensor("length", (), (16,), INT64), axis)
+    nodes = node("STFT", ["x", "step", "", "length"], ["s"]), node("Relu", ["s"], ["y"])
+    assert launched(*nodes, weights=weights, specs=signal, inputs=(declared("x", (2, 64, 1)),)) == [
+        ("_fft_r2c", ((2, 13, 16),), (2, 13, 9)),
+        ("relu", ((2, 13, 9, 2),), (2, 13, 9, 2)),
+    ]
+    there = node("DFT", ["x", "", "axis"], ["s"], onesided=1)
+    back = node("DFT", ["s", "", "axis"], ["y"], inverse=1, onesided=1)
+    assert launched(there, back, weights=weights, specs=signal, inputs=(declared("x", (2, 64, 1)),)) == [
+        ("_fft_r2c", ((2, 64),), (2, 33)),
+        ("_fft_c2r", ((2, 33),), (2, 64)),
+    ]
+
+
+def test_the_middle_of_one_dimension_is_kept_and_another_is_padded() -> None:
+    (made,) = launched(node("CenterCropPad", ["x", "s"], ["y"], axes=[2, 3]), weights=(tensor("s", (2,), (4, 11), INT64),))
+    assert made == ("constant_pad_nd", ((2, 3, 4, 8),), (2, 3, 4, 11))
+
+
 def test_the_largest_of_one_size_is_that_size() -> None:
     (made,) = launched(
         node("Shape", ["x"], ["s"]), node("Max", ["s"], ["m"]), node("Expand", ["x", "m"], ["e"]), node("Relu", ["e"], ["y"])
