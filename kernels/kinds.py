@@ -328,7 +328,7 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("cumprod logcumsumexp cummax cummin", per_element(1)),
     *_alike("_fft_r2c _fft_c2r _fft_c2c", per_element(1)),
     *_alike("searchsorted bucketize", per_element(1)),
-    *_alike("histc multinomial", per_element_read),
+    *_alike("histc multinomial unfold_backward", per_element_read),
     # Moving data and making it.
     KernelKind("stack", moves_only, gathers=True),
     *_alike("copy fill zeros ones full arange masked_fill repeat roll flip tril triu sort topk", moves_only),

@@ -119,6 +119,12 @@ def _solvable(infos: torch.Tensor, *_: Any, **__: Any) -> None:
     infos.any()
 
 
+def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """``cuda_equal`` as Equal.cpp writes it; on the meta device nothing is equal."""
+    same = torch.eq(first, second).all()
+    return False if same.device.type == "meta" else bool(same.item())
+
+
 #: Calls that the dispatcher sees as one and that launch several kernels.
 TAKEN_APART: dict[str, Callable[..., Any]] = {
     "aten::_euclidean_dist": _euclidean,
@@ -126,6 +132,7 @@ TAKEN_APART: dict[str, Callable[..., Any]] = {
     "aten::hann_window.periodic": _window,
     "aten::hamming_window": _window,
     "aten::_linalg_check_errors": _solvable,
+    "aten::equal": _equal,
 }
 Rule = Callable[["Recorder", dict[str, Any], Any], tuple[str, list[torch.Tensor], dict[str, Any]]]
 

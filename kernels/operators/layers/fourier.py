@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import ShapeError
+from ...errors import ShapeError, UnsupportedOperator
 from ...network import numel
 from ..elements import pointwise
-from ..elementwise import launch_pointwise
+from ..elements.reduction import reduce
+from ..elementwise import launch_pointwise, unary
 from ..layout import dim_of, show, view_of
 from ..memory import views
 from ..memory.indexing import cat, constant_pad
@@ -171,3 +172,65 @@ def stft(
     made = recorder.launch("_fft_r2c", [frames], recorder.tensor((*shape[:2], points), wide))
     result = views.transpose(recorder, made, 1, 2)
     return result if self.rank == 2 else view_of(recorder, result, result.shape[1:], result.strides[1:], "squeeze")
+
+
+@operator("istft")
+def istft(
+    recorder: Recorder,
+    self: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """Each frame is transformed back and times the window; frames and squared windows are added up where they overlap.
+
+    That no sum of windows is zero is looked at on the way (``SpectralOps.cpp``).
+    """
+    hop = n_fft // 4 if hop_length is None else hop_length
+    if onesided is False or return_complex:
+        raise UnsupportedOperator("istft of a signal that is complex or has both sides has no shape rule")
+    if n_fft < 2 or hop < 1 or self.rank not in (2, 3) or self.shape[-2] != n_fft // 2 + 1 or self.dtype not in _REAL_OF:
+        raise ShapeError(f"istft of {n_fft} points every {hop} on a spectrum of shape {show(self.shape)}, {self.dtype}")
+    real = _REAL_OF[self.dtype]
+    short = (n_fft if win_length is None else win_length) - n_fft if window is None else window.numel - n_fft
+    if window is None:
+        window = recorder.launch("ones", [], recorder.tensor((n_fft + short,), real))
+    if short < 0:
+        window = constant_pad(recorder, window, [-short // 2, -short - -short // 2])
+    signals, frames = numel(self.shape[:-2]), self.shape[-1]
+    shape, total = (signals, frames, n_fft), n_fft + hop * (frames - 1)
+    framed = recorder.launch("_fft_c2r", [_spectra(recorder, self)], recorder.tensor(shape, real))
+    framed = pointwise.mul(recorder, framed, view_of(recorder, window, (1, 1, n_fft), None, "view"))
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else total - start
+    if not start < min(end, total):
+        raise ShapeError(f"istft of {frames} frames, a signal of {total}, has nothing between {start} and {end}")
+    kept = min(end, total) - start
+    added = _overlapped(recorder, framed, (signals, total), (signals, kept))
+    squares = view_of(recorder, pointwise.pow_(recorder, window, 2), (1, frames, n_fft), (0, 0, 1), "expand")
+    envelope = _overlapped(recorder, squares, (1, total), (1, kept))
+    least = reduce(recorder, "min", unary(recorder, "abs", envelope), None, False)
+    below = launch_pointwise(recorder, "lt_scalar", [least], "bool")
+    true = recorder.launch("ones", [], recorder.tensor((), "bool"))
+    reduce(recorder, "all", launch_pointwise(recorder, "eq", [below, true], "bool"), None, False)
+    made = pointwise.div(recorder, added, envelope)
+    made = constant_pad(recorder, made, [0, end - total]) if end > total else made
+    return view_of(recorder, made, made.shape[1:], None, "squeeze") if self.rank == 2 else made
+
+
+def _spectra(recorder: Recorder, x: Tensor) -> Tensor:
+    """A spectrum with its points last, as a batch."""
+    batch = x if x.rank == 3 else view_of(recorder, x, (1, *x.shape), (0, *x.strides), "unsqueeze")
+    return views.transpose(recorder, batch, 1, 2)
+
+
+def _overlapped(recorder: Recorder, frames: Tensor, shape: tuple[int, ...], kept: tuple[int, ...]) -> Tensor:
+    """Frames added up to a signal, of which a part is kept."""
+    whole = recorder.launch("unfold_backward", [frames], recorder.tensor(shape, frames.dtype))
+    return view_of(recorder, whole, kept, whole.strides, "slice")
