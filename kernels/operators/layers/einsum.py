@@ -35,8 +35,10 @@ def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: A
     inner = sorted((letter for letter in sizes if letter not in wanted), key=_rank)
     order = [*wanted, *inner]
     spread = [_spread(recorder, x, term, order) for x, term in zip(tensors, terms, strict=True)]
-    result, seen = spread[0], set(terms[0])
-    last = {letter: max(place for place, term in enumerate(terms) if letter in term) for letter in inner}
+    # What has size 1 is there already without being summed.
+    wide = [{letter for letter in inner if x.shape[order.index(letter)] != 1} for x in spread]
+    result, seen = spread[0], set(wide[0])
+    last = {letter: max((place for place, letters in enumerate(wide) if letter in letters), default=-1) for letter in inner}
     if len(spread) == 1:
         summed = [order.index(letter) for letter in inner]
         return reduce(recorder, "sum", result, summed, False) if summed else result
@@ -51,7 +53,7 @@ def einsum(recorder: Recorder, equation: str, tensors: Sequence[Tensor], path: A
             other = reduce(recorder, "sum", other, own, True)
         shared = [order.index(letter) for letter in done if letter in seen]
         result = _pair(recorder, result, other, shared) if shared else mul(recorder, result, other)
-        seen |= set(terms[place])
+        seen |= wide[place]
     if not inner:
         return result
     return view_of(recorder, result, result.shape[: len(wanted)], result.strides[: len(wanted)], "squeeze")
@@ -121,7 +123,10 @@ def _spread(recorder: Recorder, x: Tensor, term: Sequence[str], order: Sequence[
 
 
 def _pair(recorder: Recorder, left: Tensor, right: Tensor, summed: Sequence[int]) -> Tensor:
-    """ATen's ``sumproduct_pair``: dimensions both have, the left alone, those to sum, the right alone; kept as size 1."""
+    """ATen's ``sumproduct_pair``: dimensions both have, the left alone, those to sum, the right alone; kept as size 1.
+
+    The operands change places where all that the right has alone stands before what the left has alone.
+    """
     both: list[int] = []
     rows: list[int] = []
     columns: list[int] = []
@@ -132,6 +137,8 @@ def _pair(recorder: Recorder, left: Tensor, right: Tensor, summed: Sequence[int]
         in_left, in_right = left.shape[place] != 1, right.shape[place] != 1
         (both if in_left and in_right else rows if in_left else columns).append(place)
     sizes = [max(one, two) for one, two in zip(left.shape, right.shape, strict=True)]
+    if rows and columns and columns[-1] < rows[0]:
+        left, right, rows, columns = right, left, columns, rows
 
     def count(places: Sequence[int]) -> int:
         return numel([sizes[place] for place in places])
