@@ -340,10 +340,7 @@ def dft(call: NodeCall) -> Any:
     length = int(call.numbers(1)[0]) if call.given(1) else None
     axis = int(call.numbers(2)[0]) if call.given(2) else call.attribute("axis", -2 if call.version >= 20 else 1)
     axis, inverse, onesided = dim_of(x.rank, axis), call.attribute("inverse", 0), call.attribute("onesided", 0)
-    if x.shape[-1] == 2:
-        x = call.aten("view_as_complex", x)
-    else:
-        x = call.aten("squeeze", x, -1)
+    x = call.aten("view_as_complex", x) if x.shape[-1] == 2 else call.aten("squeeze", x, -1)
     if inverse and onesided:
         return call.aten("unsqueeze", call.aten("fft_irfft", x, length, axis), -1)
     name = "fft_rfft" if onesided else "fft_ifft" if inverse else "fft_fft"

@@ -292,7 +292,7 @@ def _softmax(kind: str) -> Rule:
 
 
 def _cat(recorder: Recorder, a: dict[str, Any], out: Any) -> tuple[str, list[torch.Tensor], dict[str, Any]]:
-    return "cat", list(a["tensors"]), {"dim": a.get("dim", 0) % a["tensors"][0].dim()}
+    return "cat", list(a["tensors"]), {"dim": a.get("dim", 0) % out.dim()}
 
 
 def _made(kind: str) -> Rule:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,11 @@ def _dispatched(entry: Entry, made: Made, path: Path, how: str) -> Dispatched:
 
     if how in formats.ONNX:
         fresh = entry.make().module  # models remember what they were called with
-        return dispatched.launches_of(fresh, fresh, made.inputs)
+        theirs = dispatched.launches_of(fresh, fresh, made.inputs)
+        if theirs.looks:  # what code decides by data, it decides in another way for an exporter
+            traced = entry.make().module
+            with formats.as_traced():
+                theirs = replace(dispatched.launches_of(traced, traced, made.inputs), looks=theirs.looks)
+        return theirs
     module, constants = formats.opened(path, how)
     return dispatched.launches_of(module, module, made.inputs, constants)

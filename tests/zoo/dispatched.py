@@ -65,7 +65,9 @@ class FileRecorder(oracle.Recorder):
         self.looks: list[tuple[int, str]] = []
         self.flows: list[Flow] = []
         self.trouble = ""
-        self._seen: set[Any] = set()
+        self._seen: dict[Any, int] = {}
+        self._values: dict[int, Any] = {}  # which call made what is in a memory, for as long as nobody writes into it
+        self._call: Any = None
         self._sort = ""
         # What is made from the inputs, by its memory; all of it is kept, for an address that is free is given out again.
         self._varies = {tensor.untyped_storage()._cdata for tensor in inputs}
@@ -99,6 +101,7 @@ class FileRecorder(oracle.Recorder):
         made = list(oracle._tensors([out]))
         self._alive.append(made)
         memory = {tensor.untyped_storage()._cdata for tensor in made}
+        self._number(func, _memory(given), made)
         if func._schema.name != "aten::scalar_tensor":  # a number beside tensors, as where takes it
             self._on_device |= memory
         if self._from_inputs(given) and not func._schema.name.startswith(_OF_A_SHAPE):
@@ -119,16 +122,36 @@ class FileRecorder(oracle.Recorder):
 
     def _sort_of(self, func: Any, args: Any, kwargs: Any) -> str:
         """Why an exporter that keeps its graph small would leave a call out; empty where it would not."""
+        made = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
+        self._call = None if made else self._identity((func, args, sorted((kwargs or {}).items())))
         neutral = _NEUTRAL.get(func._schema.name.rstrip("_"))
         if neutral is not None and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] == neutral:
             return "idle"
-        made = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
-        call = None if made else _identity((func, args, sorted((kwargs or {}).items())))
-        if call in self._seen:
-            return "repeated"
-        if call is not None:
-            self._seen.add(call)
-        return ""
+        if func._schema.name == "aten::cat" and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
+            return "idle"
+        return "repeated" if self._call in self._seen else ""
+
+    def _number(self, func: Any, given: set[int], made: Sequence[torch.Tensor]) -> None:
+        """Remember which call made what; what the same calls made of the same is the same."""
+        if self._call is None:
+            for memory in _memory(made) if func._schema.is_mutable else ():
+                self._values.pop(memory, None)
+            return
+        number = self._seen.setdefault(self._call, len(self._seen))
+        for place, tensor in enumerate(made):
+            memory = tensor.untyped_storage()._cdata
+            if memory not in given:
+                self._values[memory] = number, place
+
+    def _identity(self, value: Any) -> Any:
+        """What makes two calls the same: the same function, the same tensors unchanged, the same numbers."""
+        if isinstance(value, torch.Tensor):
+            memory = value.untyped_storage()._cdata
+            place = self._values.get(memory, memory), value.storage_offset(), tuple(value.shape), value.stride()
+            return (*place, value.dtype, value._version)
+        if isinstance(value, (list, tuple)):
+            return tuple(self._identity(item) for item in value)
+        return value if isinstance(value, Hashable) else repr(value)
 
     def add(self, kind: str, inputs: Any, out: Any, params: Any, *, flops: int | None, read: Any) -> None:
         read, before = list(read), len(self.calls)
@@ -164,16 +187,6 @@ _NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
 
 def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
     return {tensor.untyped_storage()._cdata for tensor in tensors}
-
-
-def _identity(value: Any) -> Any:
-    """What makes two calls the same: the same function, the same tensors unchanged, the same numbers."""
-    if isinstance(value, torch.Tensor):
-        place = value.untyped_storage()._cdata, value.storage_offset(), tuple(value.shape), value.stride()
-        return (*place, value.dtype, value._version)
-    if isinstance(value, (list, tuple)):
-        return tuple(_identity(item) for item in value)
-    return value if isinstance(value, Hashable) else repr(value)
 
 
 def _all_tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -231,8 +244,9 @@ def _cell(name: str) -> Callable[[FileRecorder, Any, dict[str, Any]], Any]:
         state = a["hx"] if isinstance(a["hx"], torch.Tensor) else a["hx"][0]
         with recorder:
             gates = [_linear(a["input"], a["w_ih"], a["b_ih"]), _linear(state, a["w_hh"], a["b_hh"])]
-        recorder.add(name, [*gates, state], state, {}, flops=None, read=[*gates, state])
-        return func(**a)
+        out = func(**a)
+        recorder.add(name, [*gates, state], out, {}, flops=None, read=[*gates, state])
+        return out
 
     return rule
 

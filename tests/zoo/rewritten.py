@@ -11,7 +11,8 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``written out`` and ``put together``: one call as several operators of ONNX, or several as one that jetdvfs recognises, as in
   :data:`_FORMS`;
 * ``other names``: the same work by another operator, as in :data:`_NAMES`;
-* ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
+* ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's),
+  and those to integers that exporters have no use for;
 * ``copies left out``: ONNX has no memory layouts, so that ``contiguous`` is not in the file.
 """
 
@@ -61,23 +62,31 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
         ["mul"] * 3 + ["erf", "add"],
     ],
     "group_norm": [["batch_norm", "mul", "add"]],
+    "gru_cell": [["add"] * 5 + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
+    "repeat": [["copy"]],
 }
+#: What stands beside a call that is written out with a guard: ``softplus`` of what is not large already.
+_GUARDS = {"softplus": ("gt", "where")}
 
 
 def _key(launch: KernelInvocation) -> Key:
-    if launch.kind.startswith(_WORK):
+    if _is_work(launch.kind):
         return launch.kind, launch.flops
     return launch.kind, numel(launch.output)
 
 
-def _is_work(key: Key) -> bool:
-    return key[0].startswith(_WORK)
+def _is_work(kind: str) -> bool:
+    return kind.startswith(_WORK) and not kind.endswith("_cell")
+
+
+def _makes_integers(launch: KernelInvocation) -> bool:
+    return launch.kind == "to" and launch.dtype.startswith(("int", "uint"))
 
 
 def _plain(key: Key) -> Key:
     """A key under the name that all its names share."""
     kind = key[0].removesuffix("_scalar")
-    return (key[0], key[1]) if _is_work(key) else (_NAMES.get(kind, kind), key[1])
+    return (key[0], key[1]) if _is_work(key[0]) else (_NAMES.get(kind, kind), key[1])
 
 
 def constant_launches(network: Network) -> list[KernelInvocation]:
@@ -135,6 +144,7 @@ class _Accounts:
         mine, all_run = Counter(map(_key, listed)), Counter(key for key, _ in run)
         self.extra, self.missing = mine - all_run, all_run - mine
         self.optional: dict[str, Counter[Key]] = {sort: Counter(key for key, of in run if of == sort) for sort in _SORTS}
+        self.to_integers = Counter(_key(launch) for launch in theirs.launches if _makes_integers(launch))
         self.reasons: list[str] = []
 
     def settle(self) -> None:
@@ -146,6 +156,7 @@ class _Accounts:
                 self._rewrite("written out", self.missing, self.extra, one, form)
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
+        self._guards()
         self._constants_left_in()
         self._conversions()
         self._copies()
@@ -213,6 +224,13 @@ class _Accounts:
                     self._note(f"attention {reason}")
         self.extra, self.missing = +self.extra, +self.missing
 
+    def _guards(self) -> None:
+        for kind, size in map(_key, self.listed):
+            guard = Counter((name, size) for name in _GUARDS.get(kind, ()))
+            if guard and guard <= self.extra:
+                self.extra -= guard
+                self._note(f"{kind} written out")
+
     def _constants_left_in(self) -> None:
         """What is listed of what depends on no input."""
         left = self.extra & Counter(_plain(_key(launch)) for launch in self.constant)
@@ -224,6 +242,10 @@ class _Accounts:
         left = Counter({key: count for key, count in self.extra.items() if key[0] == "to"})
         if left and sum(launch.kind == "to" for launch in self.listed) <= self.nodes.get("Cast", 0):
             self.extra -= left
+            self._note("conversions")
+        whole = self.missing & self.to_integers
+        if whole:
+            self.missing -= whole
             self._note("conversions")
 
     def _copies(self) -> None:

@@ -69,6 +69,11 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     assert (folded.verdict, folded.why) == ("explained", "batch norms folded")
     merged = judge_rewritten(listed(CONV, RELU), ran(CONV, RELU, RELU, sorts=["", "", "repeated"]), {})
     assert (merged.verdict, merged.why) == ("explained", "repeated calls merged")
+    soft, gt, where = launch("softplus"), launch("gt"), launch("where")
+    guarded = judge_rewritten(listed(soft, gt, where), ran(soft), {})
+    assert (guarded.verdict, guarded.why) == ("explained", "softplus written out")
+    repeated = judge_rewritten(listed(launch("repeat")), ran(CLONE), {})
+    assert (repeated.verdict, repeated.why) == ("explained", "repeat put together")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +85,9 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
         ((BIASED, BIASED), (CONV,)),
         ((launch("conv2d", flops=8192),), (CONV,)),
         ((CONV, CLONE), (CONV,)),
+        ((launch("softplus"), *(launch("gt"), launch("where")) * 2), (launch("softplus"),)),
+        ((CONV,), (CONV, launch("gru_cell"))),
+        ((CONV,), (CONV, launch("to"))),
     ],
     ids=[
         "a norm without a bias",
@@ -88,12 +96,35 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
         "one too many",
         "other work",
         "a copy too many",
+        "two guards of one call",
+        "a cell missing",
+        "a conversion of floats missing",
     ],
 )
 def test_of_onnx_what_no_rewriting_accounts_for_is_wrong(
     ours: tuple[KernelInvocation, ...], theirs: tuple[KernelInvocation, ...]
 ) -> None:
     assert judge_rewritten(listed(*ours), ran(*theirs), {}).verdict == "wrong"
+
+
+@pytest.mark.torch
+def test_why_an_exporter_leaves_a_call_out_is_told_through_copies_and_until_something_is_written() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is what lists are held against; it is not installed")
+    from jetdvfs.tests.zoo import dispatched
+
+    class Repeating(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            first, second, third = x.clone(), x.clone(), x.clone().add_(1)
+            cell = torch.gru_cell(x, first * 2, torch.ones(12, 4), torch.ones(12, 4))
+            return torch.cat([cell, second * 2, third * 2, torch.cat([x, x[:0]])])
+
+    module, x = Repeating(), torch.rand(2, 4)
+    theirs, trouble = apart(lambda: dispatched.launches_of(module, module, [x]), 60)
+    assert not trouble and not theirs.trouble
+    found = [(launch.kind, sort) for launch, sort in zip(theirs.launches, theirs.sorts, strict=True)]
+    assert [sort for kind, sort in found if kind == "mul_scalar"] == ["", "repeated", ""]
+    assert [sort for kind, sort in found if kind == "cat"] == ["idle", ""]
+    assert ("gru_cell", "") in found
 
 
 @pytest.mark.torch

@@ -223,3 +223,18 @@ def test_operators_are_what_pytorch_dispatches(texts: list[str]) -> None:
     theirs = oracle.network_of(module, inputs)
     shown = [[dataclasses.replace(launch, scope="") for launch in network.launches] for network in (ours, theirs)]
     assert shown[0] == shown[1]
+
+
+def traced(forward: Any) -> list[tuple[str, tuple[Any, ...]]]:
+    example = torch.ones(4, 4)
+    network = decompose(oracle.archive_of(torch.jit.trace(forward, example), "script"), [parse_input("4x4")])
+    return [(launch.kind, launch.inputs) for launch in network.launches]
+
+
+def test_where_a_traced_size_says_how_often_rows_repeat_they_are_picked_by_number() -> None:
+    assert traced(lambda x: x[:1].repeat_interleave(x.shape[0], 0)) == [("index_select", ((1, 4), (4,)))]
+
+
+def test_a_constant_without_dimensions_is_a_number_to_where_as_to_any_operator() -> None:
+    assert traced(lambda x: torch.where(x > 0, torch.tensor(0.0), -1.0))[-1] == ("where", ((4, 4),))
+    assert traced(lambda x: x + torch.tensor(2.0)) == [("add_scalar", ((4, 4),))]
