@@ -64,7 +64,8 @@ class Target:
         places.run.mkdir()
         places.config.write_text(service.BASIS + _WORKERS)
         self._files = self._stack.enter_context(Files(folder / "fuse"))
-        board = self._stack.enter_context(Boards()).new("agx-xavier", "folder", places.root)
+        # Not in a folder, which now and then takes back what was just written to it.
+        board = self._stack.enter_context(Boards()).new("agx-xavier", "fuse", places.root)
         self._stage = Stage(board, places, ["--profile", str(folder / "stumps")], folder / "none")
         self._stack.callback(self._stage.kill)
         assert self._stage.up(), self._stage.log_text()

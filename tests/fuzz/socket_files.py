@@ -77,6 +77,7 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._kept: list[int] = []
+        self._opened: dict[str, int] = {}
         self._server: BaseProcess | None = None
 
     def __enter__(self) -> Files:
@@ -91,7 +92,11 @@ class Files:
             return _MAKERS[kind]()
         if self._server is None and not self._mount():
             return _MAKERS["a model"]()
-        return os.open(self._folder / kind.replace(" ", "-"), os.O_RDONLY | os.O_NONBLOCK)
+        # Opened once: whoever looks for a file again may be the one who hangs.
+        if kind not in self._opened:
+            self._opened[kind] = os.open(self._folder / kind.replace(" ", "-"), os.O_RDONLY | os.O_NONBLOCK)
+            self._kept.append(self._opened[kind])
+        return os.dup(self._opened[kind])
 
     def close(self, handle: int, kind: str) -> None:
         """Close a descriptor; one whose closing might hang only when its file system has gone."""
@@ -112,6 +117,7 @@ class Files:
             with contextlib.suppress(OSError):
                 os.close(handle)
         self._kept.clear()
+        self._opened.clear()
         subprocess.run(["umount", "-l", self._folder], capture_output=True, check=False)
 
     def _mount(self) -> bool:
