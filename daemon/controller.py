@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _GRID_KEPT_S = 5.0
 """For how long the levels offered are taken to stand while other work's needs are followed; what is set asks anew."""
-_HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.0, 3.0
+_HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.25, 3.0
 _QUIET_AFTER_S = 10.0
 _LAST_TRY_S = 1.0
 """For how long it is tried to give the board back where nobody may try again: when the daemon ends, or a person asks for it."""
