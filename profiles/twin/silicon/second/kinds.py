@@ -143,7 +143,7 @@ _COPIES = """arange block_diag channel_shuffle col2im constant_pad_nd copy diag_
 gather im2col index index_add index_copy index_fill index_put index_select linspace logspace masked_scatter ones pixel_shuffle
 pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d repeat replication_pad1d replication_pad2d
 replication_pad3d roll rot90 scatter scatter_add scatter_reduce index_reduce take tril tril_indices triu triu_indices
-upsample_nearest1d upsample_nearest2d upsample_nearest3d zeros embedding_bag max_unpool2d max_unpool3d"""
+unfold_backward upsample_nearest1d upsample_nearest2d upsample_nearest3d zeros embedding_bag max_unpool2d max_unpool3d"""
 _REDUCTIONS = """all any aminmax count_nonzero dist logsumexp min nansum norm prod std std_mean trace var var_mean"""
 
 ROWS: Mapping[str, SiliconKind] = {

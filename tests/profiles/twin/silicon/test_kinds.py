@@ -53,8 +53,8 @@ GUESSED = {
         exponential eye fill flip full gather im2col index index_copy index_fill index_put index_select linspace
         logspace masked_fill masked_scatter normal ones pixel_shuffle pixel_unshuffle rand rand_like randint randn
         randn_like reflection_pad1d reflection_pad2d reflection_pad3d repeat replication_pad1d replication_pad2d
-        replication_pad3d roll rot90 scatter take to tril tril_indices triu triu_indices uniform upsample_nearest1d
-        upsample_nearest2d upsample_nearest3d where zeros
+        replication_pad3d roll rot90 scatter take to tril tril_indices triu triu_indices unfold_backward uniform
+        upsample_nearest1d upsample_nearest2d upsample_nearest3d where zeros
     """,
     "more than arithmetic on elements: the guess is too cheap": """
         _linalg_solve_ex deform_conv2d grid_sampler_3d histc index_reduce linalg_inv_ex multinomial
