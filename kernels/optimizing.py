@@ -79,26 +79,32 @@ def _standing(launch: int, same: Mapping[int, int]) -> int:
 
 
 def _needed(flow: Flow) -> set[int]:
+    # What is looked at once is taken out: a loop makes one call of a hundred thousand launches.
     calls: dict[int, list[int]] = {}
     for launch, first in enumerate(flow.together):
         calls.setdefault(first, []).append(launch)
-    others: dict[int, list[Collection[int]]] = {}
-    for launches, more in flow.either:
+    pairs = list(flow.either)
+    others: dict[int, list[int]] = {}
+    for number, (launches, _) in enumerate(pairs):
         for launch in launches:
-            others.setdefault(launch, []).append(more)
+            others.setdefault(launch, []).append(number)
+    taken: set[int] = set()
     needed: set[int] = set()
     waiting = list(flow.results)
     while waiting:
         launch = waiting.pop()
-        for more in others.pop(launch, ()):
-            waiting += more
+        for number in others.pop(launch, ()):
+            if number not in taken:
+                taken.add(number)
+                waiting += pairs[number][1]
         launch = _standing(launch, flow.same)
         if launch < 0 or launch in needed:
             continue
         needed.add(launch)
         first = flow.together[launch]
-        waiting += [other for other in calls[first] if other not in flow.same]
-        waiting += flow.needs.get(first, ())
+        if first in calls:
+            waiting += [other for other in calls.pop(first) if other not in flow.same]
+            waiting += flow.needs.get(first, ())
         waiting += flow.before.get(launch, ())
     return needed
 

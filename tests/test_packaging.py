@@ -26,6 +26,7 @@ PACKAGES = ("kernels", "profiles", "daemon")
 DATA = (
     "boards/*.yaml",
     "twin/silicon/chips/*.yaml",
+    "twin/silicon/chips/common/*.yaml",
     "bundles/*/*",
     "reference/*.pt",
     "reference/LICENSE-*",
