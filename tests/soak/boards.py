@@ -63,8 +63,11 @@ class Boards:
             RuntimeError: it failed, or no answer came.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"op": op, **members}) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps({"op": op, **members}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise RuntimeError(f"simulated board: it has ended with {self._process.wait(10)}") from None
         ready, _, _ = select.select([self._process.stdout], [], [], _ANSWER_S)
         answer: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}") if ready else {}
         if answer.get("error", "gone"):

@@ -79,8 +79,11 @@ class Probe:
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise RuntimeError(f"who asks for the status has ended with {self._process.wait(15)}") from None
 
 
 def blocked(samples: Sequence[Sample], left_out: Sequence[tuple[float, float]], longest_ms: float) -> list[Sample]:
@@ -120,7 +123,7 @@ def main() -> None:
                 samples.append(_round(wire, bare))
                 if samples[-1].said:
                     raise Gone
-            except Gone:
+            except (Gone, Unanswered):
                 wire.close()
                 wire = None
 
@@ -149,7 +152,7 @@ def _round(wire: Wire, bare: socket.socket) -> Sample:
     open_ends: list[socket.socket | int] = [bare, wire.sock, 0]
     while wire.sock in open_ends:
         elapsed_ms = 1e3 * (time.monotonic() - began)
-        ready, _, _ = select.select(open_ends, [], [], _LONGEST_S - elapsed_ms / 1e3)
+        ready, _, _ = select.select(open_ends, [], [], max(0.0, _LONGEST_S - elapsed_ms / 1e3))
         if bare in ready:
             bare.recv(64)
             bare_ms = 1e3 * (time.monotonic() - began)
@@ -176,8 +179,11 @@ def _sample(began: float, bare_ms: float, waited_ms: float, said: str) -> Sample
 
 def _delays_ns(pid: int) -> dict[str, int]:
     """For how long each thread of a process, and this process, have waited for a processor, ever."""
+    tasks = [Path("/proc/self")]
+    with contextlib.suppress(OSError):  # a daemon that is killed goes while it is looked at
+        tasks += Path(f"/proc/{pid}/task").iterdir()
     found = {}
-    for path in (Path("/proc/self"), *Path(f"/proc/{pid}/task").glob("*")):
+    for path in tasks:
         with contextlib.suppress(OSError, IndexError):
             found[path.name] = int((path / "schedstat").read_text().split()[1])
     return found

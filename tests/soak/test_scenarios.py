@@ -22,5 +22,5 @@ def test_whatever_happens_the_board_goes_back_and_everybody_is_answered() -> Non
     # Tests share their machine; how soon others are answered on one that has nothing else to do, `make soak` tells.
     env = {**os.environ, "JETDVFS_SOAK_OTHERS_MS": "1000"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONGEST_S, env=env)
-    assert done.returncode == 0, done.stdout[-20000:]
+    assert done.returncode == 0, done.stdout[-20000:] + done.stderr[-4000:]
     assert f"{SEEDS} scenarios in" in done.stdout and "0 scenarios failed" in done.stdout
