@@ -148,14 +148,21 @@ class Plan:
     def energy_per_frame_mj(self) -> float | None:
         return self.choice.energy_per_frame_mj
 
-    def to_json(self) -> dict[str, Any]:
+    def thinned_front(self, most: int | None) -> tuple[Option, ...]:
+        """At most so many of the front, evenly spaced, both ends included; all for None."""
+        if most is None or len(self.front) <= most:
+            return self.front
+        return tuple(self.front[round(index * (len(self.front) - 1) / (most - 1))] for index in range(most))
+
+    def to_json(self, front: int | None = None) -> dict[str, Any]:
+        """Its members by name, with at most so many options of the front."""
         return {
             "target": str(self.target),
             "fps": self.fps,
             "confidence": self.confidence,
             "choice": self.choice.to_json(),
             "top": self.top.to_json(),
-            "front": [option.to_json() for option in self.front],
+            "front": [option.to_json() for option in self.thinned_front(front)],
             "alternatives": [
                 {"step": other.step, "verdict": other.verdict, **other.option.to_json()} for other in self.alternatives
             ],

@@ -12,6 +12,8 @@ from .outlooks import Outlooks, outlook
 
 _PLANS_KEPT = 32
 _OUTLOOKS_KEPT = 16
+# A client takes longer to read a front of hundreds than the daemon to find it; a picture needs no more than these.
+_FRONT_SENT = 32
 
 
 class Planned(NamedTuple):
@@ -42,4 +44,4 @@ class Plans:
 
     def _make(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Planned:
         made = plan(surface, target, fps=fps, confidence=confidence, limits=limits, outlooks=self.outlook)
-        return Planned(made, made.to_json())
+        return Planned(made, made.to_json(_FRONT_SENT))

@@ -147,6 +147,16 @@ def test_the_front_is_what_no_configuration_beats(figures: list[tuple[float, flo
     assert set(front) == undominated and front == sorted(front)
 
 
+def test_a_thinned_front_keeps_its_ends_and_its_order() -> None:
+    made = plan(SURFACE, "min-energy")
+    assert len(made.front) > 5
+    thinned = made.thinned_front(5)
+    assert len(thinned) == 5 and (thinned[0], thinned[-1]) == (made.front[0], made.front[-1])
+    assert [option for option in made.front if option in thinned] == list(thinned)
+    assert [point["latency_ms"] for point in made.to_json(5)["front"]] == [option.latency_ms for option in thinned]
+    assert made.thinned_front(None) == made.thinned_front(len(made.front)) == made.front
+
+
 def test_with_a_frame_rate_the_front_ends_at_the_period() -> None:
     fronts = {fps: plan(SURFACE, "min-energy", fps=fps).front for fps in (1, 40)}
     assert max(option.latency_ms for option in fronts[40]) <= 25 < max(option.latency_ms for option in fronts[1])

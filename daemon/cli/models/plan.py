@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     print("one step of a clock would change:")
     print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
     print(f"\nthe trade-off: no configuration beats these in both latency and energy ({_front_note(chosen)})")
-    print(_table([("", option) for option in _thinned(chosen.front)], chosen))
+    print(_table([("", option) for option in chosen.thinned_front(_FRONT_ROWS)], chosen))
     for note in common.model_notes(network, bundle.cost):
         print(note)
     return 0
@@ -85,13 +85,6 @@ def _steps(chosen: Plan) -> list[list[str]]:
     return rows
 
 
-def _thinned(front: tuple[Option, ...]) -> tuple[Option, ...]:
-    """At most a screenful of the front, evenly spaced, both ends included."""
-    if len(front) <= _FRONT_ROWS:
-        return front
-    return tuple(front[round(index * (len(front) - 1) / (_FRONT_ROWS - 1))] for index in range(_FRONT_ROWS))
-
-
 def _front_note(chosen: Plan) -> str:
-    shown, all_of_them = len(_thinned(chosen.front)), len(chosen.front)
+    shown, all_of_them = len(chosen.thinned_front(_FRONT_ROWS)), len(chosen.front)
     return f"{shown} of {all_of_them} shown; --json has all" if shown < all_of_them else f"{shown}"
