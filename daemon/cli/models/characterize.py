@@ -92,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
             print(printable(f"a part of {run.network}: {run.boundary.note}"))
         if run.unmodelled:
             print(printable(f"no model for {', '.join(run.unmodelled)} in {run.network}: bounded by the roofline"))
+        if run.guessed_share:
+            print(printable(f"guessed in {run.network}: {run.guessed_share:.1%} of the GPU's time; explain has the kernels"))
     return 0
 
 
