@@ -7,6 +7,7 @@ Two regions are left out, each by itself: a fifth of the varieties, and the fift
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..measuring.measurements import Measurements
 from .kernel_models import TARGETS, Table, TrainedKind, TrainingOptions, left_out_error, table_of
 
 _SHARE = 5
+_LEAST_PER_DOUBLING = 0.05  # nobody has looked further than the largest kernels left out
 _NOTHING = Pair(0.0, 0.0)
 
 
@@ -42,8 +44,7 @@ def fit_region(
     spans: Mapping[str, Span] = {}
     by_variety, by_size = [], []
     for target, inside in zip(TARGETS, own, strict=True):
-        table = table_of(measurements, board, trained.kind, target, familiar)
-        rows = _kernels(table)
+        table, rows = _numbered(table_of(measurements, board, trained.kind, target, familiar))
         recipe = getattr(trained, target).recipe
         spans = spans if spans and target != "time" else spans_of(trained.kind, rows)
         strange = _some_varieties(trained.kind, rows, options.seed)
@@ -61,11 +62,10 @@ def _pair(found: list[float | None]) -> Pair:
     return Pair(*(UNMODELLED_SIGMA if each is None else round(each, 4) for each in found))
 
 
-def _kernels(table: Table) -> NDArray[np.float32]:
-    """The features of each kernel of a table, by its number there."""
-    rows = np.zeros((int(table.kernel.max()) + 1, table.features.shape[1]), np.float32)
-    rows[table.kernel] = table.features
-    return rows
+def _numbered(table: Table) -> tuple[Table, NDArray[np.float32]]:
+    """A table whose kernels are numbered from 0 on, and the features of each; not every kernel is measured for every table."""
+    _, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
+    return replace(table, kernel=number), table.features[first]
 
 
 def _some_varieties(kind: str, rows: NDArray[np.float32], seed: int) -> NDArray[np.bool_]:
@@ -104,7 +104,7 @@ def _per_doubling(
     if not beyond.any():
         return None
     more = max(float(np.sum(errors[beyond > 0] ** 2 - inside**2)), 0.0)
-    return float(np.sqrt(more / np.sum(beyond**2)))
+    return max(float(np.sqrt(more / np.sum(beyond**2))), _LEAST_PER_DOUBLING)
 
 
 def _deviation(errors: NDArray[np.float64]) -> float:
