@@ -70,6 +70,7 @@ def describe(path: Path, manifest: Manifest) -> str:
     ]
     for kind, entry in manifest.kinds.items():
         lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}  power {entry.power_sigma:6.1%}  {entry.samples:8} samples")
+    lines += _beyond(manifest)
     for name, record in manifest.evaluation.items():
         means = (
             f"{method} {mean['latency_percent']:.1f}% / {mean['energy_percent']:.1f}%"
@@ -77,6 +78,18 @@ def describe(path: Path, manifest: Manifest) -> str:
         )
         lines.append(f"  mean error    {name.replace('_', ' ')}, latency / energy: {', '.join(means)}")
     return "\n".join(lines)
+
+
+def _beyond(manifest: Manifest) -> list[str]:
+    """How uncertain kernels are that lie outside of what models were trained on, time and power."""
+    lines = ["  beyond        a kernel of a variety that was not measured; for each doubling of a size beyond those measured:"]
+    for kind, entry in manifest.kinds.items():
+        if entry.region is not None:
+            strange, further = (
+                f"{pair.time:6.1%} / {pair.power:6.1%}" for pair in (entry.region.variety_sigma, entry.region.doubling_sigma)
+            )
+            lines.append(f"    {kind:20} {strange}  {further}  {len(entry.region.spans):4} varieties measured")
+    return lines if len(lines) > 1 else ["  beyond        not known: it does not say where its models were trained"]
 
 
 def train(args: argparse.Namespace) -> int:
