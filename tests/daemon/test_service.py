@@ -35,7 +35,9 @@ from jetdvfs.daemon.errors import (
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.interface import Interface
+from jetdvfs.kernels.cost.region import Pair, Span, size_names
 from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
@@ -228,6 +230,25 @@ def test_a_part_of_a_network_is_refused_unless_its_end_is_accepted_and_every_ans
         assert client.predict(whole) == predicted["predictions"]
         assert client.call("Predict", {"network": whole.handle}).get("boundary") is None
         assert board.settings() == found
+
+
+def test_answers_on_the_socket_name_what_is_guessed(board: Board, found: dict[str, str], tmp_path: Path) -> None:
+    sizes = size_names("relu")
+    measured = Span(4, (0.0,) * len(sizes), (12.0,) * len(sizes))  # nothing as large as the model's
+    region = RegionEntry(sizes, {"1 tensors": measured}, Pair(0.4, 0.3), Pair(0.1, 0.2))
+    make_bundle(tmp_path / "own", region=region)
+    with Daemon(board, tmp_path, "--profile", str(tmp_path / "own")) as daemon, daemon.client() as client:
+        network = client.load(MODEL, IMAGE)
+        answer = client.call("Predict", {"network": network.handle})
+        whys = {guess["kind"]: guess["why"] for guess in answer["guessed"]}
+        assert whys["relu"].startswith("1 tensors: ") and whys["conv2d"] == "no model"
+        assert sum(guess["time_share"] for guess in answer["guessed"]) == pytest.approx(1)
+        assert all(each["guessed_share"] == 1 for each in answer["predictions"].values())
+        with client.hold(network, "min-energy") as lease:
+            assert lease.plan is not None and lease.plan["why"].startswith("Guessed: 100% of the GPU's time (")
+            (seen,) = client.status()["leases"]
+            assert seen["predicted"]["guessed_share"] == 1
+    assert board.settings() == found
 
 
 def test_surfaces_outlast_a_restart_and_a_damaged_one_is_made_anew(board: Board, found: dict[str, str], tmp_path: Path) -> None:
