@@ -107,8 +107,8 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
     names, sizes = _names(kind)
     variety = _variety(kind, names, row)
     span = region.spans.get(variety)
-    if span is None or span.kernels < LEAST_KERNELS:
-        return Outside(f"{variety}: {'none' if span is None else f'only {span.kernels}'} measured")
+    if span is None:
+        return Outside(f"{variety}: none measured")
     furthest, why = 0.0, ""
     for at, low, high in zip(sizes, span.low, span.high, strict=True):
         value = _doublings(names[at], row[at])
@@ -119,6 +119,8 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
             title = names[at].removeprefix("log2_").replace("_", " ")
             why = f"{variety}: " if variety else ""
             why += f"{title} {_size(names[at], value)}, measured {' to '.join(ends)}"
+    if why and span.kernels < LEAST_KERNELS:
+        return Outside(f"{variety}: only {span.kernels} measured, of other sizes")
     return Outside(why, furthest) if why else None
 
 
