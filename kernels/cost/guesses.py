@@ -26,11 +26,13 @@ class Trust(NamedTuple):
     """How far the figures of a kernel can be relied on.
 
     Attributes:
-        sigma: standard deviations of log(measured / predicted), of its time and its power.
+        sigma: standard deviations of log(measured / predicted), of its time and its power, where kernels like it were measured.
+        more: by how much, in quadrature, they are greater where none were. In that guessed kernels err together.
         guessed: why they are a guess; empty where kernels like it were measured.
     """
 
     sigma: Pair
+    more: Pair = Pair(0.0, 0.0)
     guessed: str = ""
 
 
@@ -44,12 +46,12 @@ def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
     if model is None:
         other = cost.kind_model(kernel)
         why = NO_MODEL if other is None else f"{kernel.dtype}: measured {', '.join(other.dtypes)}"
-        return Trust(Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA), why)
+        return Trust(Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA), guessed=why)
     own = Pair(model.time_sigma, model.power_sigma)
     if model.region is None:
         return Trust(own)
     found = outside(model.kind, feature_rows(model.kind, [kernel])[0].tolist(), model.region)
-    return Trust(own) if found is None else Trust(model.region.sigma(own, found), found.why)
+    return Trust(own) if found is None else Trust(own, model.region.more_sigma(found), found.why)
 
 
 def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]) -> NDArray[np.float64]:

@@ -88,7 +88,7 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
         served.setdefault(id(model), (model, []))[1].append(kernel)
     trust = {kernel.signature: trust_in(kernel, cost) for kernel in distinct.values()}
     for _, own in served.values():
-        own.sort(key=lambda kernel: trust[kernel.signature].sigma)
+        own.sort(key=lambda kernel: trust[kernel.signature][:2])
     kernels = tuple(chain.from_iterable(own for _, own in served.values()))
     position = {kernel.signature: row for row, kernel in enumerate(kernels)}
     ends = accumulate(len(own) for _, own in served.values())
@@ -225,9 +225,9 @@ def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:
 def _groups(costs: KernelCosts) -> Iterator[Group]:
     """Runs of kernels that are as uncertain as each other."""
     start = 0
-    for sigma, run in groupby(costs.trust, key=lambda trust: trust.sigma):
+    for (sigma, more), run in groupby(costs.trust, key=lambda trust: trust[:2]):
         end = start + len(list(run))
-        yield Group(slice(start, end), *sigma)
+        yield Group(slice(start, end), *sigma, *more)
         start = end
 
 

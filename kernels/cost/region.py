@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the models of a kernel kind were trained, and how far outside of it a kernel lies.
 
-Kernels of one kind that a library treats as different work are varieties of it (a grouped convolution, a window of 7x7); within
-a variety sizes vary. A kernel is inside where kernels of its variety were measured and none of its sizes is beyond theirs by
-more than :data:`SLACK`. Sizes count in doublings: twice the largest is one doubling beyond.
+What a library does by other means has another form (a grouped convolution); kernels of one form with other settings are its
+varieties (a window of 7x7); within a variety sizes vary. A kernel is inside where kernels of its variety were measured and none
+of its sizes is beyond theirs by more than :data:`SLACK`. Sizes count in doublings: twice the largest is one doubling beyond.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_KERNELS = 3
 """So many kernels of a variety are taken to show how it behaves."""
 
 MOST_SIGMA = 0.7
-"""A kernel that lies far outside is no less certain than one without a model."""
+"""No kernel is less certain than one without a model, for lying outside."""
 
 # What follows from other features, or is a share or an alignment: there a new value is nothing new.
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding")
@@ -55,10 +55,12 @@ class Outside:
     Attributes:
         why: in words: what it is or has, and what was measured.
         doublings: how far beyond the ranges; None where no kernel of its variety was measured.
+        new_form: whether none of its form was.
     """
 
     why: str
     doublings: float | None = None
+    new_form: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,23 @@ class Region:
 
     Attributes:
         spans: what was measured, by variety.
-        variety_sigma: standard deviation of log(measured / predicted) of kernels whose variety was left out of training.
+        form_sigma: standard deviation of log(measured / predicted) of kernels whose form was left out of training.
+        variety_sigma: of those whose variety was.
         doubling_sigma: what it grows by with each doubling beyond the ranges, found by leaving the largest kernels out.
     """
 
     spans: Mapping[str, Span]
+    form_sigma: Pair
     variety_sigma: Pair
     doubling_sigma: Pair
 
-    def sigma(self, own: Pair, outside: Outside) -> Pair:
-        """The deviation of a kernel that lies outside, for models whose own is ``own``; added in quadrature."""
-        grown = self.variety_sigma
+    def more_sigma(self, outside: Outside) -> Pair:
+        """By how much, in quadrature, a kernel that lies outside is less certain than one inside."""
         if outside.doublings is not None:
             grown = Pair(*(each * outside.doublings for each in self.doubling_sigma))
-        return Pair(*(min(math.hypot(inside, more), max(inside, MOST_SIGMA)) for inside, more in zip(own, grown, strict=True)))
+        else:
+            grown = self.form_sigma if outside.new_form else self.variety_sigma
+        return Pair(*(min(each, MOST_SIGMA) for each in grown))
 
 
 def spans_of(kind: str, rows: NDArray[np.float32]) -> dict[str, Span]:
@@ -102,11 +107,18 @@ def varieties_of(kind: str, rows: NDArray[np.float32]) -> list[str]:
     return [_variety(kind, names, row) for row in rows.tolist()]
 
 
+def form_of(variety: str) -> str:
+    """The form that kernels of a variety have."""
+    return variety.partition(", ")[0]
+
+
 def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
     """How a kernel with these features lies outside a region; None where it is inside."""
     names, sizes = _names(kind)
     variety = _variety(kind, names, row)
     span = region.spans.get(variety)
+    if span is None and form_of(variety) not in map(form_of, region.spans):
+        return Outside(f"{form_of(variety)}: none measured", new_form=True)
     if span is None:
         return Outside(f"{variety}: none measured")
     furthest, why = 0.0, ""
@@ -151,7 +163,7 @@ def _size(name: str, doublings: float) -> str:
 
 
 class _Told(NamedTuple):
-    """By which features varieties are told apart, and how one is called."""
+    """By which features varieties are told apart, and how one is called: its form, and after a comma its settings."""
 
     by: tuple[str, ...]
     called: Callable[[Mapping[str, Any]], str]
@@ -162,7 +174,7 @@ def _convolution(row: Mapping[str, Any]) -> str:
     window, stride, dilation = (
         f"{int(row[f'{name}_height'])}x{int(row[f'{name}_width'])}" for name in ("kernel", "stride", "dilation")
     )
-    return f"{groups} {window} by {stride}" + (f" dilated {dilation}" if dilation != "1x1" else "")
+    return f"{groups}, {window} by {stride}" + (f" dilated {dilation}" if dilation != "1x1" else "")
 
 
 def _pool(row: Mapping[str, Any]) -> str:

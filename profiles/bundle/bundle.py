@@ -110,7 +110,7 @@ def load_bundle(
         for kind, entry in manifest.kinds.items():
             time, power = (MappedModel(partial(model, kind, what)) for what in ("time", "power"))
             known = entry.region
-            region = Region(known.spans, known.variety_sigma, known.doubling_sigma) if known else None
+            region = Region(known.spans, known.form_sigma, known.variety_sigma, known.doubling_sigma) if known else None
             kernels[kind] = KernelModel(kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes, region)
         if not one_by_one:
             for name, digest in manifest.checksums.items():

@@ -32,6 +32,7 @@ class RegionEntry:
 
     sizes: tuple[str, ...]
     spans: Mapping[str, Span]
+    form_sigma: Pair
     variety_sigma: Pair
     doubling_sigma: Pair
 
@@ -39,13 +40,14 @@ class RegionEntry:
         for variety, span in self.spans.items():
             if not len(span.low) == len(span.high) == len(self.sizes):
                 raise ValueError(f"{variety or 'spans'}: expected a range for each of {', '.join(self.sizes)}")
-        if min(*self.variety_sigma, *self.doubling_sigma) < 0:
+        if min(*self.form_sigma, *self.variety_sigma, *self.doubling_sigma) < 0:
             raise ValueError("expected deviations that are not negative")
 
     def to_json(self) -> dict[str, Any]:
         return {
             "sizes": list(self.sizes),
             "spans": {variety: asdict(span) for variety, span in self.spans.items()},
+            "form_sigma": list(self.form_sigma),
             "variety_sigma": list(self.variety_sigma),
             "doubling_sigma": list(self.doubling_sigma),
         }

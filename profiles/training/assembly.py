@@ -284,7 +284,7 @@ def regions_of(
 
 
 def _entry_of(kind: str, region: Region) -> RegionEntry:
-    return RegionEntry(size_names(kind), region.spans, region.variety_sigma, region.doubling_sigma)
+    return RegionEntry(size_names(kind), **vars(region))
 
 
 def _signatures(networks: Sequence[Network]) -> set[Any]:

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a kind's models were trained, and how much less they know beyond: found by leaving such regions out of training.
 
-Two regions are left out, each by itself: a fifth of the varieties, and the fifth of the kernels that move most.
+Three regions are left out, each by itself: a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth
+of the kernels that move most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.cost.guesses import UNMODELLED_SIGMA
-from ...kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, outside, spans_of, varieties_of
+from ...kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, outside, spans_of, varieties_of
 from ..board import BoardDescription
 from ..measuring.measurements import Measurements
-from .kernel_models import TARGETS, Table, TrainedKind, TrainingOptions, left_out_error, table_of
+from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, left_out_error, table_of
 
 _SHARE = 5
 _LEAST_PER_DOUBLING = 0.05  # nobody has looked further than the largest kernels left out
@@ -34,7 +36,7 @@ def fit_region(
 ) -> Region:
     """The region of a kind's models.
 
-    Where nothing can be left out, because all kernels are of one variety or of one size, nothing is known of others: the
+    Where nothing can be left out, because all kernels are of one form, variety or size, nothing is known of others: the
     deviation there is that of kernels without a model.
 
     Args:
@@ -42,24 +44,31 @@ def fit_region(
         own: their deviations inside.
     """
     spans: Mapping[str, Span] = {}
-    by_variety, by_size = [], []
+    forms, varieties, sizes = [], [], []
     for target, inside in zip(TARGETS, own, strict=True):
         table, rows = _numbered(table_of(measurements, board, trained.kind, target, familiar))
-        recipe = getattr(trained, target).recipe
-        spans = spans if spans and target != "time" else spans_of(trained.kind, rows)
-        strange = _some_varieties(trained.kind, rows, options.seed)
-        by_variety.append(_deviation(left_out_error(table, strange[table.kernel], recipe, options)) if strange.any() else None)
+        spans = spans or spans_of(trained.kind, rows)  # every kernel is timed, not each one's power is measured
+        of_kernel = varieties_of(trained.kind, rows)
+        without = partial(_without, table, getattr(trained, target).recipe, options)
+        forms.append(_more(without(_some(list(map(form_of, of_kernel)), options.seed)), inside))
+        varieties.append(_more(without(_some(of_kernel, options.seed)), inside))
         large = _largest(rows)
-        by_size.append(
-            _per_doubling(trained.kind, table, rows, large, left_out_error(table, large[table.kernel], recipe, options), inside)
-            if large.any()
-            else None
-        )
-    return Region(spans, _pair(by_variety), _pair(by_size))
+        sizes.append(_per_doubling(trained.kind, table, rows, large, without(large), inside))
+    return Region(spans, _pair(forms), _pair(varieties), _pair(sizes))
+
+
+def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The errors of the kernels that are left out; none where none are."""
+    return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
 
 
 def _pair(found: list[float | None]) -> Pair:
     return Pair(*(UNMODELLED_SIGMA if each is None else round(each, 4) for each in found))
+
+
+def _more(errors: NDArray[np.float64], inside: float) -> float | None:
+    """By how much, in quadrature, the deviation of errors exceeds that inside; None without errors."""
+    return float(np.sqrt(max(float(np.mean(errors**2)) - inside**2, 0.0))) if len(errors) else None
 
 
 def _numbered(table: Table) -> tuple[Table, NDArray[np.float32]]:
@@ -68,15 +77,14 @@ def _numbered(table: Table) -> tuple[Table, NDArray[np.float32]]:
     return replace(table, kernel=number), table.features[first]
 
 
-def _some_varieties(kind: str, rows: NDArray[np.float32], seed: int) -> NDArray[np.bool_]:
-    """Which kernels are of the varieties that are left out: some that were measured well enough, not those of most kernels."""
-    of_kernel = np.array(varieties_of(kind, rows))
-    names, counts = np.unique(of_kernel, return_counts=True)
-    enough = names[(counts >= LEAST_KERNELS) & (counts <= len(rows) / 2)]
+def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
+    """Which kernels are left out: those of some names that were measured well enough, and that not most kernels have."""
+    known, counts = np.unique(np.array(names), return_counts=True)
+    enough = known[(counts >= LEAST_KERNELS) & (counts <= len(names) / 2)]
     if not len(enough):
-        return np.zeros(len(rows), np.bool_)
+        return np.zeros(len(names), np.bool_)
     chosen = np.random.default_rng([seed, 5]).choice(enough, max(len(enough) // _SHARE, 1), replace=False)
-    return np.isin(of_kernel, chosen)
+    return np.isin(np.array(names), chosen)
 
 
 def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -95,7 +103,9 @@ def _per_doubling(
     inside: float,
 ) -> float | None:
     """What the deviation grows by with each doubling beyond what was measured, in quadrature; None where none was beyond."""
-    region = Region(spans_of(kind, rows[~large]), _NOTHING, _NOTHING)
+    if not large.any():
+        return None
+    region = Region(spans_of(kind, rows[~large]), _NOTHING, _NOTHING, _NOTHING)
     doublings = np.zeros(len(rows))
     for number in np.flatnonzero(large):
         found = outside(kind, rows[number].tolist(), region)
@@ -105,7 +115,3 @@ def _per_doubling(
         return None
     more = max(float(np.sum(errors[beyond > 0] ** 2 - inside**2)), 0.0)
     return max(float(np.sqrt(more / np.sum(beyond**2))), _LEAST_PER_DOUBLING)
-
-
-def _deviation(errors: NDArray[np.float64]) -> float:
-    return float(np.sqrt(np.mean(errors**2)))

@@ -20,11 +20,11 @@ from jetdvfs.tests.support.analytic import board, conv2d, matmul, network, relu
 
 TOP = (-1, -1, -1)
 SIGMA = 0.05
-VARIETY, DOUBLING = Pair(0.4, 0.3), Pair(0.1, 0.2)
+FORM, VARIETY, DOUBLING = Pair(0.6, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
 
 
 def region_of(kind: str, measured: list[KernelInvocation]) -> Region:
-    return Region(spans_of(kind, feature_rows(kind, measured)), VARIETY, DOUBLING)
+    return Region(spans_of(kind, feature_rows(kind, measured)), FORM, VARIETY, DOUBLING)
 
 
 def trained_on(kind: str, measured: list[KernelInvocation]) -> BoardCost:
@@ -51,10 +51,14 @@ def test_a_larger_kernel_is_outside_by_its_doublings() -> None:
     assert beyond.why == "1 tensors: flops 8.39e+06, measured 1.02e+03 to 1.05e+06"
 
 
-def test_a_variety_that_was_not_measured_is_outside_whatever_its_size() -> None:
-    plain = [conv2d(channels=channels) for channels in (8, 16, 32, 64)]
-    beyond = found("conv2d", conv2d(channels=16, groups=4), region_of("conv2d", plain))
-    assert beyond == Outside("grouped 3x3 by 1x1: none measured")
+def test_a_form_or_a_variety_that_was_not_measured_is_outside_whatever_its_size() -> None:
+    region = region_of("conv2d", [conv2d(channels=channels) for channels in (8, 16, 32, 64)])
+    grouped, wide = conv2d(channels=16, groups=4), conv2d(channels=16)
+    wide = replace(wide, params={**wide.params, "weight": (16, 16, 7, 7), "padding": (3, 3)})
+    new_form, new_variety = found("conv2d", grouped, region), found("conv2d", wide, region)
+    assert new_form == Outside("grouped: none measured", new_form=True)
+    assert new_variety == Outside("plain, 7x7 by 1x1: none measured")
+    assert (region.more_sigma(new_form), region.more_sigma(new_variety)) == (FORM, VARIETY)
 
 
 def test_a_variety_of_which_hardly_anything_was_measured_says_nothing_of_other_sizes() -> None:
@@ -62,7 +66,7 @@ def test_a_variety_of_which_hardly_anything_was_measured_says_nothing_of_other_s
     region = region_of("conv2d", few)
     assert all(found("conv2d", call, region) is None for call in few)
     beyond = found("conv2d", conv2d(channels=128, groups=2), region)
-    assert beyond == Outside(f"grouped 3x3 by 1x1: only {LEAST_KERNELS - 1} measured, of other sizes")
+    assert beyond == Outside(f"grouped, 3x3 by 1x1: only {LEAST_KERNELS - 1} measured, of other sizes")
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,7 +90,17 @@ def test_outside_the_figures_are_less_certain_and_say_so() -> None:
 
 def test_no_guess_is_less_certain_than_a_kernel_without_a_model() -> None:
     far = surface(network(relu(1 << 60)), trained_on("relu", RELUS), "sum")
-    assert far.latency_sigma[TOP] == pytest.approx(UNMODELLED_SIGMA, rel=1e-3)
+    assert far.latency_sigma[TOP] == pytest.approx(np.hypot(SIGMA, UNMODELLED_SIGMA), rel=1e-3)
+
+
+def test_guessed_kernels_err_together_in_what_was_not_measured() -> None:
+    cost = trained_on("relu", RELUS)
+    one = surface(network(relu(1 << 24)), cost, "sum")
+    many = surface(network(*[relu((1 << 24) + index) for index in range(16)]), cost, "sum")
+    more = 4 * DOUBLING.time
+    assert one.latency_sigma[TOP] == pytest.approx(np.hypot(SIGMA, more), rel=1e-2)
+    assert many.latency_sigma[TOP] == pytest.approx(np.hypot(SIGMA / 4, more), rel=1e-2)
+    assert many.energy_sigma[TOP] > 0.9 * one.energy_sigma[TOP]
 
 
 def test_the_guessed_share_is_of_the_gpus_time_and_counts_kernels_without_a_model() -> None:

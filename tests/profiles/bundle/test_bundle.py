@@ -28,6 +28,7 @@ from jetdvfs.tests.support.small_bundle import BOARD, FEATURES, make_bundle, stu
 REGION = RegionEntry(
     size_names("relu"),
     {"1 tensors": Span(4, (0.0,) * len(size_names("relu")), (20.0,) * len(size_names("relu")))},
+    Pair(0.5, 0.5),
     Pair(0.4, 0.3),
     Pair(0.1, 0.2),
 )
@@ -59,7 +60,7 @@ def test_a_written_bundle_reads_back_as_it_was(tmp_path: Path) -> None:
 def test_a_bundle_says_where_its_models_were_trained(tmp_path: Path) -> None:
     make_bundle(tmp_path / "one", region=REGION)
     known = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost.kernels["relu"].region
-    assert known == Region(REGION.spans, REGION.variety_sigma, REGION.doubling_sigma)
+    assert known == Region(REGION.spans, REGION.form_sigma, REGION.variety_sigma, REGION.doubling_sigma)
     make_bundle(tmp_path / "older")
     assert load_bundle(tmp_path / "older", cache_dir=tmp_path / "cache").cost.kernels["relu"].region is None
 

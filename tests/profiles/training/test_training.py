@@ -222,6 +222,7 @@ def test_what_a_model_errs_beyond_what_it_was_trained_on_is_found_by_leaving_it_
     models = train_all(measurements, BOARD, NETWORKS, ("relu",), OPTIONS, quiet)["relu"]
     familiar = {launch.signature for whole in NETWORKS for launch in whole.launches}
     region = fit_region(measurements, BOARD, models, OPTIONS, familiar, Pair(0.01, 0.01))
-    # All kernels are of one variety, so that nothing is known of others.
-    assert set(region.spans) == {"1 tensors"} and region.variety_sigma == Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
+    # All kernels are of one form and variety, so that nothing is known of others.
+    assert set(region.spans) == {"1 tensors"}
+    assert region.form_sigma == region.variety_sigma == Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
     assert 0 < region.doubling_sigma.time < UNMODELLED_SIGMA
