@@ -234,6 +234,21 @@ def test_a_runtime_directory_that_was_taken_away_is_missed(board: Board, found: 
         assert board.settings() == found
 
 
+def test_a_clock_that_is_not_there_while_its_baseline_is_missed_is_given_back_when_it_returns(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    with Daemon(board, tmp_path) as daemon:
+        daemon.client().hold(configuration=LOW)
+        daemon.kill()
+        shutil.rmtree(daemon.runtime)
+        board.twin.faults.vanish(f"/{CPU}")
+        daemon.start()
+        with daemon.client() as client:
+            assert eventually(lambda: client.status()["baseline"] != "none", 10)
+            board.twin.faults.clear()
+            assert eventually(lambda: board.settings() == found, 15)
+
+
 def test_what_keeps_a_daemon_from_starting_keeps_no_clock_held(board: Board, found: dict[str, str], tmp_path: Path) -> None:
     config = tmp_path / "jetdvfsd.yaml"
     config.write_text("")

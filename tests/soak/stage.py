@@ -168,7 +168,6 @@ class Stage:
                 return True
             if self.pid and is_ending(self.pid):
                 self._bury_what_hangs(_DIES_S)
-                continue
             if self.pid:
                 self.blame(f"started, but nobody answers within {STARTS_S:g} s")
                 self.kill()
