@@ -108,6 +108,27 @@ def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_li
     assert max(later - before for before, later in pairwise(beats)) < 4
 
 
+def test_what_was_set_is_shown_although_the_board_has_become_slow_since(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    """How it is right after a change is read at once, not when somebody asks: asking waits for a moment only."""
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        client.status()
+        with client.hold(configuration=LOW):
+            time.sleep(1)
+            for path in (f"{GPU}/cur_freq", f"{CPU}/cpuinfo_cur_freq"):
+                board.twin.faults.slow_down(f"/{path}", 0.4)
+            shown = client.status()["configuration"]
+            assert (shown["cpu_khz"], shown["gpu_hz"]) == (LOW.cpu_khz, LOW.gpu_hz)
+            board.twin.faults.clear()
+        time.sleep(1)
+        for path in (f"{GPU}/cur_freq", f"{CPU}/cpuinfo_cur_freq"):
+            board.twin.faults.slow_down(f"/{path}", 0.4)
+        assert client.status()["configuration"]["gpu_hz"] != LOW.gpu_hz
+        board.twin.faults.clear()
+    assert board.settings() == found
+
+
 def test_one_clients_queue_of_holds_delays_neither_others_status_nor_their_release(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:

@@ -377,6 +377,16 @@ def test_killed_while_holding_what_somebody_else_set_since_is_left_alone(
     board.write(f"{CPU}/scaling_governor", found[f"{CPU}/scaling_governor"])
 
 
+def test_a_dry_run_of_restore_leaves_a_running_daemon_alone(board: Board, daemon: Daemon) -> None:
+    folders = ["--root", str(board.root), "--state-dir", str(daemon.state), "--runtime-dir", str(daemon.runtime)]
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "restore", "--dry-run", *folders]
+    with daemon.client() as client, client.hold(configuration=LOW):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1)
+        assert "a daemon runs" in done.stderr
+        assert len(client.status()["leases"]) == 1
+
+
 def test_restore_by_hand_works_without_a_daemon(board: Board, found: dict[str, str], daemon: Daemon) -> None:
     daemon.client().hold(configuration=LOW)
     daemon.kill()
