@@ -20,19 +20,12 @@ from jetdvfs.daemon.errors import DaemonError, UsageError
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 HIGH = FrequencyConfiguration(2265600, 1377000000, 2133000000)
 ZONES = len(load_board("agx-xavier").section("thermal")["zones"])
 MODEL = (REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"])
-
-
-@pytest.fixture
-def found(board: Board) -> dict[str, str]:
-    board.twin.faults.clear()
-    return board.settings()
 
 
 @contextmanager

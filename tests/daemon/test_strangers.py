@@ -19,14 +19,12 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, InputError, LimitReached
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.flood import FLOODS, flood
 from jetdvfs.tests.support.other_users import open_to_everybody
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.silent_files import lingering_socket, silent_files
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
 LOAD = {"inputs": [{"shape": [1, 3, 224, 224]}], "name": "model"}

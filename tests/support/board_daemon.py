@@ -23,6 +23,8 @@ from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_boar
 CPU = "sys/devices/system/cpu/cpufreq/policy0"
 GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
 EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
+LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
+"""Clocks of the simulated AGX Xavier, of which GPU and memory are found at others."""
 
 
 class BoardFiles:
