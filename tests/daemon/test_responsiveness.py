@@ -50,6 +50,12 @@ def looking(daemon: Daemon) -> Iterator[list[float]]:
         thread.join()
 
 
+def timed(call: Callable[[], object]) -> float:
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
+
+
 def quick(took: list[float]) -> bool:
     """Whether answers came within 100 ms: all but one in twenty, for tests share their machine, and none took long."""
     ranked = sorted(took)
@@ -120,6 +126,19 @@ def test_what_was_set_is_shown_although_the_board_has_become_slow_since(
         assert client.status()["configuration"]["gpu_hz"] != LOW.gpu_hz
         board.twin.faults.clear()
     assert board.settings() == found
+
+
+def test_only_whoever_asks_first_waits_for_the_first_look_at_a_board_that_is_slow(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        for name in ("scaling_governor", "scaling_min_freq", "scaling_max_freq", "cpuinfo_cur_freq", "affected_cpus"):
+            board.twin.faults.slow_down(f"/{CPU}/{name}", 0.4)
+        for name in ("governor", "min_freq", "max_freq", "cur_freq"):
+            board.twin.faults.slow_down(f"/{GPU}/{name}", 0.4)
+        took = [timed(client.status) for _ in range(12)]
+        board.twin.faults.clear()
+    assert took[0] > 0.5 and quick(sorted(took[2:])), took
 
 
 def test_one_clients_queue_of_holds_delays_neither_others_status_nor_their_release(
