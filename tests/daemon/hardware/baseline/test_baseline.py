@@ -11,12 +11,9 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareRefused
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded
-from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CAP, CPU, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
+from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CAP, CPU, EMC, GPU, XAVIER, Kernel, Killed
+from jetdvfs.tests.support.kept_baseline import HIGH, LOW, start
 
-LOW = FrequencyConfiguration(345600, 318750000, 665600000)
-HIGH = FrequencyConfiguration(1958400, 1198500000, 1600000000)
 # The files a person or another service sets; what a governor moves by itself is not theirs.
 SETTINGS = (
     f"{CPU}/scaling_governor",
@@ -36,15 +33,6 @@ def kernel() -> Kernel:
     kernel = Kernel()
     kernel.take(f"{CPU}/scaling_min_freq", "729600")
     return kernel
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "baseline"
-
-
-def start(kernel: Kernel, place: Path) -> Hardware:
-    return Hardware.probe(kernel, FakeClock(), baseline=place)
 
 
 def settings(kernel: Kernel) -> dict[str, str]:
