@@ -44,7 +44,8 @@ def test_a_second_daemon_on_the_same_state_does_not_start(board: Board, daemon: 
     [
         (["--profile", "nothing-like-it"], 3, "no such bundle"),
         (["--board", "toaster"], 2, "is not described"),
-        (["--root", "/nonexistent"], 3, "no described board fits"),
+        (["--root", "/nonexistent"], 2, "expected a folder, got '/nonexistent'"),
+        (["--root", "/usr"], 3, "no described board fits"),
         (["--config", "/nonexistent"], 2, "No such file"),
     ],
 )

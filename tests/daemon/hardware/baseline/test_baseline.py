@@ -293,7 +293,8 @@ def test_restoring_a_board_that_does_not_answer_says_what_is_missing(
     kernel: Kernel, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start(kernel, place).apply(LOW, "test")
-    assert main(["restore", "--root", str(tmp_path / "nothing"), "--runtime-dir", str(tmp_path)]) == 5
+    (tmp_path / "nothing").mkdir()
+    assert main(["restore", "--root", str(tmp_path / "nothing"), "--runtime-dir", str(place.parent)]) == 5
     error = capsys.readouterr().err
     assert "boot_id" in error and "daemon" not in error and error.count("\n") == 1
     assert place.exists()
