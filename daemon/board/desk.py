@@ -148,15 +148,21 @@ class Desk:
         return self._controller.floors.reasons
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The same, after which the clocks are not what was read last."""
+        """The same, after which the clocks are not what was read last, and are read again as soon as it was answered."""
 
         def change() -> T:
             try:
                 return function()
             finally:
+                if not self._look.outdated:
+                    self.thread.submit(self._look_once)
                 self._look = replace(self._look, outdated=True)
 
         return change
+
+    def _look_once(self) -> None:
+        if self._look.outdated and not self.thread.ending:
+            self.look()
 
     def _tend(self) -> None:
         self._controller.tend()

@@ -18,18 +18,11 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.baseline.store import COPIES
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 OTHER = FrequencyConfiguration(2265600, 216750000, 2133000000)
 SEED = 20
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
-@pytest.fixture
-def found(board: Board) -> dict[str, str]:
-    board.twin.faults.clear()
-    return board.settings()
 
 
 def jetdvfs_restore(board: Board, daemon: Daemon) -> list[str]:

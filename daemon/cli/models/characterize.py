@@ -122,7 +122,7 @@ def _measure(args: argparse.Namespace) -> _Study:
 
 
 def _configuration(args: argparse.Namespace, grid: FrequencyGrid) -> FrequencyConfiguration:
-    return common.on_grid(args.config, grid) if args.config else grid.top
+    return common.on_grid(args.config, grid) if args.config is not None else grid.top
 
 
 def _networks(args: argparse.Namespace) -> list[Network]:

@@ -87,7 +87,10 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False)
     arguments.add_json(parser)
     if plot:
         parser.add_argument(
-            "--plot", metavar="FILE.png", help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])"
+            "--plot",
+            type=arguments.named_file,
+            metavar="FILE.png",
+            help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])",
         )
 
 

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile(args)
     grid = bundle.cost.grid
-    configuration = common.on_grid(args.config, grid) if args.config else grid.top
+    configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
     network = common.read_network(args)
     with output.progress(f"predicting {network.name}"):
         explanation = explain(network, bundle.cost, configuration, args.method)

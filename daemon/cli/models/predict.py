@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
     arguments.add_config(parser, "also show this configuration; may be repeated", repeatable=True)
-    parser.add_argument("--save", metavar="FILE.npz", help="write the whole surface")
+    parser.add_argument("--save", type=arguments.named_file, metavar="FILE.npz", help="write the whole surface")
     common.add_output_arguments(parser, plot=True)
 
 

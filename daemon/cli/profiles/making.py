@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,9 @@ from pathlib import Path
 from ....profiles.bundle.bundle import bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import Manifest
 from ....profiles.errors import BundleError
+from ... import arguments
 from ...errors import InputError, UsageError
+from ..output import print_json
 from .checks import add_seed, add_threads
 
 
@@ -32,10 +33,10 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", evaluate
     )
     sub.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
-    sub.add_argument("--configs", type=int, default=100, help="random configurations per network (default 100)")
+    sub.add_argument("--configs", type=arguments.whole(1), default=100, help="random configurations per network (default 100)")
     sub.add_argument(
         "--node",
-        type=int,
+        type=arguments.whole(0),
         action="append",
         metavar="N",
         help="simulated board, may be repeated (default: those left out of training)",
@@ -94,6 +95,8 @@ def _beyond(manifest: Manifest) -> list[str]:
 def train(args: argparse.Namespace) -> int:
     if not args.simulated:
         raise UsageError("profile train: measuring real boards is not possible from here; valid: --simulated")
+    if args.out.exists() and not (args.out.is_dir() and not any(args.out.iterdir())):
+        raise BundleError(f"{args.out}: is not empty, or no folder; give a new one")
     try:
         from ....profiles.training import production
     except ModuleNotFoundError as error:
@@ -109,14 +112,15 @@ def train(args: argparse.Namespace) -> int:
             "kernels": len(campaign.invocations), "calls": len(campaign.calls), "networks": len(campaign.networks),
             "boards": list(campaign.size.nodes), "steps": len(campaign.units), "writes": str(args.out),
         }  # fmt: skip
-        print(json.dumps(what) if args.json else "\n".join(f"{key:10} {value}" for key, value in what.items()))
+        if args.json:
+            print_json(what)
+        else:
+            print("\n".join(f"{key:10} {value}" for key, value in what.items()))
         return 0
-    if args.out.exists() and any(args.out.iterdir()):
-        raise BundleError(f"{args.out}: is not empty; give a new folder")
     measurements = production.measure_simulated(plan, args.campaign, _bar)
     bundle = production.make_bundle(plan, measurements, args.out, _bar)
     if args.json:
-        print(json.dumps({"path": str(args.out), **bundle.manifest.to_json()}, indent=1))
+        print_json({"path": str(args.out), **bundle.manifest.to_json()})
     else:
         print(describe(args.out, bundle.manifest))
     return 0
@@ -126,8 +130,6 @@ def evaluate(args: argparse.Namespace) -> int:
     from ....profiles.reference import reference_names, reference_network
     from ....profiles.training import evaluation, production
 
-    if args.configs < 1:
-        raise UsageError(f"--configs {args.configs}: expected at least 1")
     bundle = load_bundle(args.profile)
     if not bundle.manifest.simulated:
         raise BundleError(
@@ -139,11 +141,11 @@ def evaluate(args: argparse.Namespace) -> int:
     networks = [reference_network(name) for name in reference_names()]
     errors = production.evaluate_simulated(bundle, networks, nodes, configurations=args.configs, seed=args.seed)
     if args.json:
-        print(json.dumps({
+        print_json({
             "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "nodes": nodes,
             "trained_on": sorted(set(nodes) & set(bundle.manifest.nodes)), "mean": evaluation.summary(errors),
             "networks": [error.to_json() for error in errors],
-        }, indent=1))  # fmt: skip
+        })  # fmt: skip
         return 0
     known = sorted(set(nodes) & set(bundle.manifest.nodes))
     trained = f"; it was trained on board {', '.join(map(str, known))}" if known else ", which it was not trained on"
@@ -163,9 +165,7 @@ def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
     if not errors:
         raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
     if args.json:
-        print(
-            json.dumps({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record}, indent=1)
-        )
+        print_json({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record})
         return 0
     print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
     print(evaluation.table(errors))

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....profiles.errors import ComparisonDataError
+from ... import arguments
 from ...errors import InputError, TargetNotAttainable, UsageError
+from ..output import print_json
 
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.gate import Row
@@ -21,13 +21,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("of version 2")
     group.add_argument(
         "--samples",
-        type=int,
+        type=arguments.whole(1),
         default=50_000,
         metavar="N",
         help="kernels of each kind, convolutions four times as many (default 50000)",
     )
-    group.add_argument("--configurations", type=int, default=60, metavar="N", help="at which networks are run (default 60)")
-    group.add_argument("--data", type=Path, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows")
+    group.add_argument(
+        "--configurations", type=arguments.whole(1), default=60, metavar="N", help="at which networks are run (default 60)"
+    )
+    group.add_argument(
+        "--data", type=arguments.folder, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--data: {error}") from error
     passed = all(row.passed for row in found)
     if args.json:
-        print(json.dumps([{"simulated": True, **asdict(row), "passed": row.passed} for row in found], indent=1))
+        print_json([{"simulated": True, **asdict(row), "passed": row.passed} for row in found])
     else:
         print(
             "gate passed" if passed else f"gate not passed: {sum(not row.passed for row in found)} of {len(found)} rows missed"
