@@ -12,7 +12,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -144,7 +143,7 @@ def _dispatched(entry: Entry, made: Made, path: Path, how: str) -> Dispatched:
         if theirs.looks:  # what code decides by data, it decides in another way for an exporter
             traced = entry.make().module
             with formats.as_traced():
-                theirs = replace(dispatched.launches_of(traced, traced, made.inputs), looks=theirs.looks)
+                theirs = dispatched.launches_of(traced, traced, made.inputs)
         return theirs
     module, constants = formats.opened(path, how)
     return dispatched.launches_of(module, module, made.inputs, constants)

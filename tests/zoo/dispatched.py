@@ -69,6 +69,7 @@ class FileRecorder(oracle.Recorder):
         self._values: dict[int, Any] = {}  # which call made what is in a memory, for as long as nobody writes into it
         self._call: Any = None
         self._sort = ""
+        self._maker: dict[int, int] = {}  # which launch wrote last into a memory
         # What is made from the inputs, by its memory; all of it is kept, for an address that is free is given out again.
         self._varies = {tensor.untyped_storage()._cdata for tensor in inputs}
         numbers = {tensor.untyped_storage()._cdata for tensor in constants if not tensor.dim()}
@@ -83,6 +84,13 @@ class FileRecorder(oracle.Recorder):
             raise
 
     def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        outer = self._call, self._sort  # where this is what another call is made of
+        try:
+            return self._followed(func, types, args, kwargs)
+        finally:
+            self._call, self._sort = outer
+
+    def _followed(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         given = [*oracle._tensors([args, list((kwargs or {}).values())])]
         if given and all(self._on_host(tensor) for tensor in given):
             return func(*args, **(kwargs or {}))
@@ -95,9 +103,8 @@ class FileRecorder(oracle.Recorder):
         if whole is None:
             out = super().__torch_dispatch__(func, types, args, kwargs)
         else:
-            named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
-            named |= {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | (kwargs or {})
-            out = whole(self, func, named)
+            known = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | (kwargs or {})
+            out = whole(self, func, {a.name: known.get(a.name, a.default_value) for a in func._schema.arguments})
         made = list(oracle._tensors([out]))
         self._alive.append(made)
         memory = {tensor.untyped_storage()._cdata for tensor in made}
@@ -129,7 +136,9 @@ class FileRecorder(oracle.Recorder):
             return "idle"
         if func._schema.name == "aten::cat" and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
             return "idle"
-        return "repeated" if self._call in self._seen else ""
+        if self._call in self._seen:
+            return "repeated"
+        return _moved(func, args, kwargs or {})
 
     def _number(self, func: Any, given: set[int], made: Sequence[torch.Tensor]) -> None:
         """Remember which call made what; what the same calls made of the same is the same."""
@@ -160,7 +169,9 @@ class FileRecorder(oracle.Recorder):
         if len(self.calls) == before:
             return
         sort = self._sort if self._from_inputs(read) else "constant"
-        self.flows.append(Flow(sort, _memory(oracle._tensors([inputs, read])), _memory(oracle._tensors([out]))))
+        source = next((self._maker.get(memory, -1) for tensor in inputs for memory in _memory([tensor])), -1)
+        self._maker.update(dict.fromkeys(_memory(oracle._tensors([out])), len(self.flows)))
+        self.flows.append(Flow(sort, _memory(oracle._tensors([inputs, read])), _memory(oracle._tensors([out])), source))
 
     def sorts(self, result: Any) -> tuple[str, ...]:
         """Of each launch why an exporter would leave it out, known what came out in the end."""
@@ -174,15 +185,34 @@ class FileRecorder(oracle.Recorder):
 
 
 class Flow(NamedTuple):
-    """Which memory a launch reads and writes, and of what sort it is."""
+    """Which memory a launch reads and writes, of what sort it is, and which launch made its first operand (-1: none)."""
 
     sort: str
     reads: set[int]
     writes: set[int]
+    source: int
 
 
 #: The number with which a call returns what it was given.
 _NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
+
+
+def _moved(func: Any, args: Any, kwargs: Any) -> str:
+    """Whether a call gives back the numbers it is given, laid out in another way or as wider integers."""
+    if func._schema.name == "aten::clone" and 0 not in _strides(args[0]):
+        return "layout"
+    if func._schema.name == "aten::_to_copy":
+        made = kwargs.get("dtype") or args[0].dtype
+        if made == args[0].dtype:
+            return "layout"
+        if not (made.is_floating_point or made.is_complex or args[0].is_floating_point() or args[0].is_complex()):
+            return "widened" if made.itemsize >= args[0].dtype.itemsize and made != torch.bool else ""
+    return ""
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """Of the dimensions along which there is more than one number."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
@@ -313,4 +343,5 @@ def launches_of(
     except Exception as error:
         trouble = recorder.trouble or f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
     launches = tuple(call for call in recorder.calls if isinstance(call, KernelInvocation))
-    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble)
+    sources = tuple(flow.source for flow in recorder.flows)
+    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble, sources)

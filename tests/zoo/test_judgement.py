@@ -31,6 +31,7 @@ def launch(kind: str, *, output: tuple[int, ...] = PICTURE, flops: int = 0, **pa
 
 CONV = launch("conv2d", flops=4096, bias=False)
 BIASED = launch("conv2d", flops=4096, bias=True)
+ATTENTION = dataclasses.replace(launch("attention", flops=64), inputs=((2, 3, 4), (2, 5, 4), (2, 5, 4)))
 NORM, RELU, CLONE = launch("batch_norm"), launch("relu"), launch("clone")
 
 
@@ -41,7 +42,8 @@ def listed(*launches: KernelInvocation, end: str = "") -> Network:
 
 
 def ran(*launches: KernelInvocation, sorts: Sequence[str] = (), looks: Sequence[tuple[int, str]] = ()) -> Dispatched:
-    return Dispatched(launches, tuple(looks), tuple(sorts) or ("",) * len(launches))
+    before = tuple(place - 1 for place in range(len(launches)))
+    return Dispatched(launches, tuple(looks), tuple(sorts) or ("",) * len(launches), sources=before)
 
 
 def test_the_same_launches_in_the_same_order_are_equal() -> None:
@@ -74,6 +76,21 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     assert (guarded.verdict, guarded.why) == ("explained", "softplus written out")
     repeated = judge_rewritten(listed(launch("repeat")), ran(CLONE), {})
     assert (repeated.verdict, repeated.why) == ("explained", "repeat put together")
+    laid_out = judge_rewritten(listed(CONV), ran(CONV, CLONE, sorts=["", "layout"]), {})
+    assert (laid_out.verdict, laid_out.why) == ("explained", "copies left out")
+    renamed = judge_rewritten(listed(CONV, launch("masked_fill")), ran(CONV, launch("where")), {})
+    assert (renamed.verdict, renamed.why) == ("explained", "other names")
+    halves = (launch("matmul", flops=32), launch("softmax", output=(2, 3, 5)), launch("matmul", flops=32))
+    apart = judge_rewritten(listed(*halves), ran(ATTENTION), {})
+    assert (apart.verdict, apart.why) == ("explained", "attention written out")
+
+
+def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has_all_until_then() -> None:
+    early = listed(CONV, RELU, end="onnx::NonZero")
+    assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(2, "aten::nonzero")]), {}).verdict == "explained"
+    assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(3, "aten::nonzero")]), {}).verdict == "wrong"
+    assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(1, "aten::nonzero")]), {}).verdict == "wrong"
+    assert judge_rewritten(early, ran(CONV, RELU, NORM), {}).verdict == "refused"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +105,14 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
         ((launch("softplus"), *(launch("gt"), launch("where")) * 2), (launch("softplus"),)),
         ((CONV,), (CONV, launch("gru_cell"))),
         ((CONV,), (CONV, launch("to"))),
+        ((CONV,), (CONV, CLONE)),
+        ((CONV,), (CONV, launch("copy"))),
+        ((BIASED, RELU), (CONV, RELU, NORM)),
+        ((BIASED, RELU), (BIASED, NORM, RELU, NORM)),
+        ((CONV, RELU), (CONV, launch("clamp_max"))),
+        ((CONV, launch("add")), (CONV, launch("sub"))),
+        ((launch("upsample_nearest2d"),), (launch("upsample_bilinear2d"),)),
+        ((launch("matmul", flops=32), launch("softmax"), launch("matmul", flops=32)), (ATTENTION,)),
     ],
     ids=[
         "a norm without a bias",
@@ -99,6 +124,14 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
         "two guards of one call",
         "a cell missing",
         "a conversion of floats missing",
+        "a copy of spread memory missing",
+        "a copy into a slice missing",
+        "a norm that follows no convolution",
+        "a norm more than convolutions have",
+        "another bound",
+        "another sum",
+        "another interpolation",
+        "a softmax of another size",
     ],
 )
 def test_of_onnx_what_no_rewriting_accounts_for_is_wrong(
