@@ -70,7 +70,7 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
         ["mul"] * 3 + ["erf", "add"],
     ],
     "group_norm": [["batch_norm", "mul", "add"]],
-    "gru_cell": [["add"] * 5 + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
+    "gru_cell": [["add"] * 4 + ["sub"] + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
     "repeat": [["clone"]],
 }
 #: What stands beside a call that is written out with a guard: ``softplus`` of what is not large already.
