@@ -65,6 +65,8 @@ VIEWS = frozenset(
         "slice",
         "split",
         "split_with_sizes",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
         "unbind",
         "as_strided",
         "unfold",

@@ -318,6 +318,36 @@ def _grouped_product(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> An
     return out
 
 
+def _attend(x: torch.Tensor, a: dict[str, Any]) -> torch.Tensor:
+    """``nn.MultiheadAttention`` of a tensor with itself, batch first."""
+    x, weights = x.transpose(0, 1), (a["qkv_weight"], a["qkv_bias"])
+    more = (None, None, False, 0.0, a["proj_weight"], a["proj_bias"], False, None, False)
+    out = torch.nn.functional.multi_head_attention_forward(x, x, x, a["embed_dim"], a["num_heads"], *weights, *more)[0]
+    return out.transpose(0, 1)
+
+
+def _encoder_layer(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+    """``nn.TransformerEncoderLayer`` where inference takes a short cut: written down as the module's own code."""
+    functional = torch.nn.functional
+
+    def norm(x: torch.Tensor, place: int) -> torch.Tensor:
+        return functional.layer_norm(x, [a["embed_dim"]], a[f"norm_weight_{place}"], a[f"norm_bias_{place}"], a["eps"])
+
+    def feed(x: torch.Tensor) -> torch.Tensor:
+        x = functional.linear(x, a["ffn_weight_1"], a["ffn_bias_1"])
+        return functional.linear(x.gelu() if a["use_gelu"] else x.relu(), a["ffn_weight_2"], a["ffn_bias_2"])
+
+    if a["mask"] is not None:
+        raise NotImplementedError("a masked layer of an encoder")
+    x: torch.Tensor = a["src"]
+    with recorder:
+        if a["norm_first"]:
+            x = x + _attend(norm(x, 1), a)
+            return x + feed(norm(x, 2))
+        x = norm(x + _attend(x, a), 1)
+        return norm(x + feed(x), 2)
+
+
 _RULES: dict[str, Callable[[FileRecorder, Any, dict[str, Any]], Any]] = {
     "scaled_dot_product_attention": _attention,
     "rms_norm": _rms_norm,
@@ -325,6 +355,7 @@ _RULES: dict[str, Callable[[FileRecorder, Any, dict[str, Any]], Any]] = {
     "transformers::grouped_mm_fallback": _grouped_product,
     "native_group_norm": _group_norm,
     "one_hot": _one_hot,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
     **{name: _layer(name.partition("_")[0]) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
     **{name: _cell(f"{name.partition('_')[0]}_cell") for name in ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")},
 }

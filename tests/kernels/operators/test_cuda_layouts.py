@@ -100,8 +100,17 @@ CASES: dict[str, tuple[Any, tuple[int, ...], list[tuple[int, ...]]]] = {
         [],
     ),
     "tokens that are pooled along time": (
-        lambda: Applied(lambda f, x: f[1](f[0](x.transpose(1, 2)).transpose(1, 2)), torch.nn.AvgPool1d(2), torch.nn.LayerNorm(8)),
+        lambda: Applied(lambda f, x: f[1](f[0](x.mT).mT), torch.nn.AvgPool1d(2), torch.nn.LayerNorm(8)),
         TOKENS, [],
+    ),
+    "a linear layer and a norm after a recurrent layer whose batch comes first": (
+        lambda: Applied(lambda f, x: f[2](f[1](f[0](x)[0])), torch.nn.LSTM(8, 4, batch_first=True), torch.nn.Linear(4, 5),
+                        torch.nn.LayerNorm(5)),
+        TOKENS, [],
+    ),
+    "a norm after a recurrent layer whose batch comes first": (
+        lambda: Applied(lambda f, x: f[1](f[0](x)[0]), torch.nn.GRU(8, 4, batch_first=True), torch.nn.LayerNorm(4)),
+        TOKENS, [(2, 6, 4)],
     ),
     "layers on what is contiguous": (
         lambda: torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1)), TOKENS, [],
