@@ -335,7 +335,7 @@ def _encoder_layer(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
 
     def feed(x: torch.Tensor) -> torch.Tensor:
         x = functional.linear(x, a["ffn_weight_1"], a["ffn_bias_1"])
-        return functional.linear(x.gelu() if a["use_gelu"] else x.relu(), a["ffn_weight_2"], a["ffn_bias_2"])
+        return functional.linear(functional.gelu(x) if a["use_gelu"] else x.relu(), a["ffn_weight_2"], a["ffn_bias_2"])
 
     if a["mask"] is not None:
         raise NotImplementedError("a masked layer of an encoder")

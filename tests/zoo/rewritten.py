@@ -13,7 +13,8 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``other names``: the same work by another operator, as in :data:`_NAMES`;
 * ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
 * ``conversions left out``: to wider integers;
-* ``copies left out``: ONNX has no memory layouts, so that ``contiguous`` is not in the file.
+* ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
+  where several calls use what it makes, each is listed with a copy of its own.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
 """
@@ -72,6 +73,8 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
     "group_norm": [["batch_norm", "mul", "add"]],
     "gru_cell": [["add"] * 4 + ["sub"] + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
     "repeat": [["clone"]],
+    "addcmul": [["mul", "add"], ["mul", "mul", "add"]],
+    "im2col": [["constant_pad_nd", "index", "index", "clone"]],
 }
 #: What stands beside a call that is written out with a guard: ``softplus`` of what is not large already.
 _GUARDS = {"softplus": ("gt", "where")}
@@ -150,7 +153,7 @@ class _Accounts:
     """
 
     def __init__(self, ours: Network, theirs: Dispatched, nodes: Mapping[str, int], until: int | None = None) -> None:
-        self.listed, self.constant = ours.launches, constant_launches(ours)
+        self.listed, self.reads, self.constant = ours.launches, ours.reads, constant_launches(ours)
         self.run, self.sources = theirs.launches[:until], theirs.sources[:until]
         self.nodes = nodes
         run = list(zip(map(_key, self.run), theirs.sorts[:until], strict=True))
@@ -171,6 +174,7 @@ class _Accounts:
         self._leave_out()
         self._constants_left_in()
         self._conversions()
+        self._copied_again()
 
     def _note(self, reason: str) -> None:
         if reason not in self.reasons:
@@ -261,6 +265,20 @@ class _Accounts:
         if left and sum(launch.kind == "to" for launch in self.listed) <= self.nodes.get("Cast", 0):
             self.extra -= left
             self._note("conversions")
+
+    def _copied_again(self) -> None:
+        """Copies of what another listed copy is of as well, where the module makes one that all use."""
+        made: set[tuple[int, ...]] = set()
+        again: Counter[Key] = Counter()
+        for launch, writers in zip(self.listed, self.reads, strict=True):
+            if launch.kind == "clone":
+                source = (*writers, *launch.inputs[0])
+                again[_key(launch)] += source in made
+                made.add(source)
+        left = self.extra & again & self.optional["layout"]
+        if left:
+            self.extra -= left
+            self._note("copies made for each reader")
 
     @property
     def left(self) -> int:
