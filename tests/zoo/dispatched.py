@@ -8,6 +8,7 @@ CPU that stand before ATen's composite ones.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -91,6 +92,9 @@ class FileRecorder(oracle.Recorder):
             self._call, self._sort = outer
 
     def _followed(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if _is_taken_apart(func):
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
         given = [*oracle._tensors([args, list((kwargs or {}).values())])]
         if given and all(self._on_host(tensor) for tensor in given):
             return func(*args, **(kwargs or {}))
@@ -184,6 +188,13 @@ class FileRecorder(oracle.Recorder):
         return tuple(reversed(sorts))
 
 
+@functools.cache
+def _is_taken_apart(func: Any) -> bool:
+    """Whether a call is made of others; from within rules such calls arrive as they are written."""
+    apart: bool = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    return apart and func._schema.name.removeprefix("aten::") not in _RULES
+
+
 class Flow(NamedTuple):
     """Which memory a launch reads and writes, of what sort it is, and which launch made its first operand (-1: none)."""
 
@@ -272,18 +283,14 @@ def _layer(name: str) -> Callable[[FileRecorder, Any, dict[str, Any]], Any]:
 def _cell(name: str) -> Callable[[FileRecorder, Any, dict[str, Any]], Any]:
     def rule(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
         state = a["hx"] if isinstance(a["hx"], torch.Tensor) else a["hx"][0]
+        linear = torch.nn.functional.linear
         with recorder:
-            gates = [_linear(a["input"], a["w_ih"], a["b_ih"]), _linear(state, a["w_hh"], a["b_hh"])]
+            gates = [linear(a["input"], a["w_ih"], a["b_ih"]), linear(state, a["w_hh"], a["b_hh"])]
         out = func(**a)
         recorder.add(name, [*gates, state], out, {}, flops=None, read=[*gates, state])
         return out
 
     return rule
-
-
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """``linear`` as it is taken apart above the dispatcher."""
-    return x.mm(weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
 
 
 def _rms_norm(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:

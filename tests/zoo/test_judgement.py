@@ -81,6 +81,9 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     renamed = judge_rewritten(listed(CONV, launch("masked_fill")), ran(CONV, launch("where")), {})
     assert (renamed.verdict, renamed.why) == ("explained", "other names")
     halves = (launch("matmul", flops=32), launch("softmax", output=(2, 3, 5)), launch("matmul", flops=32))
+    twice = Network("made up", (TensorSpec(PICTURE),), (CONV, CLONE, RELU, CLONE, RELU), None, ((-1,), (0,), (1,), (0,), (3,)))
+    copied = judge_rewritten(twice, ran(CONV, CLONE, RELU, RELU, sorts=["", "layout", "", ""]), {})
+    assert (copied.verdict, copied.why) == ("explained", "copies made for each reader")
     apart = judge_rewritten(listed(*halves), ran(ATTENTION), {})
     assert (apart.verdict, apart.why) == ("explained", "attention written out")
 
@@ -190,6 +193,24 @@ def test_a_model_is_written_run_and_judged() -> None:
     assert network.kinds["attention"] == network.kinds["gru"] == 1
     assert judge(network, theirs).verdict == "explained"
     assert judge(dataclasses.replace(network, boundary=None), theirs).verdict == "wrong"
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_what_inference_takes_a_short_cut_for_is_held_against_the_modules_own_code() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is what lists are held against; it is not installed")
+    from jetdvfs.tests.zoo import dispatched
+
+    module = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval().requires_grad_(False)
+    x, stream = torch.rand(2, 5, 16), io.BytesIO()
+    with torch.no_grad():
+        torch.jit.save(torch.jit.trace(module, x, check_trace=False), stream)
+    stream.seek(0)
+    traced = torch.jit.load(stream)
+    assert "_transformer_encoder_layer_fwd" in traced.code
+    theirs, trouble = apart(lambda: dispatched.launches_of(traced, traced, [x]), 60)
+    assert not trouble and not theirs.trouble
+    assert judge(decompose(stream, [TensorSpec((2, 5, 16))]), theirs).verdict == "equal"
 
 
 def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_path: Path) -> None:
