@@ -7,6 +7,7 @@ import gzip
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import shutil
 import tempfile
@@ -91,6 +92,11 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
         kept = keep / f"{entry.title}.{how}".replace("/", "_").replace(" ", "_")
         if isinstance(listed, Judgement):
             record: dict[str, Any] = {"verdict": listed.verdict, "why": listed.why}
+            place = re.search(r"\(at node ([^,)]+)", listed.why)
+            if how in formats.ONNX and place:
+                broken, _ = apart(lambda: formats.fails_at(path, made.inputs, place[1]), seconds=60)
+                if isinstance(broken, str) and broken:
+                    record = {"verdict": "not run", "why": f"{listed.why}; so says ONNX's reference: {broken}"}
         else:
             network, took_s = listed
             theirs = _dispatched(entry, made, path, how)

@@ -179,13 +179,23 @@ class FileRecorder(oracle.Recorder):
 
     def sorts(self, result: Any) -> tuple[str, ...]:
         """Of each launch why an exporter would leave it out, known what came out in the end."""
-        needed = _memory(_all_tensors(result))
-        sorts = []
-        for flow in reversed(self.flows):
+        returned, launches = _memory(_all_tensors(result)), [c for c in self.calls if isinstance(c, KernelInvocation)]
+        needed, sorts = set(returned), []
+        readers: dict[int, list[int]] = {}
+        for place, flow in reversed(list(enumerate(self.flows))):
             used = bool(flow.writes & needed)
             needed |= flow.reads if used else set()
-            sorts.append(flow.sort or ("" if used else "unused"))
+            after = [reader for memory in flow.writes for reader in readers.get(memory, ())]
+            joined = len(after) == 1 and not flow.writes & returned and _are_joined(launches[place], launches[after[0]])
+            sorts.append(flow.sort or ("unused" if not used else "joined" if joined else ""))
+            for memory in flow.reads:
+                readers.setdefault(memory, []).append(place)
         return tuple(reversed(sorts))
+
+
+def _are_joined(inner: KernelInvocation, outer: KernelInvocation) -> bool:
+    """Whether one launch is a ``cat`` and the other one a ``cat`` of it along the same dimension."""
+    return inner.kind == outer.kind == "cat" and inner.params == outer.params and inner.output in outer.inputs
 
 
 @functools.cache

@@ -10,6 +10,7 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``batch norms folded``: each into the convolution or product before it, if as many more of that size have a bias now;
 * ``written out`` and ``put together``: one call as several operators of ONNX, or several as one that jetdvfs recognises, as in
   :data:`_FORMS`;
+* ``cat within cat joined``: along one dimension, where nothing else uses the inner one;
 * ``other names``: the same work by another operator, as in :data:`_NAMES`;
 * ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
 * ``conversions left out``: to wider integers;
@@ -38,6 +39,7 @@ _SORTS = {
     "unused": "unused calls left out",
     "layout": "copies left out",
     "widened": "conversions left out",
+    "joined": "cat within cat joined",
 }
 #: What PyTorch calls, and other names that the same work has in a file, on as many elements.
 _NAMES: dict[str, Sequence[str]] = {

@@ -152,14 +152,15 @@ def test_why_an_exporter_leaves_a_call_out_is_told_through_copies_and_until_some
         def forward(self, x: Any) -> Any:
             first, second, third = x.clone(), x.clone(), x.clone().add_(1)
             cell = torch.gru_cell(x, first * 2, torch.ones(12, 4), torch.ones(12, 4))
-            return torch.cat([cell, second * 2, third * 2, torch.cat([x, x[:0]])])
+            pair = torch.cat([x, x + 1])
+            return torch.cat([cell, second * 2, third * 2, torch.cat([x, x[:0]]), pair])
 
     module, x = Repeating(), torch.rand(2, 4)
     theirs, trouble = apart(lambda: dispatched.launches_of(module, module, [x]), 60)
     assert not trouble and not theirs.trouble
     found = [(launch.kind, sort) for launch, sort in zip(theirs.launches, theirs.sorts, strict=True)]
     assert [sort for kind, sort in found if kind == "mul_scalar"] == ["", "repeated", ""]
-    assert [sort for kind, sort in found if kind == "cat"] == ["idle", ""]
+    assert [sort for kind, sort in found if kind == "cat"] == ["joined", "idle", ""]
     assert ("gru_cell", "") in found
 
 
