@@ -19,7 +19,9 @@ as the reader does. Where TorchScript and the dispatcher differ, the one place t
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -64,6 +66,8 @@ VIEWS = frozenset(
         "slice",
         "split",
         "split_with_sizes",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
         "unbind",
         "as_strided",
         "unfold",
@@ -138,17 +142,17 @@ TAKEN_APART: dict[str, Callable[..., Any]] = {
 
 
 def torchvision() -> Any:
-    """torchvision beside a CPU build of torch: its own operators do not load, so their schemas must exist first."""
+    """torchvision; where its own operators do not load, as beside a CPU build of torch, their schemas must exist first."""
     try:
-        torch.ops.torchvision.nms  # noqa: B018
-    except (AttributeError, RuntimeError):
+        return importlib.import_module("torchvision")
+    except RuntimeError:
         library = torch.library.Library("torchvision", "DEF")
         for schema in _SCHEMAS:
             library.define(schema)
         _KEPT.append(library)
-    import torchvision
-
-    return torchvision
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    return importlib.import_module("torchvision")
 
 
 _SCHEMAS = (
