@@ -30,11 +30,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ("--rounds", 600, "boosting rounds (the paper's Table 2: 100 to 3000)"),
     ):
         sub.add_argument(option, type=int, default=count, metavar="N", help=f"{what}; default {count}")
-    add_silicon(sub)
+    arguments.add_silicon(sub)
     second_gate.add_options(sub)
     add_threads(sub)
     add_seed(sub)
-    add_silicon(verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1))
+    arguments.add_silicon(verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1))
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +45,6 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """--seed."""
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what every random choice follows from (default 0)")
-
-
-def add_silicon(parser: argparse.ArgumentParser) -> None:
-    """--silicon."""
-    parser.add_argument(
-        "--silicon", type=int, choices=(1, 2), default=1, help="version of the simulated silicon's behaviour (default 1)"
-    )
 
 
 def gate(args: argparse.Namespace) -> int:

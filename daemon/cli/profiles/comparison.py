@@ -13,8 +13,9 @@ from pathlib import Path
 from ....profiles.errors import ComparisonDataError
 from ....profiles.studies.comparison.fit import Fit, Report
 from ....profiles.twin.silicon.chip import own_parameters
+from ... import arguments
 from ...errors import InputError, UsageError
-from .checks import MISSED, add_silicon
+from .checks import MISSED
 
 _COLUMNS = 5  # panels side by side
 _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
@@ -25,7 +26,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
     sub.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the measurements, anywhere below it")
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
-    add_silicon(sub)
+    arguments.add_silicon(sub)
     sub.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated against measured values (needs matplotlib)")
 
 
