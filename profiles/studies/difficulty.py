@@ -181,7 +181,9 @@ def trained(
     rounds: int,
     threads: int,
     seed: int,
+    *,
     learning_rate: float = 0.05,
+    depth: int = 11,
 ) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
     """The plain recipe's model of what was measured: what predicts the same of other features."""
     import xgboost
@@ -190,7 +192,7 @@ def trained(
         "objective": "reg:squarederror",
         "tree_method": "hist",
         "max_bin": 512,
-        "max_depth": 11,
+        "max_depth": depth,
         "min_child_weight": 5,
         "subsample": 0.9,
         "colsample_bytree": 0.9,

@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
             else:
                 notice = f" ({serving.notice})" if serving.notice else ""
                 print(
-                    f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, silicon {args.silicon}, "
-                    f"on {mount} by {serving.backend}{notice}; "
+                    f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
+                    f"silicon {args.silicon}, on {mount} by {serving.backend}{notice}; "
                     f"application port {port.path}",
                     flush=True,
                 )

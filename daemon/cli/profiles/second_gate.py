@@ -17,7 +17,7 @@ from ...errors import InputError, TargetNotAttainable, UsageError
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.gate_kinds import Row
 
-ROUNDS, SAMPLES, CONFIGURATIONS = 300, 100_000, 60
+ROUNDS, SAMPLES, CONFIGURATIONS = 600, 100_000, 60
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=SAMPLES,
         metavar="N",
-        help=f"kernels of each kind, convolutions four times as many (default {SAMPLES})",
+        help=f"kernels of each kind, convolutions nine times as many (default {SAMPLES})",
     )
     group.add_argument(
         "--configurations",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single kernels: are simulated ones as hard to learn as those measured on desktop GPUs (sitar-lab/NeuSight) of the same shapes?
+"""Single kernels: are simulated ones as hard to learn as those of the same shapes on desktop GPUs (sitar-lab/NeuSight)?
 
 Both get the gate's model and the same features: every size, and counts that follow from sizes. What was measured there is an
 operator as PyTorch runs it again and again: no shorter than the host takes to issue it, so that is what is simulated.
@@ -7,7 +7,7 @@ operator as PyTorch runs it again and again: no shorter than the host takes to i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -41,18 +41,23 @@ def errors(
     """
     rows = list(read_rows(data, FILES[kind]))
     real, simulated = {}, {}
-    silicon, clocks = Silicon(None, board, version=version), Clocks.of([load_board(board).grid.top])
     for gpu in GPUS:
         table = [row for row in rows if row["Device"].startswith(gpu)]
-        calls = [_call(kind, row) for row in table]
-        features = np.array([_features(call) for call in calls], np.float32)
+        features = np.array([_features(_call(kind, row)) for row in table], np.float32)
         real[gpu] = _held_out(features, numbers(table, "latency_ms", FILES[kind]), learn, seed)
         if gpu in COMPARED:
-            busy = silicon.kernels(calls, clocks).seconds[:, 0]
-            again = np.maximum(busy + silicon.gap_s(clocks), silicon.issue_s(calls, clocks)[:, 0])
-            kept = busy < _LONGEST_S
-            simulated[gpu] = _held_out(features[kept], again[kept], learn, seed)
+            seconds = again_s(kind, table, board, version)
+            kept = seconds < _LONGEST_S
+            simulated[gpu] = _held_out(features[kept], seconds[kept], learn, seed)
     return real, simulated
+
+
+def again_s(kind: str, rows: Sequence[Mapping[str, str]], board: str, version: int) -> NDArray[np.float64]:
+    """What each kernel takes on a simulated board at top clocks, run again and again: its own time, or the host's."""
+    silicon, clocks = Silicon(None, board, version=version), Clocks.of([load_board(board).grid.top])
+    calls = [_call(kind, row) for row in rows]
+    busy = silicon.kernels(calls, clocks).seconds + silicon.gap_s(clocks)
+    return np.asarray(np.maximum(busy, silicon.issue_s(calls, clocks))[:, 0])
 
 
 def _held_out(features: NDArray[np.float32], seconds: NDArray[np.float64], learn: Learn, seed: int) -> float:

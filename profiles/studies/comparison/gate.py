@@ -80,8 +80,8 @@ def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
     yield Row.of(
         "sums", "networks whose kernels take over 100% of them", sum(share > 100.0 for share in shares.values()), real, band
     )
-    off = np.mean([abs(share - PAPER[name].all_kernels) for name, share in shares.items()])
-    yield Row.of("sums", "kernels' share of the network, points off the paper's", float(off), 0.0, bands.sums_apart())
+    points = np.mean([abs(share - PAPER[name].all_kernels) for name, share in shares.items()])
+    yield Row.of("sums", "kernels' share of the network, points off the paper's", float(points), 0.0, bands.sums_apart())
 
 
 def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
