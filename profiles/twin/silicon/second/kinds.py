@@ -24,8 +24,8 @@ from ..passes import Pass
 from ..products import matmul
 
 pointwise = partial(pointwise_by_size, by_size=False)
-"""Threads take four elements at once wherever the tensors begin where they can, and the few at the end one by one: on five GPUs,
-additions and ReLU of a size that four divides are no faster than others (sitar-lab/NeuSight, to 0.1%)."""
+"""Threads take four elements at once wherever the tensors begin where they can, and the few at the end one by one: on five
+GPUs, additions and ReLU of a size that four divides are no faster than others (sitar-lab/NeuSight, to 0.1%)."""
 # Instructions for each element, by what the arithmetic unit has for it: a few plain ones, a reciprocal or a table, a series.
 _PLAIN, _MODERATE, _DEAR = 2.0, 8.0, 24.0
 _LAST_DIMENSIONS = 2
