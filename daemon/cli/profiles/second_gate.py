@@ -17,7 +17,7 @@ from ...errors import InputError, TargetNotAttainable, UsageError
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.gate_kinds import Row
 
-ROUNDS, SAMPLES, CONFIGURATIONS = 600, 50_000, 60
+ROUNDS, SAMPLES, CONFIGURATIONS = 600, 26_000, 40
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
