@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=SAMPLES,
         metavar="N",
-        help=f"kernels of each kind, convolutions nine times as many (default {SAMPLES})",
+        help=f"kernels of each kind, products twice and convolutions 18 times as many (default {SAMPLES})",
     )
     group.add_argument(
         "--configurations",

@@ -21,7 +21,7 @@ from .desktop import Learn
 from .gate_bands import Band
 
 TABLES = {"runtime": "MIRAGE, Table 4", "power": "MIRAGE, Table 5"}
-_CONVOLUTIONS = 9  # times the samples of another kind: the paper has 1,400,000 of them, and 150,000 products
+_MORE = {"conv2d": 18, "matmul": 2}  # times the samples of another kind: the paper has 1,400,000 and 150,000 of them
 TESTED = tuple(range(11, 19))
 """Boards left out: the paper has two, and which two they are says much of how well power is predicted."""
 _TESTING = 2 / 13  # of all kernels, as in the paper
@@ -64,7 +64,7 @@ class Effort:
     """How much the gate measures and trains.
 
     Attributes:
-        samples: kernels of each kind on all boards together; convolutions are nine times as many.
+        samples: kernels of each kind on all boards together; products are twice, convolutions 18 times as many.
         configurations: at which networks are run.
         rounds: of boosting.
     """
@@ -95,7 +95,7 @@ class KindModels:
         doing: Callable[[str], None] = lambda what: None,
     ) -> None:
         self.kind = kind
-        samples = (_CONVOLUTIONS if kind == "conv2d" else 1) * effort.samples
+        samples = _MORE.get(kind, 1) * effort.samples
         parts: list[Part] = []
         for node in (*TRAINING_NODES, *TESTED):
             doing(f"{kind}: measuring board {node}")

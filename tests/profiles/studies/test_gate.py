@@ -21,7 +21,7 @@ from jetdvfs.profiles.studies import difficulty
 from jetdvfs.profiles.studies.comparison import desktop, gate, gate_bands
 from jetdvfs.profiles.studies.comparison.gate_kinds import Effort, KindModels, Row, table_6
 
-LITTLE = Effort(samples=650, configurations=4, rounds=8, threads=1)
+LITTLE = Effort(samples=160, configurations=4, rounds=8, threads=1)
 BOARD = load_board(gate.BOARD)
 ROW = Row("kinds", "relu runtime", 90.0, 95.0, 85.0, 99.0, "MIRAGE, Table 4")
 
