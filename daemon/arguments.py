@@ -159,6 +159,13 @@ def add_simulated_board(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
 
 
+def add_silicon(parser: argparse.ArgumentParser) -> None:
+    """--silicon, of verbs that simulate a board in one version of its silicon."""
+    parser.add_argument(
+        "--silicon", type=int, choices=(1, 2), default=1, help="version of the simulated silicon's behaviour (default 1)"
+    )
+
+
 def add_backend(parser: argparse.ArgumentParser) -> None:
     """--backend, of verbs that serve a simulated board."""
     parser.add_argument(

@@ -15,7 +15,7 @@ from ....profiles.twin.silicon.chip import own_parameters
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json
-from .checks import MISSED, add_silicon
+from .checks import MISSED
 
 _COLUMNS = 5  # panels side by side
 _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
@@ -28,7 +28,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "--data", type=arguments.folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
     )
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
-    add_silicon(sub)
+    arguments.add_silicon(sub)
     sub.add_argument(
         "--plot", type=arguments.named_file, metavar="FILE", help="draw simulated against measured values (needs matplotlib)"
     )

@@ -28,6 +28,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--campaign", type=Path, metavar="DIR", help="keep measurements here, and go on from those that are here")
     add_threads(sub)
     add_seed(sub)
+    arguments.add_silicon(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
     sub = verb(
         "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", evaluate
@@ -104,13 +105,17 @@ def train(args: argparse.Namespace) -> int:
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
     seed = f" --seed {args.seed}" if args.seed else ""
-    command = f"jetdvfs profile train --board {args.board} --simulated{quick}{seed} --name {name} --out {name}"
-    plan = production.plan_simulated(args.board, name, command, quick=args.quick, threads=args.threads, seed=args.seed)
+    silicon = f" --silicon {args.silicon}" if args.silicon != 1 else ""
+    command = f"jetdvfs profile train --board {args.board} --simulated{silicon}{quick}{seed} --name {name} --out {name}"
+    plan = production.plan_simulated(
+        args.board, name, command, quick=args.quick, threads=args.threads, seed=args.seed, silicon=args.silicon
+    )
     campaign = plan.campaign
     if args.dry_run:
         what = {
             "kernels": len(campaign.invocations), "calls": len(campaign.calls), "networks": len(campaign.networks),
-            "boards": list(campaign.size.nodes), "steps": len(campaign.units), "writes": str(args.out),
+            "boards": list(campaign.size.nodes), "silicon": campaign.silicon_version, "steps": len(campaign.units),
+            "writes": str(args.out),
         }  # fmt: skip
         if args.json:
             print_json(what)

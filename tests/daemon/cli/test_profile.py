@@ -69,6 +69,27 @@ def test_a_dry_run_of_training_says_what_would_be_measured(tmp_path: Path, capsy
     assert said["networks"] == 10 and said["kernels"] > 500 and not out.exists()
 
 
+def test_the_silicon_to_train_on_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    command = ["profile", "train", "--board", "tx2", "--simulated", "--quick", "--out", str(tmp_path / "out"), "--dry-run"]
+    said = {}
+    for silicon in (["--silicon", "1"], ["--silicon", "2"], []):
+        assert main([*command, "--json", *silicon]) == 0
+        said[" ".join(silicon)] = json.loads(capsys.readouterr().out)["silicon"]
+    assert said == {"--silicon 1": "tx2-1", "--silicon 2": "tx2-2", "": "tx2-1"}
+    with pytest.raises(SystemExit):
+        main([*command, "--silicon", "3"])
+    assert "choose from 1, 2" in capsys.readouterr().err.replace("'", "")
+
+
+def test_a_profile_of_silicon_that_is_not_here_is_not_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    make_bundle(tmp_path / "mine")
+    assert main(["profile", "evaluate", "--profile", str(tmp_path / "mine"), "--configs", "2"]) == 3
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "no simulated silicon 'test-1'; valid: agx-xavier-1, agx-xavier-2" in said
+
+
 def test_training_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     (tmp_path / "precious").write_text("keep")
