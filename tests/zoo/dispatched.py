@@ -98,6 +98,8 @@ class FileRecorder(oracle.Recorder):
         given = [*oracle._tensors([args, list((kwargs or {}).values())])]
         if given and all(self._on_host(tensor) for tensor in given):
             return func(*args, **(kwargs or {}))
+        if func._schema.name in _NUMBERS_BESIDE:  # TorchScript takes constants for numbers, which decides the element type
+            args = tuple(arg.item() if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
         if _looks_at_data(func, args):
             self.looks.append((len(self.flows), func._schema.name))
         self._sort = self._sort_of(func, args, kwargs)
@@ -122,11 +124,6 @@ class FileRecorder(oracle.Recorder):
     def _on_host(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is none of the device's: numbers of the file's code, sizes, and what is computed of these."""
         return tensor.untyped_storage()._cdata not in self._on_device
-
-    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if func._schema.name in _NUMBERS_BESIDE:
-            args = tuple(0.0 if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
-        super()._record(func, args, kwargs, out)
 
     def _from_inputs(self, tensors: Iterable[torch.Tensor]) -> bool:
         return any(tensor.untyped_storage()._cdata in self._varies for tensor in tensors)
