@@ -176,7 +176,7 @@ class FileRecorder(oracle.Recorder):
 
     def sorts(self, result: Any) -> tuple[str, ...]:
         """Of each launch why an exporter would leave it out, known what came out in the end."""
-        returned, launches = _memory(_all_tensors(result)), [c for c in self.calls if isinstance(c, KernelInvocation)]
+        returned, launches = _memory(all_tensors(result)), [c for c in self.calls if isinstance(c, KernelInvocation)]
         needed, sorts = set(returned), []
         readers: dict[int, list[int]] = {}
         for place, flow in reversed(list(enumerate(self.flows))):
@@ -237,17 +237,17 @@ def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
     return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
-def _all_tensors(value: Any) -> Iterator[torch.Tensor]:
+def all_tensors(value: Any) -> Iterator[torch.Tensor]:
     """Every tensor in what a model returns."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
-        yield from _all_tensors(list(value.values()))
+        yield from all_tensors(list(value.values()))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _all_tensors(item)
+            yield from all_tensors(item)
     elif hasattr(value, "__dict__"):
-        yield from _all_tensors(vars(value))
+        yield from all_tensors(vars(value))
 
 
 def _looks_at_data(func: Any, args: Any) -> bool:

@@ -122,6 +122,16 @@ def fails_at(path: Path, inputs: Sequence[Any], name: str) -> str:
     return ""
 
 
+def made_by(path: Path, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    """The shapes of what ONNX's own reference makes of a file."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.load(path)
+    given = {value.name: tensor.numpy() for value, tensor in zip(model.graph.input, inputs, strict=False)}
+    return [tuple(made.shape) for made in ReferenceEvaluator(model).run(None, given)]
+
+
 def _until(model: Any, names: Sequence[str]) -> Any:
     """A model that ends with what these names stand for."""
     import onnx
