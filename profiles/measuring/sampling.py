@@ -9,6 +9,7 @@ drawn: an invocation has at most :data:`MOST_MACS` multiply-adds and :data:`MOST
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 
@@ -111,6 +112,11 @@ class _Ranges:
         aligned = multiple > 1 and size > multiple and self.random.random() < _ALIGNED
         return round(size / multiple) * multiple if aligned else max(int(size), 1)
 
+    @cached_property
+    def of_images(self) -> _Ranges:
+        """The ranges of those seen whose results are images."""
+        return _Ranges([call for call in self.seen if len(call.output) == 4], self.random)
+
     def like(self) -> KernelInvocation:
         """One of the kernels seen: where parameters with few values come from."""
         return self.seen[int(self.random.integers(len(self.seen)))]
@@ -201,8 +207,7 @@ def _matmul(kind: str, source: _Ranges) -> KernelInvocation:
 def _pointwise(kind: str, source: _Ranges) -> KernelInvocation:
     like = source.like()
     if len(like.output) == 4:
-        images = _Ranges([call for call in source.seen if len(call.output) == 4], source.random)
-        shape: Shape = (1, *_image(images))
+        shape: Shape = (1, *_image(source.of_images))
     else:
         shape = tuple(max(1, round(size * source.random.uniform(0.7, 1.4))) if size > 4 else size for size in like.output)
     return _invocation(kind, [shape] * len(like.inputs), shape, dict(like.params))

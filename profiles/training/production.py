@@ -26,7 +26,7 @@ from ..measuring.meters.simulated import TwinMeter
 from ..measuring.sampling import Sampler
 from ..reference import reference_names, reference_network
 from ..twin.silicon.chip import AMBIENT_DIE_C
-from ..twin.silicon.silicon import Silicon
+from ..twin.silicon.silicon import Silicon, version_of
 from .assembly import (
     Uncertainty,
     board_cost,
@@ -34,6 +34,7 @@ from .assembly import (
     left_out_uncertainty,
     make_folds,
     manifest_of,
+    regions_of,
     train_all,
 )
 from .evaluation import NetworkError, evaluate, measure_network, summary
@@ -77,13 +78,14 @@ _RECIPES = {
 
 @dataclass(frozen=True)
 class Production:
-    """What to make, decided before anything is measured."""
+    """What to make, decided before anything is measured; ``silicon`` is the version of the simulated boards' behaviour."""
 
     name: str
     command: str
     campaign: Campaign
     options: TrainingOptions
     folds: int
+    silicon: int = 1
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -94,9 +96,12 @@ Progress = Callable[[int, int, str], None]
 
 
 def plan_simulated(
-    board_name: str, name: str, command: str, *, quick: bool = False, threads: int = 1, seed: int = 0
+    board_name: str, name: str, command: str, *, quick: bool = False, threads: int = 1, seed: int = 0, silicon: int = 1
 ) -> Production:
     """Decide what a simulated board's bundle is made of.
+
+    Args:
+        silicon: version of the simulated boards' behaviour.
 
     Raises:
         BoardDescriptionError: there is no such board.
@@ -111,7 +116,7 @@ def plan_simulated(
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
-        silicon_version=Silicon(board=board).version,
+        silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
     options = TrainingOptions(
@@ -120,13 +125,18 @@ def plan_simulated(
         threads=threads,
         seed=seed,
     )
-    return Production(name, command, campaign, options, folds=2 if quick else 5)
+    return Production(name, command, campaign, options, folds=2 if quick else 5, silicon=silicon)
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
     """Run the campaign on simulated boards, in virtual time."""
     campaign = production.campaign
-    return run_campaign(campaign, lambda node: twin_meter(campaign.board.name, node, campaign.seed), folder, progress)
+    return run_campaign(
+        campaign,
+        lambda node: twin_meter(campaign.board.name, node, campaign.seed, production.silicon),
+        folder,
+        progress,
+    )
 
 
 def make_bundle(production: Production, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
@@ -136,7 +146,8 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
     cost = board_cost(measurements, board, trained, uncertainty)
-    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, production.command, _tools())
+    regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
+    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, regions, production.command, _tools())
     written = write_bundle(directory, manifest, contents_of(trained, cost))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
@@ -147,10 +158,15 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
 def evaluate_simulated(
     bundle: Bundle, networks: Sequence[Network], nodes: Sequence[int], *, configurations: int = 100, seed: int = 0
 ) -> list[NetworkError]:
-    """Both methods' errors against networks measured on simulated boards."""
+    """Both methods' errors against networks measured on simulated boards of the silicon that the bundle was trained on.
+
+    Raises:
+        TwinError: there is no such silicon here.
+    """
+    silicon = version_of(bundle.manifest.silicon_version, bundle.manifest.board)
     measured = []
     for node in nodes:
-        meter = twin_meter(bundle.manifest.board, node, seed + 1)
+        meter = twin_meter(bundle.manifest.board, node, seed + 1, silicon)
         for number, network in enumerate(networks):
             choice = seed + 100 * node + number
             measured.append(measure_network(network, bundle.cost.grid, bundle.manifest.rails, meter, configurations, choice))
@@ -181,6 +197,6 @@ def _tools() -> dict[str, str]:
     return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}
 
 
-def twin_meter(board: str, node: int, seed: int) -> TwinMeter:
-    """The measuring instrument of one simulated board."""
-    return TwinMeter(Silicon(node, board=board), seed=seed + 1000 * node)
+def twin_meter(board: str, node: int, seed: int, silicon: int = 1) -> TwinMeter:
+    """The measuring instrument of one simulated board, of that version of the silicon's behaviour."""
+    return TwinMeter(Silicon(node, board=board, version=silicon), seed=seed + 1000 * node)

@@ -204,7 +204,7 @@ class SimulatedBoard:
             pid: the process that the CPU works for, one of those that are alive.
 
         Raises:
-            TwinError: the board has switched itself off.
+            TwinError: the board has switched itself off, or its silicon does not know one of the network's kinds.
         """
         with self.present():
             period = None if fps is None else 1.0 / fps
@@ -212,6 +212,7 @@ class SimulatedBoard:
             count = frames if frames is not None or fps is None else max(int(seconds * fps + 1e-9), 1)
             stream = Stream(network, self.now, period, count, self.now + seconds, pid=pid)
             stream.opening_j = self.rails.joules
+            self._cost(stream)  # refused here, where it is asked for, and not whenever the board is next looked at
             self._work.add(stream)
         try:
             while True:
@@ -305,6 +306,7 @@ def simulated_board(
     firmware: str = "",
     mode: str = "",
     desktop: bool = True,
+    version: int = 1,
 ) -> SimulatedBoard:
     """A described board around its simulated silicon.
 
@@ -314,13 +316,14 @@ def simulated_board(
         jetpack: which JetPack it runs (``"5"``); by default its description's.
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
         mode, desktop: as for :class:`SimulatedBoard`.
+        version: of the silicon's behaviour.
 
     Raises:
         BoardDescriptionError: the board is not described.
         TwinError: there is no silicon for it, or it has no such JetPack, firmware or power mode.
     """
     description = installed(load_board(name) if isinstance(name, str) else name, jetpack, firmware)
-    silicon = Silicon(node, description)
+    silicon = Silicon(node, description, version=version)
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:
         silicon = Silicon(node, description, chip=silicon.chip.gated(powered))

@@ -23,6 +23,7 @@ from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.training.evaluation import NetworkMeasurement, compare
 from jetdvfs.profiles.training.production import EVALUATION_NODES, twin_meter
+from jetdvfs.profiles.twin.silicon.silicon import version_of
 
 LEVELS = 3
 CONFIGURATIONS = 40
@@ -69,7 +70,8 @@ def compared(bundle: Bundle, networks: Sequence[Network], nodes: Sequence[int] =
 def measure(bundle: Bundle, network: Network, node: int, index: NDArray[np.intp]) -> NetworkMeasurement:
     """Latency and energy of a network at these configurations of one simulated board."""
     grid = bundle.cost.grid
-    meter = twin_meter(bundle.manifest.board, node, 1)
+    manifest = bundle.manifest
+    meter = twin_meter(manifest.board, node, 1, version_of(manifest.silicon_version, manifest.board))
     chosen = [grid.configuration([int(level) for level in np.unravel_index(flat, grid.shape)]) for flat in index]
     latency_ms = np.asarray(meter.network_latency_ms(network, chosen), np.float64)
     rails = meter.network_rails_mw(network, chosen)

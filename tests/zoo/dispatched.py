@@ -17,6 +17,7 @@ import torch
 from jetdvfs.kernels.kinds import KINDS
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.tests.support import oracle
+from jetdvfs.tests.support.dispatching import device
 from jetdvfs.tests.zoo.comparison import Dispatched
 
 #: Calls that the device runs whole, and that PyTorch takes apart before the dispatcher is asked.
@@ -260,7 +261,7 @@ def _looks_at_data(func: Any, args: Any) -> bool:
 def _attention(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
     out = func(**a)
     query, key, value, mask = a["query"], a["key"], a["value"], a["attn_mask"]
-    laid_out = oracle._as_cuda_lays_it_out(out, query, key, value, mask)
+    laid_out = device.as_cuda_lays_it_out(out, query, key, value, mask)
     if laid_out is not out:
         laid_out = laid_out.copy_(out)
     read = [t for t in (query, key, value, mask) if t is not None]

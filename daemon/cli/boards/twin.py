@@ -20,13 +20,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve = actions.add_parser("serve", help="serve a simulated board until interrupted", description=__doc__)
     arguments.add_simulated_board(serve)
     serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
-    serve.add_argument("--seed", type=int, default=0, metavar="N", help="which individual of this board (default: 0)")
+    serve.add_argument(
+        "--seed", type=arguments.whole(0), default=0, metavar="N", help="which individual of this board (default: 0)"
+    )
     serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
     serve.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
     serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: its description's)")
     serve.add_argument(
         "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
     )
+    arguments.add_silicon(serve)
     arguments.add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
@@ -42,7 +45,13 @@ def run(args: argparse.Namespace) -> int:
     from ....profiles.twin.simulated_board import simulated_board
 
     board = simulated_board(
-        args.board, args.seed, jetpack=args.jetpack, firmware=args.firmware, mode=args.mode, desktop=not args.headless
+        args.board,
+        args.seed,
+        jetpack=args.jetpack,
+        firmware=args.firmware,
+        mode=args.mode,
+        desktop=not args.headless,
+        version=args.silicon,
     )
     mount = args.mount.absolute()
     with serve(board, mount, args.backend) as serving:
@@ -52,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
                 ready = {
                     "board": args.board,
                     "seed": args.seed,
+                    "silicon": args.silicon,
                     "jetpack": board.description.jetpack,
                     "mount": str(mount),
                     "backend": serving.backend,
@@ -64,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
                 notice = f" ({serving.notice})" if serving.notice else ""
                 print(
                     f"simulated {args.board} with JetPack {board.description.jetpack}, individual {args.seed}, "
-                    f"on {mount} by {serving.backend}{notice}; "
+                    f"silicon {args.silicon}, on {mount} by {serving.backend}{notice}; "
                     f"application port {port.path}",
                     flush=True,
                 )

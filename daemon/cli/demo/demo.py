@@ -24,6 +24,7 @@ from ....profiles.bundle.bundle import load_bundle
 from ....profiles.bundle.finding import find_bundles
 from ....profiles.reference import reference_network
 from ....profiles.twin.application import Application
+from ....profiles.twin.silicon.silicon import version_of
 from ... import arguments
 from ...errors import UsageError
 from ...hardware.files import Files
@@ -41,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_simulated_board(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="the daemon's profile (default: BOARD-sim)")
-    parser.add_argument("--seed", type=int, default=12, metavar="N", help="which individual board (default: 12)")
+    parser.add_argument("--seed", type=arguments.whole(0), default=12, metavar="N", help="which individual board (default: 12)")
     parser.add_argument(
         "--latency-ms",
         type=float,
@@ -73,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
-    with Stage(args.board, args.seed, profile, args.backend) as stage:
+    silicon = version_of(bundle.manifest.silicon_version, args.board) if bundle.manifest.simulated else 1
+    with Stage(args.board, args.seed, profile, args.backend, silicon) as stage:
         say(f"simulated {description.title}, individual {args.seed}, served by {stage.backend}; nothing here is a real board")
         if stage.notice:
             say(f"  note: {stage.notice}")

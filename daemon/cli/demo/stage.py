@@ -69,6 +69,7 @@ class Stage:
         node: which individual of it.
         profile: the daemon's profile.
         backend: how the tree is served: ``auto``, ``fuse`` or ``folder``.
+        silicon: version of the simulated silicon's behaviour.
 
     Attributes:
         root: the simulated board's file tree.
@@ -81,8 +82,9 @@ class Stage:
         StageError: one of the two did not start.
     """
 
-    def __init__(self, board: str, node: int, profile: str, backend: str = "auto") -> None:
+    def __init__(self, board: str, node: int, profile: str, backend: str = "auto", silicon: int = 1) -> None:
         self._names = (board, node, profile)
+        self._silicon = silicon
         self._stack = contextlib.ExitStack()
         self.root = Path()
         self.application_port = ""
@@ -117,6 +119,8 @@ class Stage:
             str(mount),
             "--seed",
             str(node),
+            "--silicon",
+            str(self._silicon),
             "--json",
         ]
         twin = _spawn("the simulated board", command, folder)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import arguments
-from ...errors import InputError, TargetNotAttainable
+from ...errors import InputError, TargetNotAttainable, UsageError
+from ..output import print_json
 from . import second_gate
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MISSED = TargetNotAttainable.exit_code
 """Exit code where simulated boards are further off than a comparison allows."""
+ROUNDS = 600
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -27,30 +28,30 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ("--conv2d", 200_000, "convolutions to measure, all boards together (the paper: 1,400,000)"),
         ("--batch-norm", 100_000, "batch norms to measure"),
         ("--matmul", 100_000, "matrix products to measure (the paper: 150,000)"),
-        ("--rounds", 600, "boosting rounds (the paper's Table 2: 100 to 3000)"),
     ):
-        sub.add_argument(option, type=int, default=count, metavar="N", help=f"{what}; default {count}")
-    add_silicon(sub)
+        sub.add_argument(option, type=arguments.whole(0), default=count, metavar="N", help=f"{what}; default {count}")
+    sub.add_argument(
+        "--rounds",
+        type=arguments.whole(1),
+        metavar="N",
+        help=f"boosting rounds (the paper's Table 2: 100 to 3000; default {ROUNDS}, of version 2 {second_gate.ROUNDS})",
+    )
+    arguments.add_silicon(sub)
     second_gate.add_options(sub)
     add_threads(sub)
     add_seed(sub)
-    add_silicon(verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1))
+    arguments.add_silicon(verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1))
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """--threads."""
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for training (default 2)")
+    parser.add_argument("--threads", type=arguments.whole(1), default=2, metavar="N", help="threads for training (default 2)")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """--seed."""
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what every random choice follows from (default 0)")
-
-
-def add_silicon(parser: argparse.ArgumentParser) -> None:
-    """--silicon."""
     parser.add_argument(
-        "--silicon", type=int, choices=(1, 2), default=1, help="version of the simulated silicon's behaviour (default 1)"
+        "--seed", type=arguments.whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
     )
 
 
@@ -62,22 +63,24 @@ def gate(args: argparse.Namespace) -> int:
     from ....profiles.studies.difficulty import KINDS, TOLERANCE, run_gate
     from ....profiles.twin.silicon.silicon import Silicon
 
-    board = load_board(args.board)
+    board, rounds = load_board(args.board), args.rounds or ROUNDS
     samples = {kind: count for kind in KINDS if (count := getattr(args, kind))}
+    if not samples:
+        raise UsageError("nothing to measure: --conv2d, --batch-norm and --matmul are all 0")
     if not args.json:
-        print(f"difficulty gate of simulated silicon {Silicon(board=board).version}: plain MIRAGE recipe, {args.rounds} rounds")
+        print(f"difficulty gate of simulated silicon {Silicon(board=board).version}: plain MIRAGE recipe, {rounds} rounds")
         print("within 10 % must land within " + f"{TOLERANCE:g} points of the paper's Tables 4 and 5")
         print(f"{'kernel':<12}{'target':<9}{'train':>9}{'test':>8}{'5%':>8}{'10%':>8}{'paper':>8}{'15%':>8}{'20%':>8}")
     networks = [reference_network(name) for name in reference_names()]
     report = (lambda row: None) if args.json else _print_row
     try:
-        rows = run_gate(networks, board, samples, args.rounds, args.threads, args.seed, report)
+        rows = run_gate(networks, board, samples, rounds, args.threads, args.seed, report)
     except ModuleNotFoundError as error:
         raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
     passed = all(row.passed for row in rows)
     if args.json:
         keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")
-        print(json.dumps([{"simulated": True, **{name: getattr(row, name) for name in keep}} for row in rows], indent=1))
+        print_json([{"simulated": True, **{name: getattr(row, name) for name in keep}} for row in rows])
     else:
         print("gate passed" if passed else "gate not passed")
     return 0 if passed else MISSED
@@ -120,7 +123,7 @@ def table_1(args: argparse.Namespace) -> int:
                 + "".join(f"{f'{ours:.1f}/{theirs:.1f}' if ours or theirs else '-':>11}" for ours, theirs in shares)
             )
     if args.json:
-        print(json.dumps(figures, indent=1))
+        print_json(figures)
     else:
         print(f"largest error {worst:.1%}; allowed {TOLERANCE:.0%}")
     return 0 if worst <= TOLERANCE else MISSED

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import argparse
-import json
+import sys
+import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....profiles.errors import ComparisonDataError
+from ... import arguments
 from ...errors import InputError, TargetNotAttainable, UsageError
+from ..output import print_json
 
 if TYPE_CHECKING:
-    from ....profiles.studies.comparison.gate import Row
+    from ....profiles.studies.comparison.gate_kinds import Row
+
+ROUNDS, SAMPLES, CONFIGURATIONS = 600, 26_000, 40
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,48 +25,70 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("of version 2")
     group.add_argument(
         "--samples",
-        type=int,
-        default=50_000,
+        type=arguments.whole(1),
+        default=SAMPLES,
         metavar="N",
-        help="kernels of each kind, convolutions four times as many (default 50000)",
+        help=f"kernels of each kind, products twice and convolutions 18 times as many (default {SAMPLES})",
     )
-    group.add_argument("--configurations", type=int, default=60, metavar="N", help="at which networks are run (default 60)")
-    group.add_argument("--data", type=Path, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows")
+    group.add_argument(
+        "--configurations",
+        type=arguments.whole(1),
+        default=CONFIGURATIONS,
+        metavar="N",
+        help=f"at which networks are run (default {CONFIGURATIONS})",
+    )
+    group.add_argument(
+        "--data", type=arguments.folder, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table; what it returns says whether all rows passed."""
     from ....profiles.reference import reference_names, reference_network
-    from ....profiles.studies.comparison.gate import BOARD, VERSION, Effort, rows
+    from ....profiles.studies.comparison.gate import BOARD, VERSION, rows
+    from ....profiles.studies.comparison.gate_kinds import Effort
     from ....profiles.twin.silicon.chip import load_chip
 
     if args.board != BOARD:
         raise UsageError(f"--board: the gate of version {VERSION} is about the board of the paper; valid: {BOARD}")
-    effort = Effort(args.samples, args.configurations, args.rounds, args.threads, args.seed)
+    rounds = args.rounds or ROUNDS
+    effort = Effort(args.samples, args.configurations, rounds, args.threads, args.seed)
+    began = time.process_time()
     if not args.json:
         chip = load_chip(BOARD, version=VERSION)
         print(f"gate of simulated silicon {chip.version}: {effort.samples} kernels of each kind, {effort.rounds} rounds")
-        print(f"{'part':<10}{'figure':<66}{'simulated':>10}{'real':>8}{'band':>16}")
+        print(f"{'part':<10}{'figure':<66}{'simulated':>10}{'real':>8}{'band':>14}  band from")
     found = []
     try:
-        for row in rows([reference_network(name) for name in reference_names()], effort, args.data):
+        for row in rows([reference_network(name) for name in reference_names()], effort, args.data, _doing):
             found.append(row)
             if not args.json:
+                _doing("")
                 print(_line(row), flush=True)
     except ModuleNotFoundError as error:
         raise InputError(f"profile gate: needs the Python package {error.name} (jetdvfs[train])") from error
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
+    finally:
+        _doing("")
     passed = all(row.passed for row in found)
     if args.json:
-        print(json.dumps([{"simulated": True, **asdict(row), "passed": row.passed} for row in found], indent=1))
+        print_json([{"simulated": True, **asdict(row), "passed": row.passed} for row in found])
     else:
-        print(
-            "gate passed" if passed else f"gate not passed: {sum(not row.passed for row in found)} of {len(found)} rows missed"
-        )
+        missed = sum(not row.passed for row in found)
+        verdict = "gate passed" if passed else f"gate not passed: {missed} of {len(found)} rows missed"
+        without = "" if args.data else "; without --data no kernels were compared with those of desktop GPUs"
+        print(f"{verdict} ({time.process_time() - began:.0f} s of a processor{without})")
     return 0 if passed else TargetNotAttainable.exit_code
 
 
 def _line(row: Row) -> str:
     band = f"{row.low:.1f} to {row.high:.1f}"
-    return f"{row.part:<10}{row.name:<66}{row.value:>10.1f}{row.real:>8.1f}{band:>16}  {'ok' if row.passed else 'MISSED'}"
+    verdict = "ok" if row.passed else "MISSED"
+    return f"{row.part:<10}{row.name:<66}{row.value:>10.1f}{row.real:>8.1f}{band:>14}  {row.source:<32}{verdict}"
+
+
+def _doing(what: str) -> None:
+    """The step that is being done, on a terminal's last line."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)

@@ -274,6 +274,9 @@ class Chip:
 
 _OF_ONE_CHIP = ("like", "version", "seed")
 
+VERSIONS = (1, 2)
+"""Of the behaviour, each a chip file of its own."""
+
 
 def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
     """The names of the chips that are described."""

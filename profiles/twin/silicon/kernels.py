@@ -52,9 +52,13 @@ _COPY_PATTERN = (0.70, 0.55, 0.32)  # of long rows, of short ones, of single ele
 _COPY_L2 = (1.2, 2.5)  # reads and writes for each byte, with full sectors and without
 
 
-def pointwise(instructions: float) -> Family:
-    """Arithmetic on each element, in so many instructions beyond a load and a store."""
-    return partial(_pointwise, instructions)
+def pointwise(instructions: float, *, by_size: bool = True) -> Family:
+    """Arithmetic on each element, in so many instructions beyond a load and a store.
+
+    Args:
+        by_size: whether threads take four elements at once only where four divides how many there are.
+    """
+    return partial(_pointwise, instructions, by_size)
 
 
 def rowwise(readings: float, instructions: float) -> Family:
@@ -62,14 +66,17 @@ def rowwise(readings: float, instructions: float) -> Family:
     return partial(_rowwise, readings, instructions)
 
 
-def _pointwise(instructions: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _pointwise(instructions: float, by_size: bool, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     """Elementwise arithmetic: four elements per thread where everything is aligned and nothing is broadcast."""
     code = _POINTWISE
     elements = column(calls, lambda call: prod(call.output))
     size = column(calls, element)
     moved = (column(calls, read_elements) + elements) * size
     vectors = np.array(
-        [prod(call.output) % VECTOR == 0 and all(prod(shape) == prod(call.output) for shape in call.inputs) for call in calls]
+        [
+            (prod(call.output) % VECTOR == 0 or not by_size) and all(prod(shape) == prod(call.output) for shape in call.inputs)
+            for call in calls
+        ]
     )
     work = instructions + _ACCESS
     blocks = np.ceil(elements / BLOCK)

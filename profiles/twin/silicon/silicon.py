@@ -19,7 +19,7 @@ from ....kernels.network import Call, KernelInvocation, Network
 from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
 from .behaviour import Around, Behaviour
-from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
+from .chip import AMBIENT_DIE_C, VERSIONS, Array, Chip, Clocks, load_chip
 from .host import clock_factor
 from .passes import Pass, gap_seconds, launches, seconds
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
@@ -78,8 +78,7 @@ class Silicon:
         if node is not None and node < 0:
             raise TwinError(f"node {node}: expected a non-negative number")
         self.board = description.name
-        name = str(description.raw.get("twin", {}).get("silicon", description.name))
-        self.chip = chip or load_chip(name, version=version)
+        self.chip = chip or load_chip(_chip_of(description), version=version)
         self.node = 0 if node is None else node
         self.variation = Variation.none(self.chip) if node is None else _individual(node, self.chip)
         if engine and self.chip.detail is not None and engine in self.chip.detail.engines:
@@ -279,6 +278,24 @@ class Silicon:
             for position, count in zip(where, launched, strict=True):
                 counts[position] = float(count)
         return counts
+
+
+def version_of(name: str, board: str | BoardDescription) -> int:
+    """Which version of the behaviour a manifest's ``silicon_version`` is, on its board.
+
+    Raises:
+        BoardDescriptionError: there is no board of that name.
+        TwinError: the board's chip has no such version here.
+    """
+    description = load_board(board) if isinstance(board, str) else board
+    known = {load_chip(_chip_of(description), version=version).version: version for version in VERSIONS}
+    if name not in known:
+        raise TwinError(f"board {description.name}: no simulated silicon {name!r}; valid: {', '.join(known)}")
+    return known[name]
+
+
+def _chip_of(description: BoardDescription) -> str:
+    return str(description.raw.get("twin", {}).get("silicon", description.name))
 
 
 def _individual(node: int, chip: Chip) -> Variation:

@@ -22,8 +22,9 @@ from jetdvfs.profiles.training.evaluation import (
     summary,
     table,
 )
-from jetdvfs.profiles.training.production import EVALUATION_NODES, evaluate_simulated
-from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.profiles.training.production import EVALUATION_NODES, evaluate_simulated, measure_simulated, plan_simulated
+from jetdvfs.profiles.twin.silicon.chip import Clocks
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
 from jetdvfs.tests.support.synthetic_meter import BOARD, SyntheticMeter, network
 
 NETWORK = network("net", [100_000])
@@ -108,6 +109,30 @@ def test_each_shipped_profile_is_marked_simulated_small_and_of_the_silicon_there
     assert f"jetdvfs profile train --board {bundle.manifest.board} --simulated --name {name}" in bundle.manifest.command
     own = summary(evaluate_simulated(bundle, [reference_network("resnet18")], EVALUATION_NODES, configurations=40))["timeline"]
     assert own["latency_percent"] <= 8 and own["energy_percent"] <= 12
+
+
+@pytest.mark.parametrize("silicon", [1, 2])
+def test_what_is_measured_is_the_version_of_the_silicon_that_the_manifest_names(silicon: int) -> None:
+    plan = plan_simulated("tx2", "tx2-sim", "command", quick=True, silicon=silicon)
+    idle_first = replace(plan, campaign=replace(plan.campaign, units=plan.campaign.units[:1]))
+    measurements = measure_simulated(idle_first, None, lambda done, total, text: None)
+    assert version_of(measurements.silicon_version, "tx2") == silicon
+    grid, rails = plan.campaign.board.grid, plan.campaign.board.energy_rails
+    board = Silicon(0, "tx2", version=silicon)
+    true = board.sensed(board.idle_rails_w(Clocks.of(list(grid))))
+    expected = 1e3 * sum((true[rail] for rail in rails), np.zeros(grid.size))
+    assert np.median(measurements.tables["idle_mw"].value / expected) == pytest.approx(1.0, abs=0.005)
+
+
+def test_a_profile_is_evaluated_on_the_version_of_the_silicon_that_it_was_trained_on() -> None:
+    bundle = load_bundle("agx-xavier-sim")
+    alien = replace(bundle, manifest=replace(bundle.manifest, silicon_version="agx-xavier-2"))
+    networks = [reference_network("shufflenet_v2_x1_0")]
+    own, other = (
+        summary(evaluate_simulated(one, networks, EVALUATION_NODES[:1], configurations=30))["timeline"]
+        for one in (bundle, alien)
+    )
+    assert own["latency_percent"] < other["latency_percent"]
 
 
 def test_the_shipped_profiles_95_percent_latency_surface_keeps_its_promise_where_nothing_was_seen_before() -> None:

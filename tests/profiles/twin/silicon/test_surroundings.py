@@ -148,7 +148,7 @@ def test_issuing_costs_by_shape() -> None:
     calls = [product(1, 64, 64 + 8 * step) for step in range(40)]
     first, second = both()
     old, new = (silicon.issue_s(calls, top("agx-xavier"))[:, 0] for silicon in (first, second))
-    assert np.ptp(old) == 0.0 and 0.03 < np.std(np.log(new)) < 0.3
+    assert np.ptp(old) == 0.0 and 0.006 < np.std(np.log(new)) < 0.03  # as on five desktop GPUs
 
 
 def test_timing_a_kernel_by_itself_adds_to_it_more_at_low_cpu_clocks() -> None:
