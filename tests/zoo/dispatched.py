@@ -37,6 +37,8 @@ WHOLE = (
 #: Pointwise calls that take a number of the host in place of a tensor.
 _BESIDE = (*oracle.BINARY, "atan2", "fmod", "where", "masked_fill", "clamp", "clamp_min", "clamp_max")
 _NUMBERS_BESIDE = frozenset(f"aten::{name}{ending}" for name in _BESIDE for ending in ("", "_"))
+#: Those that take it from Python as it is (``should_allow_numbers_as_tensors``).
+_ARITHMETIC = frozenset(f"aten::{name}{ending}" for name in ("add", "sub", "mul", "div") for ending in ("", "_"))
 #: Calls that take a tensor for its shape alone.
 _OF_A_SHAPE = tuple(f"aten::{name}" for name in ("new_", "zeros_like", "ones_like", "full_like", "empty_like"))
 _KEPT: list[Any] = []
@@ -99,7 +101,7 @@ class FileRecorder(oracle.Recorder):
         given = [*oracle._tensors([args, list((kwargs or {}).values())])]
         if given and all(self._on_host(tensor) for tensor in given):
             return func(*args, **(kwargs or {}))
-        if func._schema.name in _NUMBERS_BESIDE:  # TorchScript takes constants for numbers, which decides the element type
+        if func._schema.name in _ARITHMETIC:  # TorchScript takes constants for numbers, which decides the element type
             args = tuple(arg.item() if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
         if _looks_at_data(func, args):
             self.looks.append((len(self.flows), func._schema.name))
@@ -121,6 +123,11 @@ class FileRecorder(oracle.Recorder):
         if self._from_inputs(given) and not func._schema.name.startswith(_OF_A_SHAPE):
             self._varies |= memory
         return out
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if func._schema.name in _NUMBERS_BESIDE:
+            args = tuple(0.0 if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
+        super()._record(func, args, kwargs, out)
 
     def _on_host(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is none of the device's: numbers of the file's code, sizes, and what is computed of these."""
