@@ -152,7 +152,8 @@ def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:
     """A file of TorchScript or of ``torch.export`` as PyTorch opens it, and the tensors that stand in its code."""
     if how == "exported":
         program = torch.export.load(path)
-        return program.module(), [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
+        found = [program.constants[name] for name in program.graph_signature.lifted_tensor_constants]
+        return program.module(), [item for item in found if isinstance(item, torch.Tensor)]
     module = torch.jit.load(path)
     constants: list[torch.Tensor] = []
     with torch.jit.optimized_execution(False):  # functions are kept as they are first inlined
