@@ -129,7 +129,8 @@ def made_by(path: Path, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
 
     model = onnx.load(path)
     given = {value.name: tensor.numpy() for value, tensor in zip(model.graph.input, inputs, strict=False)}
-    return [tuple(made.shape) for made in ReferenceEvaluator(model).run(None, given)]
+    results: Any = ReferenceEvaluator(model).run(None, given)
+    return [tuple(made.shape) for made in results]
 
 
 def _until(model: Any, names: Sequence[str]) -> Any:
