@@ -101,6 +101,11 @@ for _entry in TEMPLATES:
     _BY_LAST.setdefault(_entry[1][0], []).append(_entry)
 
 
+def _read_by(node: Node) -> list[str]:
+    """The names whose numbers a node or the graphs within it use."""
+    return node.inputs[:1] if node.operator == "CastLike" else [*node.inputs, *sorted(outer_names(node))]
+
+
 class Rewriter:
     """Puts the nodes of one graph together where they are one call of PyTorch."""
 
@@ -113,7 +118,7 @@ class Rewriter:
         for place, node in enumerate(graph.nodes):
             for name in node.outputs:
                 self._maker[name] = place
-            for name in node.inputs[:1] if node.operator == "CastLike" else node.inputs:
+            for name in _read_by(node):
                 self._users.setdefault(name, set()).add(place)
             if node.operator == "Constant" and node.outputs and isinstance(node.attributes.get("value"), TensorHeader):
                 self._weights[node.outputs[0]] = node.attributes["value"]
@@ -338,7 +343,7 @@ class Rewriter:
             if header.dtype.startswith(("int", "bool")) or all(size == 1 for size in header.shape):
                 self._sizes.add(name)
         for node in self._graph.nodes:
-            read = node.inputs[:1] if node.operator == "CastLike" else node.inputs
+            read = _read_by(node)
             plain = node.operator == "Constant" and not isinstance(node.attributes.get("value"), TensorHeader)
             if node.operator in ("Shape", "Size") or plain or (read and all(not name or name in self._sizes for name in read)):
                 self._sizes.update(node.outputs)

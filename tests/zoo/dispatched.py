@@ -37,6 +37,8 @@ WHOLE = (
 #: Pointwise calls that take a number of the host in place of a tensor.
 _BESIDE = (*oracle.BINARY, "atan2", "fmod", "where", "masked_fill", "clamp", "clamp_min", "clamp_max")
 _NUMBERS_BESIDE = frozenset(f"aten::{name}{ending}" for name in _BESIDE for ending in ("", "_"))
+#: Those that take it from Python as it is (``should_allow_numbers_as_tensors``).
+_ARITHMETIC = frozenset(f"aten::{name}{ending}" for name in ("add", "sub", "mul", "div") for ending in ("", "_"))
 #: Calls that take a tensor for its shape alone.
 _OF_A_SHAPE = tuple(f"aten::{name}" for name in ("new_", "zeros_like", "ones_like", "full_like", "empty_like"))
 _KEPT: list[Any] = []
@@ -99,6 +101,8 @@ class FileRecorder(oracle.Recorder):
         given = [*oracle._tensors([args, list((kwargs or {}).values())])]
         if given and all(self._on_host(tensor) for tensor in given):
             return func(*args, **(kwargs or {}))
+        if func._schema.name in _ARITHMETIC:  # TorchScript takes constants for numbers, which decides the element type
+            args = tuple(arg.item() if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
         if _looks_at_data(func, args):
             self.looks.append((len(self.flows), func._schema.name))
         self._sort = self._sort_of(func, args, kwargs)
@@ -120,14 +124,14 @@ class FileRecorder(oracle.Recorder):
             self._varies |= memory
         return out
 
-    def _on_host(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is none of the device's: numbers of the file's code, sizes, and what is computed of these."""
-        return tensor.untyped_storage()._cdata not in self._on_device
-
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if func._schema.name in _NUMBERS_BESIDE:
             args = tuple(0.0 if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
         super()._record(func, args, kwargs, out)
+
+    def _on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is none of the device's: numbers of the file's code, sizes, and what is computed of these."""
+        return tensor.untyped_storage()._cdata not in self._on_device
 
     def _from_inputs(self, tensors: Iterable[torch.Tensor]) -> bool:
         return any(tensor.untyped_storage()._cdata in self._varies for tensor in tensors)
@@ -180,7 +184,7 @@ class FileRecorder(oracle.Recorder):
 
     def sorts(self, result: Any) -> tuple[str, ...]:
         """Of each launch why an exporter would leave it out, known what came out in the end."""
-        returned, launches = _memory(_all_tensors(result)), [c for c in self.calls if isinstance(c, KernelInvocation)]
+        returned, launches = _memory(all_tensors(result)), [c for c in self.calls if isinstance(c, KernelInvocation)]
         needed, sorts = set(returned), []
         readers: dict[int, list[int]] = {}
         for place, flow in reversed(list(enumerate(self.flows))):
@@ -241,17 +245,17 @@ def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
     return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
-def _all_tensors(value: Any) -> Iterator[torch.Tensor]:
+def all_tensors(value: Any) -> Iterator[torch.Tensor]:
     """Every tensor in what a model returns."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
-        yield from _all_tensors(list(value.values()))
+        yield from all_tensors(list(value.values()))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _all_tensors(item)
+            yield from all_tensors(item)
     elif hasattr(value, "__dict__"):
-        yield from _all_tensors(vars(value))
+        yield from all_tensors(vars(value))
 
 
 def _looks_at_data(func: Any, args: Any) -> bool:

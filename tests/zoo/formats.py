@@ -122,6 +122,17 @@ def fails_at(path: Path, inputs: Sequence[Any], name: str) -> str:
     return ""
 
 
+def made_by(path: Path, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    """The shapes of what ONNX's own reference makes of a file."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.load(path)
+    given = {value.name: tensor.numpy() for value, tensor in zip(model.graph.input, inputs, strict=False)}
+    results: Any = ReferenceEvaluator(model).run(None, given)
+    return [tuple(made.shape) for made in results]
+
+
 def _until(model: Any, names: Sequence[str]) -> Any:
     """A model that ends with what these names stand for."""
     import onnx
@@ -142,7 +153,8 @@ def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:
     """A file of TorchScript or of ``torch.export`` as PyTorch opens it, and the tensors that stand in its code."""
     if how == "exported":
         program = torch.export.load(path)
-        return program.module(), [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
+        found = [program.constants[name] for name in program.graph_signature.lifted_tensor_constants]
+        return program.module(), [item for item in found if isinstance(item, torch.Tensor)]
     module = torch.jit.load(path)
     constants: list[torch.Tensor] = []
     with torch.jit.optimized_execution(False):  # functions are kept as they are first inlined

@@ -15,7 +15,8 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
 * ``conversions left out``: to wider integers;
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
-  where several calls use what it makes, each is listed with a copy of its own.
+  where several calls use what it makes, each is listed with a copy of its own;
+* ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
 """
@@ -51,6 +52,7 @@ _NAMES: dict[str, Sequence[str]] = {
     "min": ["amax"],
     "stack": ["cat"],
     "roll": ["cat"],
+    "cat": ["roll"],
     "clamp": ["clamp_min", "maximum", "minimum", "hardtanh"],
     "clamp_min": ["clamp", "maximum", "relu"],
     "clamp_max": ["clamp", "minimum"],
@@ -177,6 +179,7 @@ class _Accounts:
         self._constants_left_in()
         self._conversions()
         self._copied_again()
+        self._biases()
 
     def _note(self, reason: str) -> None:
         if reason not in self.reasons:
@@ -282,6 +285,19 @@ class _Accounts:
             self.extra -= left
             self._note("copies made for each reader")
 
+    def _biases(self) -> None:
+        """Biases added apart: a product of what is not contiguous has no bias, of which the module made a copy first."""
+        surplus = _with_bias(self.run) - _with_bias(self.listed)
+        for launch, writers in zip(self.listed, self.reads, strict=True):
+            if launch.kind != "add" or not self.extra[_key(launch)] or writers[0] < 0 or len(launch.inputs[-1]) != 1:
+                continue
+            product = self.listed[writers[0]]
+            if product.kind == "matmul" and not product.params.get("bias") and surplus[_key(product)] > 0:
+                surplus[_key(product)] -= 1
+                self.extra[_key(launch)] -= 1
+                self._note("biases added apart")
+        self.extra = +self.extra
+
     @property
     def left(self) -> int:
         """How many launches are not accounted for."""
@@ -303,6 +319,10 @@ def _in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key]
         if needed <= parts:
             return needed
     return None
+
+
+def _with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:
+    return Counter(_key(launch) for launch in launches if launch.kind == "matmul" and launch.params.get("bias"))
 
 
 def _takes_bias(launch: KernelInvocation) -> bool:

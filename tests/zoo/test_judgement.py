@@ -84,6 +84,11 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     twice = Network("made up", (TensorSpec(PICTURE),), (CONV, CLONE, RELU, CLONE, RELU), None, ((-1,), (0,), (1,), (0,), (3,)))
     copied = judge_rewritten(twice, ran(CONV, CLONE, RELU, RELU, sorts=["", "layout", "", ""]), {})
     assert (copied.verdict, copied.why) == ("explained", "copies made for each reader")
+    product, biased = (launch("matmul", flops=64, bias=bias) for bias in (False, True))
+    added = dataclasses.replace(launch("add"), inputs=(PICTURE, (4,)))
+    split = judge_rewritten(listed(product, added), ran(CLONE, biased, sorts=["layout", ""]), {})
+    assert (split.verdict, split.why) == ("explained", "copies left out, biases added apart")
+    assert judge_rewritten(listed(product, added), ran(CLONE, product, sorts=["layout", ""]), {}).verdict == "wrong"
     apart = judge_rewritten(listed(*halves), ran(ATTENTION), {})
     assert (apart.verdict, apart.why) == ("explained", "attention written out")
 

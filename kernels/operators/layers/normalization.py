@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import ShapeError, UnsupportedOperator
 from ...network import ParamValue
-from ..layout import contiguous, preserved, show, view_of
+from ..layout import contiguous, laid_out, preserved, show, view_of
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -33,6 +33,8 @@ def batch_norm(
     for name, tensor in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
         if tensor is not None and tensor.shape != (channels,):
             raise ShapeError(f"batch_norm with {name} of shape {show(tensor.shape)} on an input of shape {show(input.shape)}")
+    if input.rank > 2 and weight is not None and running_mean is not None and input.dtype != "bfloat16":
+        input = laid_out(recorder, input, input.is_channels_last())  # for cuDNN (Normalization.cpp)
     output = recorder.tensor(input.shape, input.dtype, preserved(input))
     return recorder.launch(
         "batch_norm", [input], output, {"affine": weight is not None}, (weight, bias, running_mean, running_var)

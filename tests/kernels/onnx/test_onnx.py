@@ -156,6 +156,16 @@ def test_a_branch_and_a_loop_that_sizes_decide_are_followed() -> None:
     assert [kind for kind, *_ in made] == ["relu", "tanh", "tanh"]
 
 
+def test_what_a_branch_takes_from_around_it_is_data_and_is_needed() -> None:
+    first, last = (graph([node("Identity", [name], [f"{name}i"])], [], [f"{name}i"]) for name in "xr")
+    nodes = (
+        node("If", ["yes"], ["z"], then_branch=first, else_branch=first),
+        node("Relu", ["z"], ["r"]),
+        node("If", ["yes"], ["y"], then_branch=last, else_branch=last),
+    )
+    assert [kind for kind, *_ in launched(*nodes, weights=(tensor("yes", (), b"\1", 9),))] == ["relu"]
+
+
 def test_a_function_of_the_file_is_looked_into() -> None:
     attributes = field(1, "alpha") + field(21, "alpha")
     inner = node("LeakyRelu", ["a"], ["t"]) + field(5, attributes)

@@ -112,6 +112,10 @@ CASES: dict[str, tuple[Any, tuple[int, ...], list[tuple[int, ...]]]] = {
         lambda: Applied(lambda f, x: f[1](f[0](x)[0]), torch.nn.GRU(8, 4, batch_first=True), torch.nn.LayerNorm(4)),
         TOKENS, [(2, 6, 4)],
     ),
+    "a batch norm of tokens": (
+        lambda: Applied(lambda f, x: f[1](f[0](x.mT).mT), torch.nn.BatchNorm1d(8), torch.nn.LayerNorm(8)),
+        TOKENS, [(2, 8, 6), (2, 6, 8)],
+    ),
     "layers on what is contiguous": (
         lambda: torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1)), TOKENS, [],
     ),

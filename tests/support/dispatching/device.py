@@ -23,6 +23,8 @@ class Writer(Protocol):
 
 #: Calls whose CUDA kernels read contiguous memory and copy what is not (layer_norm_kernel.cu, SoftMax.cu).
 READ_CONTIGUOUS = frozenset(f"aten::{name}" for name in ("native_layer_norm", "_softmax", "_log_softmax", "_safe_softmax"))
+#: Those that cuDNN computes, which reads memory without gaps (``_batch_norm_impl_index`` in Normalization.cpp).
+_BATCH_NORMS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "_native_batch_norm_legit_no_training"))
 
 
 def layout_of_convolution(x: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
@@ -36,6 +38,8 @@ def as_cuda_reads(name: str, args: Any) -> Any:
     """A call's arguments as CUDA's kernel reads them; what it has to copy is copied."""
     if name in READ_CONTIGUOUS:
         return (_laid_out(args[0], torch.contiguous_format), *args[1:])
+    if name in _BATCH_NORMS and args[0].dim() > 2 and None not in (args[1], args[3]) and args[0].dtype != torch.bfloat16:
+        return (_laid_out(args[0], suggest_memory_format(_known(args[0]))), *args[1:])
     if name == "aten::convolution":
         layout = layout_of_convolution(*args[:2])
         return (*(_laid_out(tensor, layout) for tensor in args[:2]), *args[2:])
