@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,8 @@ class Api:
             }
         predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
         boundary = surface.boundary and surface.boundary.to_json()
-        return {"predictions": predictions, "simulated": self._simulated(), "boundary": boundary}
+        guessed = [asdict(guess) for guess in surface.guessed]
+        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         wish = self._wish(await self._surface(session, parameters), parameters, "")
@@ -298,6 +299,7 @@ def _prediction(surface: Surface, figures: Outlook, configuration: FrequencyConf
         "latency_ms": float(surface.latency_ms[index]),
         "power_mw": float(surface.power_mw[index]),
         "energy_mj": float(surface.energy_mj[index]),
+        "guessed_share": float(surface.guessed_share[index]),
     }
     if fps is not None:
         found["energy_per_frame_mj"] = float(figures.energy_mj[index])

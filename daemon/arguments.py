@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
@@ -13,6 +16,40 @@ from .errors import UsageError
 
 BOARD = "agx-xavier"
 """The board that is simulated where none is named."""
+MOST = 2**32 - 1
+
+
+def whole(low: int) -> Callable[[str], int]:
+    """What reads an argument that is a whole number from ``low`` to :data:`MOST`."""
+
+    def read(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            if low <= (number := int(text)) <= MOST:
+                return number
+        raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {MOST}, got {text!r:.40}")
+
+    return read
+
+
+def named_file(text: str) -> Path:
+    """Reads an argument that names a file: an empty one, as of a shell's variable that is not set, is none."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a file, got none")
+    return Path(text)
+
+
+def folder(text: str) -> Path:
+    """Reads an argument that names a folder that there is."""
+    if not Path(text or "?").is_dir():
+        raise argparse.ArgumentTypeError(f"expected a folder, got {text!r}")
+    return Path(text)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that tells wrong usage in one line, with where more is said."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(UsageError.exit_code, f"{self.prog}: {message}; '{self.prog} --help' says more\n")
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +127,7 @@ def add_root(parser: argparse.ArgumentParser) -> None:
     """--root."""
     parser.add_argument(
         "--root",
-        type=Path,
+        type=folder,
         default=Path("/"),
         metavar="DIR",
         help="where the board's /sys and /proc are (default: /), for instance a simulated board's mount",

@@ -171,8 +171,8 @@ class BoardSurface(Surface):
         """One row for each configuration, in the grid's order.
 
         Columns: the clocks ``cpu_khz``, ``gpu_hz``, ``emc_hz``; the figures ``latency_ms``, ``power_mw``, ``energy_mj`` and
-        ``idle_mw``; and their uncertainty, ``latency_sigma`` and ``energy_sigma``, as :class:`~jetdvfs.kernels.surface.Surface`
-        describes them.
+        ``idle_mw``; their uncertainty, ``latency_sigma`` and ``energy_sigma``; and ``guessed_share``, all as
+        :class:`~jetdvfs.kernels.surface.Surface` describes them.
 
         Raises:
             InputError: pandas is missing.
@@ -183,7 +183,7 @@ class BoardSurface(Surface):
             raise InputError(f"data frames need pandas: pip install 'jetdvfs[notebook]' ({error})") from error
         axes = {name: np.array(levels) for name, levels in self.grid.to_json().items()}
         columns = dict(zip(axes, (grid.ravel() for grid in np.meshgrid(*axes.values(), indexing="ij")), strict=True))
-        figures = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma")
+        figures = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share")
         return pandas.DataFrame(columns | {name: getattr(self, name).ravel() for name in figures})
 
     def plot(self, plan: Plan | None = None, *, ax: Axes | None = None) -> Axes:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ..kernels.surface import Surface
+from ..kernels.surface import Guess, Surface
 from ..kernels.units import AXES, CLOCKS, mhz_text
 from .errors import TargetNotAttainable, UsageError
 from .planning.outlooks import Outlooks, in_time, outlook, pareto_front, requirements
@@ -22,6 +22,8 @@ __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "par
 
 # Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken.
 TIE = 1e-3
+# Where guessed kernels take more than this part of the GPU's time, a plan says so before all else.
+MUCH_GUESSED = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Option:
     Attributes:
         latency_ms, power_mw, energy_mj: of one inference.
         energy_per_frame_mj: with the idle energy until the next frame; None without a frame rate.
+        guessed_share: the part of the GPU's time that guessed kernels take there, 0 to 1.
         latency_high_ms, energy_high_mj: what latency and energy (per frame where there is a rate) stay under at the confidence
             asked for; None without one.
     """
@@ -66,6 +69,7 @@ class Option:
     latency_ms: float
     power_mw: float
     energy_mj: float
+    guessed_share: float = 0.0
     energy_per_frame_mj: float | None = None
     latency_high_ms: float | None = None
     energy_high_mj: float | None = None
@@ -99,6 +103,7 @@ class Plan:
         considered: how many configurations the limits left; ``attaining``: how many of them meet the target.
         reason: among what it is the best, and which requirement keeps a better one out.
         saving: the choice against the top clocks.
+        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
         boundary: where the list of launches ends that was planned for, if before the end of its network.
     """
 
@@ -113,6 +118,7 @@ class Plan:
     attaining: int
     reason: str
     saving: str
+    guessed: tuple[Guess, ...] = ()
     boundary: Boundary | None = None
 
     @property
@@ -120,7 +126,17 @@ class Plan:
         """The reasons in full, for people: what binds, what one step of each clock would change, what is gained."""
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
         part = [f"All of this is of a part of the network: {self.boundary.note}."] if self.boundary else []
-        return " ".join([self.reason, *steps, self.saving, *part])
+        caution = [f"{self.caution}."] if self.caution else []
+        return " ".join([*caution, self.reason, *steps, self.saving, *part])
+
+    @property
+    def caution(self) -> str:
+        """What a reader has to know before all else where much of the plan is guessed; empty where it is not."""
+        if self.choice.guessed_share < MUCH_GUESSED:
+            return ""
+        first, others = self.guessed[0], len(self.guessed) - 1
+        more = f", and {others} more" if others else ""
+        return f"Guessed: {self.choice.guessed_share:.0%} of the GPU's time ({first.kind}, {first.why}{more})"
 
     def __repr__(self) -> str:
         rate = f" at {self.fps:g} fps" if self.fps else ""
@@ -166,6 +182,7 @@ class Plan:
             "alternatives": [
                 {"step": other.step, "verdict": other.verdict, **other.option.to_json()} for other in self.alternatives
             ],
+            "guessed": [asdict(guess) for guess in self.guessed],
             "considered": self.considered,
             "attaining": self.attaining,
             "why": self.why,
@@ -249,6 +266,7 @@ class _Planner:
             attaining=int(attaining.sum()),
             reason=self._choice_reason(attaining, objective),
             saving=self._saving(choice, top),
+            guessed=self.surface.guessed,
             boundary=self.surface.boundary,
         )
 
@@ -270,6 +288,7 @@ class _Planner:
             float(surface.latency_ms[index]),
             float(surface.power_mw[index]),
             float(surface.energy_mj[index]),
+            float(surface.guessed_share[index]),
             float(self.expected.energy_mj[index]) if paced else None,
             float(self.cautious.latency_ms[index]) if sure else None,
             float(self.cautious.energy_mj[index]) if sure else None,

@@ -46,13 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    import argparse
     from pathlib import Path
 
     from .. import __version__
     from . import arguments
 
-    parser = argparse.ArgumentParser(prog="jetdvfsd", description="Sets a Jetson's clocks to what applications need.")
+    parser = arguments.OneLineParser(prog="jetdvfsd", description="Sets a Jetson's clocks to what applications need.")
     parser.add_argument("--version", action="version", version=f"jetdvfsd {__version__}")
     arguments.add_root(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one")

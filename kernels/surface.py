@@ -7,9 +7,9 @@ import json
 import os
 import zipfile
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import NormalDist
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .units import AXES
 
-FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma")
+T = TypeVar("T", "Guess", "UnmodelledKind")
+FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share")
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,29 @@ class UnmodelledKind:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """Kernels whose cost is guessed: nothing like them was measured.
+
+    Attributes:
+        kind: their kind.
+        why: what they are or have, and what was measured.
+        launches: how many there are.
+        time_share: their part of the GPU's time at the top clocks, 0 to 1.
+    """
+
+    kind: str
+    why: str
+    launches: int
+    time_share: float
+
+
+@dataclass(frozen=True)
 class Prediction:
-    """One point of a surface. The sigmas are standard deviations of log(measured / predicted)."""
+    """One point of a surface.
+
+    The sigmas are standard deviations of log(measured / predicted), ``guessed_share`` is the part of the GPU's time that
+    guessed kernels take, 0 to 1.
+    """
 
     configuration: FrequencyConfiguration
     latency_ms: float
@@ -48,6 +70,7 @@ class Prediction:
     idle_mw: float
     latency_sigma: float
     energy_sigma: float
+    guessed_share: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +86,9 @@ class Surface:
         latency_sigma, energy_sigma: standard deviation of log(measured / predicted); 0 where nothing is uncertain. Power, whose
             errors are mostly those of energy, shares the energy's.
         method: ``timeline`` or ``sum``.
-        unmodelled: what was bounded by the roofline for want of a model.
+        guessed_share: the part of the GPU's time that guessed kernels take, 0 to 1; by default none.
+        guessed: which kernels those are, those that take most first.
+        unmodelled: those of them that were bounded by the roofline for want of a model.
         boundary: where the list of launches ends that it was made from, if before the end of its network.
 
     Raises:
@@ -78,10 +103,14 @@ class Surface:
     latency_sigma: NDArray[np.float64]
     energy_sigma: NDArray[np.float64]
     method: str
+    guessed_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
+    guessed: tuple[Guess, ...] = ()
     unmodelled: tuple[UnmodelledKind, ...] = ()
     boundary: Boundary | None = None
 
     def __post_init__(self) -> None:
+        if self.guessed_share.ndim == 0:
+            object.__setattr__(self, "guessed_share", np.full(self.grid.shape, self.guessed_share))
         for name in FIGURES:
             array = np.array(getattr(self, name), np.float64)
             positive = name in ("latency_ms", "power_mw", "energy_mj")
@@ -143,9 +172,9 @@ class Surface:
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Write an ``.npz`` to a path or an open file.
 
-        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw`` and the two ``*_sigma``,
-        in that axis order; ``about``, a JSON text with the method, what was not modelled, and the boundary (null where
-        there is none).
+        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share`` and
+        the two ``*_sigma``, in that axis order; ``about``, a JSON text with the method, what was guessed and not modelled, and
+        the boundary (null where there is none).
 
         Raises:
             CostModelError: the file cannot be written.
@@ -155,6 +184,7 @@ class Surface:
         about = json.dumps(
             {
                 "method": self.method,
+                "guessed": [asdict(guess) for guess in self.guessed],
                 "unmodelled": [asdict(kind) for kind in self.unmodelled],
                 "boundary": self.boundary and self.boundary.to_json(),
             }
@@ -180,15 +210,17 @@ class Surface:
                 return cls(
                     grid=FrequencyGrid(*axes),
                     method=str(about["method"]),
-                    unmodelled=tuple(
-                        UnmodelledKind(**{field.name: item[field.name] for field in fields(UnmodelledKind)})
-                        for item in about["unmodelled"]
-                    ),
+                    guessed=tuple(_member(Guess, item) for item in about.get("guessed", ())),
+                    unmodelled=tuple(_member(UnmodelledKind, item) for item in about["unmodelled"]),
                     boundary=Boundary.from_json(about.get("boundary")),
-                    **{name: data[name] for name in FIGURES},
+                    **{name: data[name] for name in FIGURES if name in data or name != "guessed_share"},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise CostModelError(f"{_name(path)}: not a saved surface ({error})") from error
+
+
+def _member(kind: type[T], item: Any) -> T:
+    return kind(**{each.name: item[each.name] for each in fields(kind)})
 
 
 def _name(path: str | os.PathLike[str] | BinaryIO) -> str:

@@ -25,6 +25,10 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(gt=0, description="a positive 
 NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0, description="a number that is not negative")]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="a text")]
 
+_DEEPEST = 100
+# libyaml's composer calls itself for each level and takes the process down with the stack. A level takes a character at least,
+# and twice as many as this were no trouble on a stack of 8 MB; looking at every text would make reading a board a third slower.
+_LOOKED_INTO = 12_000
 _WORDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}
 
 
@@ -55,9 +59,11 @@ def load_yaml(text: str) -> Any:
     """What a YAML document holds.
 
     Raises:
-        DocumentError: it is not valid YAML.
+        DocumentError: it is not valid YAML, or nested deeper than 100 levels.
     """
     try:
+        if len(text) > _LOOKED_INTO:
+            _refuse_depth(text)
         document = yaml.load(text, Loader=_yaml_loader())
         if "*" in text:  # an alias, maybe
             _refuse_circle(document, set(), set())
@@ -70,6 +76,15 @@ def load_yaml(text: str) -> Any:
         raise DocumentError(f"not valid YAML: {said}", line=line) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise DocumentError(f"not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _refuse_depth(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_yaml_loader()):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            mark = event.start_mark
+            raise DocumentError(f"not valid YAML: nested deeper than {_DEEPEST} levels", line=mark.line + 1 if mark else None)
 
 
 def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:

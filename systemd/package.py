@@ -214,7 +214,8 @@ def install(prefix: str, destdir: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
             shutil.copy(tree.folder / str(path)[1:], target, follow_symlinks=False)
-        subprocess.run([sys.executable, "-m", "compileall", "-q", "-s", destdir, "-p", "/", place], check=True)
+        within = [] if destdir == Path("/") else ["-s", destdir, "-p", "/"]
+        subprocess.run([sys.executable, "-m", "compileall", "-q", *within, place], check=True)
 
 
 def remove(prefix: str, destdir: Path) -> None:

@@ -29,7 +29,7 @@ FRESH_S = 1.0
 """What was read so lately is not read again for a status."""
 _OLD_S = 3.0
 _NEVER = float("-inf")
-_FIRST_LOOK_S = 1.0
+_FIRST_LOOK_S = 1.0  # whoever asks first is told how the board stands, those after them no later
 
 
 class Desk:
@@ -58,6 +58,7 @@ class Desk:
         self._writes = writes
         self._look = Look(_NEVER, None, (), None, ())
         self._looking: asyncio.Task[None] | None = None
+        self._first_look_by_s: float | None = None
         self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
         self.snapshot = Snapshot(self._look, self._limits)
         self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
@@ -122,8 +123,10 @@ class Desk:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.get_running_loop().create_task(self._look_again())
             if age_s > _OLD_S:
-                never = seen.seen_s == _NEVER
-                await asyncio.wait({self._looking}, timeout=max(longest_s, _FIRST_LOOK_S) if never else longest_s)
+                if seen.seen_s == _NEVER:
+                    self._first_look_by_s = self._first_look_by_s or time.monotonic() + _FIRST_LOOK_S
+                    longest_s = max(longest_s, self._first_look_by_s - time.monotonic())
+                await asyncio.wait({self._looking}, timeout=longest_s)
         return self.snapshot
 
     async def _look_again(self) -> None:
@@ -145,15 +148,21 @@ class Desk:
         return self._controller.floors.reasons
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The same, after which the clocks are not what was read last."""
+        """The same, after which the clocks are not what was read last, and are read again as soon as it was answered."""
 
         def change() -> T:
             try:
                 return function()
             finally:
+                if not self._look.outdated:
+                    self.thread.submit(self._look_once)
                 self._look = replace(self._look, outdated=True)
 
         return change
+
+    def _look_once(self) -> None:
+        if self._look.outdated and not self.thread.ending:
+            self.look()
 
     def _tend(self) -> None:
         self._controller.tend()

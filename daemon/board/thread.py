@@ -168,6 +168,11 @@ class BoardThread:
             self._seen = (now, mark)
         return self._thread.is_alive() and now - self._seen[0] < STUCK_S
 
+    @property
+    def ending(self) -> bool:
+        """Whether nothing is done any more but what it was asked so far."""
+        return self._over
+
     def stop(self) -> None:
         """Let the thread end once it has done what it was asked so far."""
         with self._lock:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every verb's parser does: help that explains exit codes, and wrong usage told in one line."""
+"""What every verb's parser does besides: help that explains exit codes."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any, NoReturn
+from typing import Any
 
-from ..errors import UsageError
+from ..arguments import OneLineParser
 
 EXIT_CODES = """exit codes:
   0  done
@@ -17,12 +17,8 @@ EXIT_CODES = """exit codes:
   6  no daemon"""
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(OneLineParser):
     """A parser of the command line, or of one verb of it."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
-
-    def error(self, message: str) -> NoReturn:
-        """End with one line that says what is wrong, and where more is said."""
-        self.exit(UsageError.exit_code, f"{self.prog}: {message}; '{self.prog} --help' says more\n")

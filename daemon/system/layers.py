@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.documents import DocumentError, Place, dotted, line_of, load_yaml, repeated_members
+
+_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def read_stack(path: Path, *, required: bool) -> Stack:
     warnings: list[Remark] = []
     for part in _files(path, problems):
         try:
-            text = part.read_text(encoding="utf-8")
+            text = _text(part)
             layers.append(Layer(part, text, load_yaml(text)))
         except FileNotFoundError as error:
             if part != path or required:
@@ -108,6 +112,21 @@ def read_stack(path: Path, *, required: bool) -> Stack:
             repeated = repeated_members(text)
             warnings += (Remark(part, line, f"{dotted(at)} is said before; this one counts") for at, line in repeated)
     return Stack(path, tuple(layers), tuple(problems), tuple(warnings))
+
+
+def _text(path: Path) -> str:
+    """What a file says; of a pipe or a device nobody knows when it ends.
+
+    Raises:
+        DocumentError: it is no regular file, or too large.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise DocumentError("expected a regular file")
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise DocumentError(f"expected at most {_MOST_BYTES >> 20} MiB")
+    return data.decode()
 
 
 def _files(path: Path, problems: list[Remark]) -> Iterator[Path]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -82,5 +83,12 @@ def short(text: str | None) -> str | None:
 
 
 def present(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that are given."""
+    """The parameters that are given.
+
+    Raises:
+        UsageError: one is a figure that no message can carry.
+    """
+    for name, value in parameters.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{name}={value:g}: expected a number")
     return {name: value for name, value in parameters.items() if value is not None}

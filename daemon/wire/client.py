@@ -229,7 +229,10 @@ class Client:
             NoDaemon: the connection ended, or no answer came in time.
             DaemonError: the error the daemon answered with.
         """
-        message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": asked.present(parameters)})
+        try:
+            message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": asked.present(parameters)})
+        except ValueError as error:
+            raise UsageError(f"{method}: {error}") from error
         if len(message) > protocol.MESSAGE_BYTES:
             raise UsageError(f"{method}: the call has {len(message)} bytes; at most {protocol.MESSAGE_BYTES} are taken")
         if not self._lock.acquire(timeout=-1 if within_s is None else within_s):

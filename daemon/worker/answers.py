@@ -21,7 +21,7 @@ from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.network import Network
-from ...kernels.surface import FIGURES, Surface, UnmodelledKind
+from ...kernels.surface import FIGURES, Guess, Surface, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
 from ..errors import InputError
@@ -73,10 +73,21 @@ class Unmodelled:
 
 
 @dataclass(frozen=True)
+class Guessed:
+    """As :class:`jetdvfs.kernels.surface.Guess`."""
+
+    kind: Annotated[str, Meta(max_length=1024)]
+    why: Annotated[str, Meta(max_length=1024)]
+    launches: Positive
+    time_share: _Share
+
+
+@dataclass(frozen=True)
 class SurfaceInfo:
     """What a surface has besides its figures and its grid."""
 
     method: Annotated[str, Meta(max_length=32)]
+    guessed: tuple[Guessed, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
     boundary: End | None = None
 
@@ -170,6 +181,7 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
     """A surface without its grid: its figures one after the other."""
     info = SurfaceInfo(
         surface.method,
+        tuple(Guessed(**asdict(guess)) for guess in surface.guessed),
         tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
         End(**asdict(surface.boundary)) if surface.boundary else None,
     )
@@ -187,14 +199,17 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         raise DocumentError(f"expected {method}, got {info.method!r}", ("method",))
     if len(payload) != surface_bytes(grid):
         raise CostModelError(f"surface: {len(payload)} bytes of figures; expected {surface_bytes(grid)}")
-    figures = dict(zip(FIGURES, np.frombuffer(payload, _FIGURE).reshape(len(FIGURES), *grid.shape), strict=True))
+    figures: dict[str, Any] = dict(
+        zip(FIGURES, np.frombuffer(payload, _FIGURE).reshape(len(FIGURES), *grid.shape), strict=True)
+    )
     for name, array in figures.items():
-        most = _MOST_SIGMA if name.endswith("_sigma") else _MOST
+        most = 1.0 if name == "guessed_share" else _MOST_SIGMA if name.endswith("_sigma") else _MOST
         if not ((array == 0) | (array >= _LEAST)).all() or not (array <= most).all():
             raise CostModelError(f"surface: {name} holds values that are no figures; expected 0, or {_LEAST} to {most}")
     return Surface(
         grid=grid,
         method=info.method,
+        guessed=tuple(Guess(**vars(guess)) for guess in info.guessed),
         unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
         boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
         **figures,

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ..grid import FrequencyConfiguration, FrequencyGrid
 from ..network import KernelInvocation, Network
-from ..surface import Prediction, Surface
+from ..surface import Guess, Prediction, Surface
 from ..units import AXES
+from .board import BoardCost
 from .host import ONCE
-from .model import BoardCost, KernelCosts, Method, assemble, kernel_costs
+from .model import KernelCosts, Method, assemble, kernel_costs
 from .roofline import terms_ms
 
 Limit: TypeAlias = Literal["compute", "memory", "launch"]
@@ -37,6 +38,7 @@ class KernelPart:
             ``compute`` or ``memory``.
         roofline_share: that bound as a share of the time it runs; above 1 only if its model or the chip's rates are off.
         modelled: whether a model served it.
+        guessed: why its cost is a guess; empty where kernels like it were measured.
     """
 
     kernel: KernelInvocation
@@ -47,6 +49,7 @@ class KernelPart:
     limit: Limit
     roofline_share: float
     modelled: bool
+    guessed: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Explanation:
         after_ms: what is left of the latency when the last kernel has ended, and what an inference costs once.
         idle_mj, host_mj, kernels_mj: the parts of its energy.
         steps: what one step of each clock changes.
+        guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
     """
 
     prediction: Prediction
@@ -96,6 +100,7 @@ class Explanation:
     host_mj: float
     kernels_mj: float
     steps: tuple[ClockStep, ...]
+    guessed: tuple[Guess, ...] = ()
 
     @property
     def limits_ms(self) -> dict[Limit, float]:
@@ -143,6 +148,7 @@ def explain(
         host_mj=float(cost.host_active_mw[index[0]]) * host_ms / 1e3,
         kernels_mj=kernels_mj,
         steps=tuple(_steps(surface, cost.grid, index)),
+        guessed=surface.guessed,
     )
 
 
@@ -170,6 +176,7 @@ def _kernel_parts(costs: KernelCosts, cost: BoardCost, waited_ms: NDArray[np.flo
                 limit="launch" if waits[row] > gpu_ms else limit,
                 roofline_share=float(max(compute_ms[row], memory_ms[row])) / each_ms,
                 modelled=model is not None,
+                guessed=costs.trust[row].guessed,
             )
 
 

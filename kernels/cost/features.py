@@ -46,7 +46,7 @@ def feature_names(kind: str) -> tuple[str, ...]:
 def can_be_modelled(invocation: KernelInvocation) -> bool:
     """Whether a profile of this release could have a model for a kernel: its kind, or the elementwise family, has features."""
     row = KINDS.get(invocation.kind)
-    return bool(_family_of(invocation.kind)) or (row is not None and bool(row.served_by))
+    return bool(family_of(invocation.kind)) or (row is not None and bool(row.served_by))
 
 
 def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[np.float32]:
@@ -320,7 +320,7 @@ _FAMILIES: Mapping[FeatureFamily, tuple[tuple[str, ...], Callable[[_Described], 
 }
 
 
-def _family_of(kind: str) -> FeatureFamily:
+def family_of(kind: str) -> FeatureFamily:
     if kind == ELEMENTWISE:
         return "pointwise"
     row = KINDS.get(kind)
@@ -328,7 +328,7 @@ def _family_of(kind: str) -> FeatureFamily:
 
 
 def _definition(kind: str) -> tuple[tuple[str, ...], Callable[[_Described], Row]]:
-    family = _family_of(kind)
+    family = family_of(kind)
     if not family:
         valid = [row.name for row in KINDS.values() if row.features]
         raise CostModelError(f"kind {kind!r} has no features; valid: {', '.join((*valid, ELEMENTWISE))}")

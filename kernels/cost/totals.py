@@ -2,8 +2,9 @@
 """What a network's kernels add up to over the grid: where latency and energy go, and what errors make of them.
 
 To first order, a kernel that runs a share s longer delays the inference by s times the time it spends on the critical path, and
-costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart; beyond that, whole
-networks and boards err in what the host, computation and memory traffic take (:class:`Shares`).
+costs that delay's idle energy besides its own. Launches of one kernel err together, distinct kernels apart, but for what they
+err more because nothing like them was measured: in that all err together. Beyond that, whole networks and boards err in what
+the host, computation and memory traffic take (:class:`Shares`).
 """
 
 from __future__ import annotations
@@ -38,11 +39,19 @@ NO_SHARES = Shares()
 
 @dataclass(frozen=True)
 class Group:
-    """Kernels that one model serves: their rows, and the standard deviations of log(measured / predicted) of one of them."""
+    """Kernels that are as uncertain as each other.
+
+    Attributes:
+        rows: which they are.
+        time_sigma, power_sigma: standard deviations of log(measured / predicted) of one of them by itself.
+        more_time_sigma, more_power_sigma: of what they err besides, together with all others that do.
+    """
 
     rows: slice
     time_sigma: float
     power_sigma: float
+    more_time_sigma: float = 0.0
+    more_power_sigma: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +99,7 @@ def add_up(
     # How many of a kernel's launches are at or after each launch: those lie on the path where that launch is the critical one.
     remaining = np.cumsum(launched[:, ::-1], axis=1)[:, ::-1]
     dynamic_mj, path_ms, memory_ms, memory_own, latency_variance, energy_variance = np.zeros((6, *shape))
+    together_ms, together_mj, together_power_mj = np.zeros((3, *shape))
     idle_w = idle_mw / 1e3
     for group in groups:
         time_variance, power_variance = group.time_sigma**2, group.power_sigma**2
@@ -99,8 +109,12 @@ def add_up(
             path *= gpu_ms[block]
             own = gpu_ms[block] * dynamic_mw[block]
             own *= remaining[block, :1, None, None] / np.float32(1e3)
-            dynamic_mj += own.sum(axis=0)
-            path_ms += path.sum(axis=0)
+            own_mj, on_path_ms = own.sum(axis=0), path.sum(axis=0)
+            dynamic_mj += own_mj
+            path_ms += on_path_ms
+            together_ms += group.more_time_sigma * on_path_ms
+            together_mj += group.more_time_sigma * (idle_w * on_path_ms + own_mj)
+            together_power_mj += group.more_power_sigma * own_mj
             # Sums over kernels of path x path, (idle x path + own)^2 and own x own, the square taken apart.
             path_path, path_own, own_own = (
                 np.einsum("kc,kc->c", one.reshape(len(one), size), two.reshape(len(two), size)).reshape(shape)
@@ -119,8 +133,8 @@ def add_up(
         memory_ms=memory_ms,
         energy_mj=dynamic_mj + idle_w * path_ms,
         memory_mj=memory_own + idle_w * memory_ms,
-        latency_variance=latency_variance,
-        energy_variance=energy_variance,
+        latency_variance=latency_variance + together_ms**2,
+        energy_variance=energy_variance + together_mj**2 + together_power_mj**2,
     )
 
 

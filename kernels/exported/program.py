@@ -13,17 +13,21 @@ from typing import Any
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..network import DTYPE_BYTES
 from ..operators.applying import apply_rule
 from ..operators.layout import show
 from ..operators.matching import matched
 from ..operators.recorder import DataDependent, Recorder
-from ..operators.values import ACCELERATOR, SCALAR_CODES, Tensor
+from ..operators.values import ACCELERATOR, SCALAR_CODES, Number, Tensor
 from ..torchscript.archive import Archive
 from ..torchscript.closures import truth
+from ..torchscript.unpickle import READABLE, decode
 from .pieces import JsonText
 
 #: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
 GRAPH_ENTRIES = ("models/model.json", "serialized_exported_program.json")
+#: Where the tensors that stand in the code are, since PyTorch 2.8, and which entry is whose.
+_CONSTANTS, _CONSTANTS_CONFIG = "data/constants/", "data/constants/model_constants_config.json"
 #: The schema numbers element types in its own way (``ScalarType``).
 _TYPES = {
     1: "uint8",
@@ -83,6 +87,7 @@ class ExportedProgram:
         self._depth = 0
         self._nodes: list[dict[str, Any]] = []
         self._metas: dict[str, Mapping[str, Any]] = {}
+        self._numbers: dict[str, tuple[Number, ...]] = {}
         signature: list[Mapping[str, Any]] = []
         # Up to PyTorch 2.2 every sort of argument is a member and all but one are null.
         without_nulls = None if self._entry == GRAPH_ENTRIES[0] else _without_nulls
@@ -100,6 +105,9 @@ class ExportedProgram:
             }
             module = {"graph": lambda at: text.members(at, graph), "signature": signed}
             text.members(0, {"graph_module": lambda at: text.members(at, module)})
+            if _CONSTANTS_CONFIG in archive:
+                text = JsonText(archive.read(_CONSTANTS_CONFIG).decode(), account, None)
+                text.members(0, {"config": lambda at: text.entries(at, lambda name, entry: self._note(archive, name, entry))})
             self._specs: Sequence[Mapping[str, Any]] = signature[0].get("input_specs") or _first_specs(signature[0])
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
@@ -113,6 +121,12 @@ class ExportedProgram:
         described = meta.get("meta", meta)
         kept = {key: described[key] for key in ("dtype", "sizes", "strides")}
         self._metas[name] = kept | {"requires_grad": described.get("requires_grad")}
+
+    def _note(self, archive: Archive, name: str, entry: Mapping[str, Any]) -> None:
+        """Read a constant without dimensions: a number that the code makes a tensor of, which the host holds."""
+        where, dtype = f"{_CONSTANTS}{entry['path_name']}", _TYPES.get(entry["tensor_meta"]["dtype"], "")
+        if not entry["tensor_meta"]["sizes"] and archive.size(where) == DTYPE_BYTES.get(dtype) and dtype in READABLE:
+            self._numbers[name] = tuple(decode(archive.read(where), dtype, big_endian=False))
 
     def run(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> None:
         """Replay the graph on the given inputs, each with its name if it has one.
@@ -141,6 +155,8 @@ class ExportedProgram:
                     continue
                 name = next(iter(spec.values()))["arg"]["name"]
                 names[name] = self._tensor(recorder, name, parameter=True)
+                if "tensor_constant" in spec:
+                    names[name].value = self._numbers.get(spec["tensor_constant"]["tensor_constant_name"])
                 continue
             ((sort, argument),) = spec["user_input"]["arg"].items()
             if sort == "as_tensor":

@@ -35,6 +35,8 @@ UNREPEATABLE = frozenset(
 )
 #: A loop's body is repeated by the JIT if it has at most so many operators, and so often (loop_unrolling.cpp).
 _SMALL_BODY, _FEW_REPEATS, _TOGETHER = 32, 64, 8
+#: What is the same as another where it is equal, and of the same type.
+_COMPARED = frozenset((bool, int, float, str))
 #: What is asked of a value without looking at the tensor.
 _ASKS_NOTHING = frozenset(("__is__", "__isnot__"))
 
@@ -206,12 +208,15 @@ class Tracking:
             outcome: the values of the names that it, or the other one, sets.
             untaken: the values, before it ran, of the names that the other one reads.
         """
-        others = writers_of(untaken)
-        memory = {id(tensor.memory): tensor.memory for value in (*outcome, *untaken) for tensor in tensors_in(value)}
+        before = [tensor for value in untaken for tensor in tensors_in(value)]
+        after = [tensor for value in outcome for tensor in tensors_in(value)]
+        memory = {id(tensor.memory): tensor.memory for tensor in (*after, *before)}
         if len(memory) > 1:
             self.alias.append(tuple(memory.values()))
+        others = {tensor.memory.writer for tensor in before if tensor.memory.writer >= 0}
         if others:
-            self.either.append(({*launches, *writers_of(outcome)}, others))
+            written = (tensor.memory.writer for tensor in after if tensor.memory.writer >= 0)
+            self.either.append(({*launches, *written}, others))
 
     # Values
 
@@ -250,8 +255,18 @@ class Tracking:
     def given(self, name: str, args: Sequence[Any]) -> list[int]:
         """An operator is about to be called; the launches whose results it is given."""
         self._operated += 1
-        self.containers.given(name, args, straight=len(self._blocks) == 1)
-        return [tensor.memory.writer for tensor in tensors_in(args) if tensor.memory.writer >= 0]
+        writers: list[int] = []
+        in_container = False
+        for value in args:
+            if type(value) is Tensor:
+                if value.memory.writer >= 0:
+                    writers.append(value.memory.writer)
+            elif isinstance(value, (list, tuple, dict)):
+                in_container = True
+                writers += [tensor.memory.writer for tensor in tensors_in(value) if tensor.memory.writer >= 0]
+        if in_container:
+            self.containers.given(name, args, straight=len(self._blocks) == 1)
+        return writers
 
     def called(
         self,
@@ -287,9 +302,9 @@ class Tracking:
         key = _key(call)
         if key is None:
             return
-        results = tensors_in(made)
         for block in reversed(self._blocks):
             if key in block:
+                results = tensors_in(made)
                 earlier, first, count, _ = block[key]
                 if count == len(launches) and len(earlier) == len(results):
                     for one, other in zip(earlier, results, strict=True):
@@ -302,7 +317,7 @@ class Tracking:
         # What is made of numbers alone is not compared: the same numbers may come from different tensors. The arguments are
         # held, so that no other tensor takes their identity.
         if tensors_in(call):
-            self._blocks[-1][key] = (results, launches.start, len(launches), call)
+            self._blocks[-1][key] = (tensors_in(made), launches.start, len(launches), call)
 
     def changes_nothing(self, source: Any, made: Any, launches: range) -> None:
         """Note that a call added nothing, or multiplied by one."""
@@ -330,15 +345,16 @@ def _key(values: Iterable[Any], depth: int = 0) -> tuple[Any, ...] | None:
     """What a call's arguments are, or ``None`` where that cannot be said."""
     made: list[Any] = []
     for value in values:
-        if isinstance(value, Tensor):
+        kind = type(value)
+        if kind is Tensor:
             made.append(id(value.same or value))
+        elif value is None or kind in _COMPARED:
+            made.append((kind, value))
         elif isinstance(value, (list, tuple)) and depth < 3 and len(value) <= 64:
             inner = _key(value, depth + 1)
             if inner is None:
                 return None
             made.append(inner)
-        elif value is None or isinstance(value, (bool, int, float, str)):
-            made.append((type(value), value))
         else:
             return None
     return tuple(made)

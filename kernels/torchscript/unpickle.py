@@ -306,17 +306,20 @@ def _sizes(values: Sequence[Any], budget: Budget, *, strides: bool = False) -> t
     return tuple(values)
 
 
+#: The element types whose numbers are read, and how Python calls them.
+READABLE = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?"}
+READABLE |= {"float32": "f", "float64": "d", "float16": "e"}
+
+
 def decode(data: bytes, dtype: str, big_endian: bool) -> list[bool | int | float]:
     """Numbers from a storage's bytes.
 
     Raises:
         ModelError: numbers of this element type are not read.
     """
-    codes = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?"}
-    codes |= {"float32": "f", "float64": "d", "float16": "e"}
-    if dtype not in codes:
+    if dtype not in READABLE:
         raise ModelError(f"the model depends on the value of a {dtype} constant, and those are not read")
-    return list(struct.unpack(f"{'>' if big_endian else '<'}{len(data) // DTYPE_BYTES[dtype]}{codes[dtype]}", data))
+    return list(struct.unpack(f"{'>' if big_endian else '<'}{len(data) // DTYPE_BYTES[dtype]}{READABLE[dtype]}", data))
 
 
 Handler = Callable[[_Unpickler], None]

@@ -45,15 +45,18 @@ def watched(
 
     def call(frame: Frame) -> Any:
         values = [argument(frame) for argument in args]
-        options = {key: value(frame) for key, value in kwargs}
+        options = {key: value(frame) for key, value in kwargs} if kwargs else {}
         start = len(recorder.reads)
         made = runtime.operate(name, values, options)
-        launches = range(start, len(recorder.reads))
         if neutral:
-            tracking.changes_nothing(values[0], made, launches)
-        given = [*(values[place] for place in computed), *(options[key] for key in named)]
-        if folds and all(map(_is_constant, given)):
-            tracking.fold(given, made, launches)
+            tracking.changes_nothing(values[0], made, range(start, len(recorder.reads)))
+        if folds:
+            for place in computed:
+                if not _is_constant(values[place]):
+                    return made
+            if all(_is_constant(options[key]) for key in named):
+                given = [*(values[place] for place in computed), *(options[key] for key in named)]
+                tracking.fold(given, made, range(start, len(recorder.reads)))
         return made
 
     if name == "addmm" and len(args) == 3 and all(_is_one(keyword.value) for keyword in node.keywords):
@@ -62,7 +65,7 @@ def watched(
 
 
 def _is_constant(value: Any) -> bool:
-    if isinstance(value, Tensor):
+    if type(value) is Tensor:
         return value.constant
     return isinstance(value, (list, tuple)) and bool(value) and all(map(_is_constant, value))
 
@@ -91,14 +94,15 @@ def watched_branches(recorder: Recorder, node: ast.If, test: Expression, then: S
 
     def execute(frame: Frame) -> Any:
         taken = truth(test(frame))
-        either = names_in(node)
+        stored = names_in(node).stored
         other = names_in(node, "orelse" if taken else "body")
-        tracking.keep([frame[name] for name in other.kept if name in frame])
+        if other.kept:
+            tracking.keep([frame[name] for name in other.kept if name in frame])
         untaken = [frame[name] for name in other.loaded if name in frame]
         start = len(recorder.reads)
         outcome = then(frame) if taken else otherwise(frame)
-        rename(frame, either.stored)
-        tracking.branch(range(start, len(recorder.reads)), [frame[name] for name in either.stored if name in frame], untaken)
+        rename(frame, stored)
+        tracking.branch(range(start, len(recorder.reads)), [frame[name] for name in stored if name in frame], untaken)
         return outcome
 
     return execute

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
+from ...kernels.cost.board import BoardCost, KernelModel
 from ...kernels.cost.features import feature_names
-from ...kernels.cost.model import BoardCost, KernelModel
+from ...kernels.cost.region import Region, size_names
 from ...kernels.errors import KernelsError
 from ...kernels.trees.ensemble import TreeEnsemble
 from ..board import BOARDS_DIR, load_board
@@ -58,6 +59,8 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
         for kind, entry in manifest.kinds.items():
             if entry.features != feature_names(kind):
                 raise BundleError(f"{kind}: its features are not those of this release ({', '.join(feature_names(kind))})")
+            if entry.region is not None and entry.region.sizes != size_names(kind):
+                raise BundleError(f"{kind}: its region has not the sizes of this release ({', '.join(size_names(kind))})")
     except (ProfilesError, KernelsError, DocumentError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error
     return manifest
@@ -106,7 +109,9 @@ def load_bundle(
         kernels = {}
         for kind, entry in manifest.kinds.items():
             time, power = (MappedModel(partial(model, kind, what)) for what in ("time", "power"))
-            kernels[kind] = KernelModel(kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes)
+            known = entry.region
+            region = Region(known.spans, known.form_sigma, known.variety_sigma, known.doubling_sigma) if known else None
+            kernels[kind] = KernelModel(kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes, region)
         if not one_by_one:
             for name, digest in manifest.checksums.items():
                 read_checked(directory / name, digest)

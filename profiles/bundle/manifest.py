@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
+from ...kernels.cost.region import Pair, Span
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
@@ -22,6 +23,37 @@ Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description=
 
 
 @dataclass(frozen=True)
+class RegionEntry:
+    """Where a kind's models were trained, as :class:`jetdvfs.kernels.cost.region.Region`.
+
+    Attributes:
+        sizes: the features whose ranges the spans hold.
+    """
+
+    sizes: tuple[str, ...]
+    spans: Mapping[str, Span]
+    form_sigma: Pair
+    variety_sigma: Pair
+    doubling_sigma: Pair
+
+    def __post_init__(self) -> None:
+        for variety, span in self.spans.items():
+            if not len(span.low) == len(span.high) == len(self.sizes):
+                raise ValueError(f"{variety or 'spans'}: expected a range for each of {', '.join(self.sizes)}")
+        if min(*self.form_sigma, *self.variety_sigma, *self.doubling_sigma) < 0:
+            raise ValueError("expected deviations that are not negative")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sizes": list(self.sizes),
+            "spans": {variety: asdict(span) for variety, span in self.spans.items()},
+            "form_sigma": list(self.form_sigma),
+            "variety_sigma": list(self.variety_sigma),
+            "doubling_sigma": list(self.doubling_sigma),
+        }
+
+
+@dataclass(frozen=True)
 class KindEntry:
     """What a manifest says of one kernel kind.
 
@@ -32,6 +64,7 @@ class KindEntry:
             the model was not trained on.
         samples: time measurements it was trained on.
         recipes: the hyperparameters of its ``time`` and ``power`` model.
+        region: where they were trained; None in bundles of earlier releases, which do not say.
     """
 
     features: tuple[str, ...]
@@ -40,6 +73,7 @@ class KindEntry:
     power_sigma: NotNegative
     samples: Count
     recipes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    region: RegionEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +142,7 @@ class Manifest:
                     "power_sigma": entry.power_sigma,
                     "samples": entry.samples,
                     "recipes": {name: dict(recipe) for name, recipe in entry.recipes.items()},
+                    **({"region": entry.region.to_json()} if entry.region else {}),
                 }
                 for kind, entry in self.kinds.items()
             },

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ...kernels.boundary import Boundary
+from ...kernels.cost.board import BoardCost
 from ...kernels.cost.explain import explain
-from ...kernels.cost.model import BoardCost, Method
+from ...kernels.cost.model import Method
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import KernelInvocation, Network
 from ..board import BoardDescription
@@ -46,6 +47,7 @@ class NetworkRun:
         power_mw: mean power of the board's energy rails.
         busy_ms: how long the GPU runs kernels within the inference, where weights come from memory.
         unmodelled: the kinds that were bounded by the roofline for want of a model.
+        guessed_share: the part of the GPU's time that guessed kernels take, 0 to 1.
         boundary: where the list of its launches ends, if before its end.
     """
 
@@ -58,6 +60,7 @@ class NetworkRun:
     power_mw: float
     busy_ms: float
     unmodelled: tuple[str, ...] = field(default=())
+    guessed_share: float = 0.0
     boundary: Boundary | None = None
 
     @property
@@ -106,6 +109,7 @@ class NetworkRun:
             "kernel_ms": dict(self.kernel_ms),
             "shares": {kind: self.share(kind) for kind in self.kernel_ms},
             "unmodelled": list(self.unmodelled),
+            "guessed_share": self.guessed_share,
             **({"boundary": self.boundary.to_json()} if self.boundary else {}),
         }
 
@@ -203,6 +207,7 @@ def predicted(
         host_ms=whole.host_ms,
         power_mw=whole.prediction.power_mw,
         busy_ms=whole.gpu_ms,
+        guessed_share=whole.prediction.guessed_share,
         unmodelled=tuple(dict.fromkeys(part.kernel.kind for part in whole.kernels if not part.modelled)),
         boundary=network.boundary,
     )

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...kernels.cost.board import BoardCost, KernelModel
 from ...kernels.cost.features import feature_names
-from ...kernels.cost.model import BoardCost, KernelModel, surface
+from ...kernels.cost.model import surface
+from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.network import Network
 from ..board import BoardDescription
-from ..bundle.manifest import KindEntry, Manifest
+from ..bundle.manifest import KindEntry, Manifest, RegionEntry
 from ..bundle.writing import BundleContents
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
@@ -27,6 +29,7 @@ from .common_error import Observation, fit_shares, squared_parts
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
 from .kernel_models import TrainedKind, TrainingOptions, ensemble_of, residuals_of, train_kind
+from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
 
@@ -225,6 +228,7 @@ def manifest_of(
     board: BoardDescription,
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty,
+    regions: Mapping[str, Region],
     command: str,
     tools: Mapping[str, str],
 ) -> Manifest:
@@ -247,6 +251,7 @@ def manifest_of(
                 uncertainty.power[kind],
                 models.time.samples,
                 {"time": asdict(models.time.recipe), "power": asdict(models.power.recipe)},
+                _entry_of(kind, regions[kind]),
             )
             for kind, models in trained.items()
         },
@@ -257,6 +262,29 @@ def manifest_of(
         command=command,
         tools=tools,
     )
+
+
+def regions_of(
+    measurements: Measurements,
+    board: BoardDescription,
+    networks: Sequence[Network],
+    trained: Mapping[str, TrainedKind],
+    uncertainty: Uncertainty,
+    options: TrainingOptions,
+    progress: Progress,
+) -> dict[str, Region]:
+    """Where every kind was trained, and how much less its models know beyond."""
+    familiar, regions = _signatures(networks), {}
+    for number, (kind, models) in enumerate(trained.items()):
+        progress(number, len(trained), f"beyond what was measured: {kind}")
+        own = Pair(uncertainty.time[kind], uncertainty.power[kind])
+        regions[kind] = fit_region(measurements, board, models, options, familiar, own)
+    progress(len(trained), len(trained), "beyond what was measured")
+    return regions
+
+
+def _entry_of(kind: str, region: Region) -> RegionEntry:
+    return RegionEntry(size_names(kind), **vars(region))
 
 
 def _signatures(networks: Sequence[Network]) -> set[Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.cost.model import BoardCost, surface
+from ...kernels.cost.board import BoardCost
+from ...kernels.cost.model import surface
 from ...kernels.cost.totals import Shares
 from ...kernels.network import Network
 

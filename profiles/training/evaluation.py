@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.cost.model import METHODS, BoardCost, Method, surface
+from ...kernels.cost.board import BoardCost
+from ...kernels.cost.model import METHODS, Method, surface
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ...kernels.surface import Surface

@@ -238,6 +238,16 @@ def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOpti
     return best[1], best[0]
 
 
+def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, options: TrainingOptions) -> NDArray[np.float64]:
+    """log(measured / predicted) of some rows of a table, by a model trained on the others with a recipe chosen before."""
+    import xgboost
+
+    booster = _boost(table.where(~left_out), recipe, options, recipe.rounds)[0]
+    held = table.where(left_out)
+    predicted = booster.predict(xgboost.DMatrix(held.features, nthread=options.threads))
+    return np.asarray(held.label - predicted.astype(np.float64))
+
+
 def _boost(
     table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
 ) -> tuple[Any, int, float]:

@@ -34,6 +34,7 @@ from .assembly import (
     left_out_uncertainty,
     make_folds,
     manifest_of,
+    regions_of,
     train_all,
 )
 from .evaluation import NetworkError, evaluate, measure_network, summary
@@ -145,7 +146,8 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
     cost = board_cost(measurements, board, trained, uncertainty)
-    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, production.command, _tools())
+    regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
+    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, regions, production.command, _tools())
     written = write_bundle(directory, manifest, contents_of(trained, cost))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)

@@ -23,9 +23,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from jetdvfs.kernels.cost.board import BoardCost, KernelModel
 from jetdvfs.kernels.cost.features import feature_names
 from jetdvfs.kernels.cost.host import HostModel, issue_key
-from jetdvfs.kernels.cost.model import METHODS, BoardCost, KernelModel, surface
+from jetdvfs.kernels.cost.model import METHODS, surface
 from jetdvfs.kernels.cost.roofline import bound_at_ms
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.kinds import ELEMENTWISE, served_by

@@ -30,11 +30,9 @@ import psutil
 
 from jetdvfs.daemon.errors import NoDaemon
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
-from jetdvfs.tests.support.board_daemon import Board, Daemon, served_board
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, served_board
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 ECHO = """
 import asyncio, socket, sys
 from jetdvfs.daemon.wire.interface import parse

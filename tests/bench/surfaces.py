@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 
 from jetdvfs.daemon.worker.answers import packed_network
 from jetdvfs.daemon.worker.workers import Workers
+from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.features import feature_names, feature_rows
-from jetdvfs.kernels.cost.model import METHODS, BoardCost, surface
+from jetdvfs.kernels.cost.model import METHODS, surface
 from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.trees import node_table

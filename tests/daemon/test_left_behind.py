@@ -18,18 +18,11 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.baseline.store import COPIES
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 OTHER = FrequencyConfiguration(2265600, 216750000, 2133000000)
 SEED = 20
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
-@pytest.fixture
-def found(board: Board) -> dict[str, str]:
-    board.twin.faults.clear()
-    return board.settings()
 
 
 def jetdvfs_restore(board: Board, daemon: Daemon) -> list[str]:
@@ -232,6 +225,21 @@ def test_a_runtime_directory_that_was_taken_away_is_missed(board: Board, found: 
         with daemon.client() as client:
             assert any("was taken away" in reason for reason in client.status()["degraded"])
         assert board.settings() == found
+
+
+def test_a_clock_that_is_not_there_while_its_baseline_is_missed_is_given_back_when_it_returns(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    with Daemon(board, tmp_path) as daemon:
+        daemon.client().hold(configuration=LOW)
+        daemon.kill()
+        shutil.rmtree(daemon.runtime)
+        board.twin.faults.vanish(f"/{CPU}")
+        daemon.start()
+        with daemon.client() as client:
+            assert eventually(lambda: client.status()["baseline"] != "none", 10)
+            board.twin.faults.clear()
+            assert eventually(lambda: board.settings() == found, 15)
 
 
 def test_what_keeps_a_daemon_from_starting_keeps_no_clock_held(board: Board, found: dict[str, str], tmp_path: Path) -> None:

@@ -15,10 +15,8 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.daemon.system.journal import LEASE_BEGUN, fields
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import Board, Daemon
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 # Sets a terminal's title, turns the writing, hides a letter, and begins a line of its own.
 ODD = "x\x1b]0;mine\x07\u202egnp\u200b\r\n<2>jetdvfsd: all is lost"
 SHOWN = "x?]0;mine??gnp???<2>jetdvfsd: all is lost"

@@ -9,8 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,41 +19,18 @@ from jetdvfs.daemon.errors import DaemonError, UsageError
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, asked_meanwhile, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 HIGH = FrequencyConfiguration(2265600, 1377000000, 2133000000)
 ZONES = len(load_board("agx-xavier").section("thermal")["zones"])
 MODEL = (REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"])
 
 
-@pytest.fixture
-def found(board: Board) -> dict[str, str]:
-    board.twin.faults.clear()
-    return board.settings()
-
-
-@contextmanager
-def looking(daemon: Daemon) -> Iterator[list[float]]:
-    """How long each status took that another client asked for meanwhile, in seconds."""
-    took: list[float] = []
-    over = threading.Event()
-
-    def look() -> None:
-        with daemon.client() as client:
-            while not over.wait(0.02):
-                started = time.monotonic()
-                client.status()
-                took.append(time.monotonic() - started)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield took
-    finally:
-        over.set()
-        thread.join()
+def timed(call: Callable[[], object]) -> float:
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
 
 
 def quick(took: list[float]) -> bool:
@@ -92,9 +68,9 @@ def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_li
         env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "10000000"}
         with Daemon(board, tmp_path, env=env) as daemon:
             with daemon.client() as client:
-                with looking(daemon) as idle:
+                with asked_meanwhile(daemon, 0.02) as idle:
                     time.sleep(4)
-                with client.hold(configuration=LOW), looking(daemon) as held:
+                with client.hold(configuration=LOW), asked_meanwhile(daemon, 0.02) as held:
                     assert board.clocks == LOW
                     hanging_clocks(board)
                     time.sleep(6)
@@ -106,6 +82,40 @@ def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_li
     assert quick(idle) and quick(held), (max(idle), max(held))
     assert len(beats) >= 3
     assert max(later - before for before, later in pairwise(beats)) < 4
+
+
+def test_what_was_set_is_shown_although_the_board_has_become_slow_since(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    """How it is right after a change is read at once, not when somebody asks: asking waits for a moment only."""
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        client.status()
+        with client.hold(configuration=LOW):
+            time.sleep(1)
+            for path in (f"{GPU}/cur_freq", f"{CPU}/cpuinfo_cur_freq"):
+                board.twin.faults.slow_down(f"/{path}", 0.4)
+            shown = client.status()["configuration"]
+            assert (shown["cpu_khz"], shown["gpu_hz"]) == (LOW.cpu_khz, LOW.gpu_hz)
+            board.twin.faults.clear()
+        time.sleep(1)
+        for path in (f"{GPU}/cur_freq", f"{CPU}/cpuinfo_cur_freq"):
+            board.twin.faults.slow_down(f"/{path}", 0.4)
+        assert client.status()["configuration"]["gpu_hz"] != LOW.gpu_hz
+        board.twin.faults.clear()
+    assert board.settings() == found
+
+
+def test_only_whoever_asks_first_waits_for_the_first_look_at_a_board_that_is_slow(
+    board: Board, found: dict[str, str], tmp_path: Path
+) -> None:
+    with Daemon(board, tmp_path) as daemon, daemon.client() as client:
+        for name in ("scaling_governor", "scaling_min_freq", "scaling_max_freq", "cpuinfo_cur_freq", "affected_cpus"):
+            board.twin.faults.slow_down(f"/{CPU}/{name}", 0.4)
+        for name in ("governor", "min_freq", "max_freq", "cur_freq"):
+            board.twin.faults.slow_down(f"/{GPU}/{name}", 0.4)
+        took = [timed(client.status) for _ in range(12)]
+        board.twin.faults.clear()
+    assert took[0] > 0.5 and quick(sorted(took[2:])), took
 
 
 def test_one_clients_queue_of_holds_delays_neither_others_status_nor_their_release(
@@ -128,7 +138,7 @@ def test_one_clients_queue_of_holds_delays_neither_others_status_nor_their_relea
             thread.start()
         time.sleep(0.5)
         try:
-            with looking(daemon) as took:
+            with asked_meanwhile(daemon, 0.02) as took:
                 time.sleep(2)
                 started = time.monotonic()
                 lease.release()

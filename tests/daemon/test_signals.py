@@ -17,24 +17,11 @@ from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 TOP = FrequencyConfiguration(2265600, 1377000000, 2133000000)
 ENDING = ["SIGTERM", "SIGINT", "SIGQUIT", "SIGABRT", "SIGXCPU", "SIGPWR", "SIGSYS", "SIGTRAP"]
 STRAY = ["SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPIPE", "SIGXFSZ", "SIGRTMIN", "SIGRTMAX"]
-
-
-@pytest.fixture
-def found(board: Board) -> dict[str, str]:
-    return board.settings()
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "jetdvfsd.yaml"
-    path.write_text("")
-    return path
 
 
 @pytest.fixture

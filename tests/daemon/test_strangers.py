@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,14 +18,12 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, InputError, LimitReached
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually
 from jetdvfs.tests.support.flood import FLOODS, flood
 from jetdvfs.tests.support.other_users import open_to_everybody
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.silent_files import lingering_socket, silent_files
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
 LOAD = {"inputs": [{"shape": [1, 3, 224, 224]}], "name": "model"}
@@ -65,27 +62,12 @@ def answer(sock: socket.socket) -> dict[str, Any]:
 
 @contextmanager
 def answered_meanwhile(daemon: Daemon) -> Iterator[list[float]]:
-    """Asks for the status all the while; gives how long the answers took, in seconds."""
-    took: list[float] = []
-    done = threading.Event()
-    client = Client(daemon.socket, timeout_s=20)
-    client.status()  # from now on the sensors are sampled
-
-    def ask() -> None:
-        while not done.wait(0.005):
-            started = time.monotonic()
-            client.status()
-            took.append(time.monotonic() - started)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
+    """Asks for the status all the while, often enough; gives how long the answers took, in seconds."""
+    with daemon.client() as client:
+        client.status()  # from now on the sensors are sampled
+    with asked_meanwhile(daemon, 0.005) as took:
         yield took
         assert eventually(lambda: len(took) > 30)
-    finally:
-        done.set()
-        thread.join()
-        client.close()
 
 
 def in_time(took: list[float]) -> bool:

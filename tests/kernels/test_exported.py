@@ -195,6 +195,43 @@ def test_graphs_within_a_graph_are_followed() -> None:
     assert end is not None and end.operator == "higher_order::cond"
 
 
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_a_number_that_the_code_makes_a_tensor_of_is_the_hosts() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is what writes such files; it is not installed")
+
+    class Scaled(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            length = torch.ceil(torch.as_tensor(2.5 * x.shape[0])).long()
+            return x[:, :length] * torch.tensor(0.5)
+
+    stream = io.BytesIO()
+    torch.export.save(torch.export.export(Scaled(), (torch.zeros(2, 6),)), stream)
+    network = decompose(stream, [TensorSpec((2, 6))])
+    assert [(launch.kind, launch.output) for launch in network.launches] == [("mul_scalar", (2, 5))]
+
+
+def constants(number: bytes, **said: Any) -> io.BytesIO:
+    """An archive with one constant, whose sizes and whose entry are said otherwise than they should be."""
+    meta = {"dtype": 7, "sizes": said.get("sizes", [])}
+    config = {"config": {"c": {"path_name": said.get("path", "tensor_0"), "tensor_meta": meta}}}
+    product = program(node("torch.ops.aten.mul.Tensor", [{"as_tensor": {"name": name}} for name in "xc"], "y"))
+    product["graph_module"]["graph"]["tensor_values"]["c"] = {"dtype": 7, "sizes": [], "strides": []}
+    specs = product["graph_module"]["signature"]["input_specs"]
+    specs.append({"tensor_constant": {"arg": {"name": "c"}, "tensor_constant_name": "c"}})
+    entries = {"models/model.json": product, "data/constants/model_constants_config.json": config}
+    files = {f"m/{name}": json.dumps(content).encode() for name, content in entries.items()}
+    return io.BytesIO(handmade.zipped({"m/archive_format": b"pt2", **files, "m/data/constants/tensor_0": number}))
+
+
+def test_only_a_constant_of_one_number_is_read() -> None:
+    assert decompose(constants(bytes(4)), INPUTS).kinds == {"mul_scalar": 1}
+    assert decompose(constants(bytes(8)), INPUTS).kinds == {"mul": 1}
+    assert decompose(constants(bytes(4), sizes=[{"as_int": 1}]), INPUTS).kinds == {"mul": 1}
+    with pytest.raises(ModelError, match="not laid out"):
+        decompose(constants(bytes(4), path="tensor_1"), INPUTS)
+
+
 def test_what_autocast_would_convert_is_refused_with_the_way_out() -> None:
     inner = {"graph": {"nodes": [], "inputs": [], "outputs": [], "tensor_values": {}}, "name": "g"}
     arguments: list[dict[str, Any]] = [

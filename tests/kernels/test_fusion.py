@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetdvfs.kernels.cost.board import STAND_IN_SIGMA
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
-from jetdvfs.kernels.cost.model import STAND_IN_SIGMA, surface
+from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.fusion import fuse

@@ -26,6 +26,7 @@ torch = pytest.importorskip("torch", reason="PyTorch's JIT is the oracle of its 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from jetdvfs.tests.support import oracle  # noqa: E402
+from jetdvfs.tests.support.dispatching import device  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 
@@ -134,7 +135,7 @@ class Dispatched(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with self:
-            args = oracle._as_cuda_reads(func._schema.name, args)
+            args = device.as_cuda_reads(func._schema.name, args)
         name = func._schema.name.split("::")[1].rstrip("_")
         if name == "copy" and not any(args[1].stride()):
             name = "fill"

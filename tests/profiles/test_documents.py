@@ -111,7 +111,9 @@ def test_what_is_not_json_is_refused_in_one_line(data: bytes) -> None:
         load_json(data)
 
 
-@pytest.mark.parametrize("text", ["a: [", "\0", "- a\nb", "&a [*a, *b]", "[" * 20_000])
+@pytest.mark.parametrize(
+    "text", ["a: [", "\0", "- a\nb", "&a [*a, *b]", "[" * 20_000, "[" * 90_000 + "]" * 90_000, "- " * 90_000]
+)
 def test_what_is_not_yaml_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(DocumentError, match=r"^not valid YAML: .+$"):
         load_yaml(text)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jetdvfs.tests.soak.stage import Resources, Stage
+from jetdvfs.tests.soak.processes import Resources
+from jetdvfs.tests.soak.stage import Stage
 from jetdvfs.tests.soak.wire import Gone, Unanswered, Wire
 
 _LOOK_S = 0.02

@@ -39,7 +39,8 @@ from jetdvfs.profiles.twin.work.corunner import PeriodicWork, camera, control_lo
 from jetdvfs.tests.soak import boards, checks
 from jetdvfs.tests.soak.boards import Boards
 from jetdvfs.tests.soak.events import service
-from jetdvfs.tests.soak.stage import Places, Resources, Stage
+from jetdvfs.tests.soak.processes import Resources
+from jetdvfs.tests.soak.stage import Places, Stage
 from jetdvfs.tests.soak.wire import Wire
 from jetdvfs.tests.soak.world import USUAL_BOARD, world
 from jetdvfs.tests.support.hardware_kernel import FakeClock

@@ -17,6 +17,7 @@ from typing import Any
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.soak.boards import ServedBoard
+from jetdvfs.tests.soak.processes import Resources, is_ending
 from jetdvfs.tests.soak.wire import OTHER_UID, Gone, Reply, Unanswered, Wire
 
 
@@ -46,28 +47,6 @@ class Actor:
     wire: Wire
     leases: dict[str, FrequencyConfiguration | None] = field(default_factory=dict)
     networks: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a process has of the machine."""
-
-    descriptors: int
-    threads: int
-    children: int
-    kilobytes: int
-
-    @classmethod
-    def of(cls, pid: int) -> Resources | None:
-        """Those of a process; None where there is none."""
-        place = Path(f"/proc/{pid}")
-        try:
-            status = (place / "status").read_text()
-            children = sum(len((task / "children").read_text().split()) for task in (place / "task").iterdir())
-            found = {line.split(":")[0]: line.split() for line in status.splitlines()}
-            return cls(len(list((place / "fd").iterdir())), int(found["Threads"][1]), children, int(found["VmRSS"][1]))
-        except (OSError, KeyError):
-            return None
 
 
 @dataclass
@@ -187,6 +166,8 @@ class Stage:
                     self._down_since = None
                     self.fresh = Resources.of(self.pid)
                 return True
+            if self.pid and is_ending(self.pid):
+                self._bury_what_hangs(_DIES_S)
             if self.pid:
                 self.blame(f"started, but nobody answers within {STARTS_S:g} s")
                 self.kill()
@@ -205,7 +186,7 @@ class Stage:
                 with contextlib.closing(wire):
                     self.judge(wire.call("Status"))
                     return True
-            if not self.pid:
+            if not self.pid or is_ending(self.pid):
                 return False
             time.sleep(0.01)
         return False

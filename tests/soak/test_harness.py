@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.soak import boards
 from jetdvfs.tests.soak.events import clients, service
 from jetdvfs.tests.soak.events.board import Pretend, Stranger
@@ -20,9 +19,8 @@ from jetdvfs.tests.soak.stage import Patience
 from jetdvfs.tests.soak.summary import Figures
 from jetdvfs.tests.soak.wire import judged
 from jetdvfs.tests.soak.world import OTHER_BOARDS, USUAL_BOARD
-from jetdvfs.tests.support.board_daemon import CPU
+from jetdvfs.tests.support.board_daemon import CPU, LOW
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 HOLD = clients.Hold(0, LOW)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jetdvfs.kernels.cost.board import BoardCost, KernelModel
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.cost.host import HostModel
-from jetdvfs.kernels.cost.model import BoardCost, KernelModel
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_boar
 CPU = "sys/devices/system/cpu/cpufreq/policy0"
 GPU = "sys/devices/17000000.gv11b/devfreq/17000000.gv11b"
 EMC = "sys/kernel/debug/bpmp/debug/clk/emc"
+LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
+"""Clocks of the simulated AGX Xavier, of which GPU and memory are found at others."""
 
 
 class BoardFiles:
@@ -122,6 +125,28 @@ class Daemon:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(15)
+
+
+@contextmanager
+def asked_meanwhile(daemon: Daemon, every_s: float) -> Iterator[list[float]]:
+    """How long each status took that another client asked for meanwhile, in seconds."""
+    took: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        with daemon.client() as client:
+            while not over.wait(every_s):
+                started = time.monotonic()
+                client.status()
+                took.append(time.monotonic() - started)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield took
+    finally:
+        over.set()
+        thread.join()
 
 
 def eventually(condition: object, within_s: float = 5.0) -> bool:

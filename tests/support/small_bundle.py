@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.kernels.cost.features import feature_names
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.manifest import KindEntry, Manifest
+from jetdvfs.profiles.bundle.manifest import KindEntry, Manifest, RegionEntry
 from jetdvfs.profiles.bundle.writing import BundleContents, write_bundle
 
 BOARD = load_board("agx-xavier")
@@ -51,7 +51,7 @@ def stump(features: int, split: int, threshold: float, left: float, right: float
     return bytes(builder.commit().serialize_bytes())
 
 
-def make_bundle(folder: Path, *, time: bytes | None = None) -> Manifest:
+def make_bundle(folder: Path, *, time: bytes | None = None, region: RegionEntry | None = None) -> Manifest:
     """A sound bundle with one kind, whose kernels take e times the roofline below 500 MHz of GPU clock, else twice e."""
     n = len(FEATURES)
     manifest = Manifest(
@@ -63,7 +63,7 @@ def make_bundle(folder: Path, *, time: bytes | None = None) -> Manifest:
         silicon_version="test-1",
         nodes=(0, 1),
         temperature_c=45.0,
-        kinds={"relu": KindEntry(FEATURES, ("float32",), 0.1, 0.2, 10)},
+        kinds={"relu": KindEntry(FEATURES, ("float32",), 0.1, 0.2, 10, {}, region)},
         sigma_latency=0.05,
         sigma_energy=0.06,
         command="jetdvfs profile train",

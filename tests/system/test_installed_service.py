@@ -292,7 +292,7 @@ def test_an_upgrade_gives_the_board_back_and_the_new_version_serves(machine: Mac
 def test_removal_gives_the_board_back_and_leaves_the_configuration(machine: Machine, found_at_last: dict[str, str]) -> None:
     with held(machine, f"--config {LOW}"):
         assert machine.settings() != found_at_last
-        machine.say("apt-get remove -y jetdvfs")
+        machine.say("systemctl enable jetdvfsd.socket && apt-get remove -y jetdvfs")
         assert machine.settings() == found_at_last
     assert machine.run("command -v jetdvfs jetdvfsd").returncode != 0
     assert machine.run("systemctl cat jetdvfsd").returncode != 0
@@ -300,10 +300,14 @@ def test_removal_gives_the_board_back_and_leaves_the_configuration(machine: Mach
     assert machine.run("find /usr/lib/jetdvfs /usr/lib/python3/dist-packages/jetdvfs").stdout == ""
 
 
-def test_purging_leaves_nothing(machine: Machine) -> None:
-    machine.say("apt-get purge -y jetdvfs")
-    left = machine.run("ls -d /etc/jetdvfs /var/lib/jetdvfs /run/jetdvfs /etc/systemd/system/*/jetdvfsd.*").stdout
-    assert left == ""
+def test_purging_leaves_what_others_wrote_and_nothing_else(machine: Machine) -> None:
+    machine.say(f"touch {DROP_IN} && apt-get purge -y jetdvfs")
+    left = machine.run(
+        "find /etc /var /run -name 'jetdvfs*' -not -path '/var/log/*' -not -path '/var/lib/apt/*'"
+    ).stdout.split()
+    assert {path for path in left if "/dpkg/" not in path} == {"/etc/jetdvfs", "/etc/jetdvfs/jetdvfsd.yaml.d"}
+    assert machine.say("ls /etc/jetdvfs/jetdvfsd.yaml.d") == Path(DROP_IN).name
+    machine.say("rm -r /etc/jetdvfs")
     assert machine.run("getent group jetdvfs").returncode != 0
 
 
@@ -311,7 +315,9 @@ def test_make_install_and_uninstall_do_without_a_package(machine: Machine, found
     before = machine.say(
         "find / -xdev -path /proc -prune -o -path /srv -prune -o -path /usr/local -print -o -name '*jetdvfs*' -print"
     )
-    machine.say("cd /srv/jetdvfs && make install && systemctl enable --now jetdvfsd && usermod -aG jetdvfs admin")
+    said = machine.say("cd /srv/jetdvfs && make install")
+    assert said.count("\n") < 5, said
+    machine.say("systemctl enable --now jetdvfsd && usermod -aG jetdvfs admin")
     assert eventually(lambda: is_active(machine), 15), machine.journal()
     assert machine.run("jetdvfs doctor", ADMIN).returncode == 0
     with held(machine, f"--config {LOW}"):

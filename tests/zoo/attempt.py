@@ -7,12 +7,12 @@ import gzip
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,11 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
         kept = keep / f"{entry.title}.{how}".replace("/", "_").replace(" ", "_")
         if isinstance(listed, Judgement):
             record: dict[str, Any] = {"verdict": listed.verdict, "why": listed.why}
+            place = re.search(r"\(at node ([^,)]+)", listed.why)
+            if how in formats.ONNX and place:
+                broken, _ = apart(lambda: formats.fails_at(path, made.inputs, place[1]), seconds=60)
+                if isinstance(broken, str) and broken:
+                    record = {"verdict": "not run", "why": f"{listed.why}; so says ONNX's reference: {broken}"}
         else:
             network, took_s = listed
             theirs = _dispatched(entry, made, path, how)
@@ -144,7 +149,7 @@ def _dispatched(entry: Entry, made: Made, path: Path, how: str) -> Dispatched:
         if theirs.looks:  # what code decides by data, it decides in another way for an exporter
             traced = entry.make().module
             with formats.as_traced():
-                theirs = replace(dispatched.launches_of(traced, traced, made.inputs), looks=theirs.looks)
+                theirs = dispatched.launches_of(traced, traced, made.inputs)
         return theirs
     module, constants = formats.opened(path, how)
     return dispatched.launches_of(module, module, made.inputs, constants)

@@ -35,15 +35,18 @@ class Dispatched:
         launches: in order.
         looks: where it looked at the numbers in a tensor: how many launches before, and by which operator.
         sorts: of each launch why an exporter may leave it out: it depends on no input (``constant``), is the same call on the
-            same tensors as one before (``repeated``), returns what it is given (``idle``), or nothing uses what it makes
+            same tensors as one before (``repeated``), returns what it is given (``idle``), laid out in another way (``layout``)
+            or as wider integers (``widened``), is a ``cat`` for another one alone (``joined``), or nothing uses what it makes
             (``unused``); empty where it may not.
         trouble: the error that ended it early; empty where none did.
+        sources: of each launch which one made its first operand; -1 where none did.
     """
 
     launches: tuple[KernelInvocation, ...]
     looks: tuple[tuple[int, str], ...]
     sorts: tuple[str, ...] = ()
     trouble: str = ""
+    sources: tuple[int, ...] = ()
 
 
 def essence(launch: KernelInvocation) -> tuple[Any, ...]:

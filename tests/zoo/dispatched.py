@@ -8,6 +8,7 @@ CPU that stand before ATen's composite ones.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import torch
 from jetdvfs.kernels.kinds import KINDS
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.tests.support import oracle
+from jetdvfs.tests.support.dispatching import device
 from jetdvfs.tests.zoo.comparison import Dispatched
 
 #: Calls that the device runs whole, and that PyTorch takes apart before the dispatcher is asked.
@@ -69,6 +71,7 @@ class FileRecorder(oracle.Recorder):
         self._values: dict[int, Any] = {}  # which call made what is in a memory, for as long as nobody writes into it
         self._call: Any = None
         self._sort = ""
+        self._maker: dict[int, int] = {}  # which launch wrote last into a memory
         # What is made from the inputs, by its memory; all of it is kept, for an address that is free is given out again.
         self._varies = {tensor.untyped_storage()._cdata for tensor in inputs}
         numbers = {tensor.untyped_storage()._cdata for tensor in constants if not tensor.dim()}
@@ -83,6 +86,16 @@ class FileRecorder(oracle.Recorder):
             raise
 
     def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        outer = self._call, self._sort  # where this is what another call is made of
+        try:
+            return self._followed(func, types, args, kwargs)
+        finally:
+            self._call, self._sort = outer
+
+    def _followed(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if _is_taken_apart(func):
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
         given = [*oracle._tensors([args, list((kwargs or {}).values())])]
         if given and all(self._on_host(tensor) for tensor in given):
             return func(*args, **(kwargs or {}))
@@ -95,9 +108,8 @@ class FileRecorder(oracle.Recorder):
         if whole is None:
             out = super().__torch_dispatch__(func, types, args, kwargs)
         else:
-            named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
-            named |= {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | (kwargs or {})
-            out = whole(self, func, named)
+            known = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | (kwargs or {})
+            out = whole(self, func, {a.name: known.get(a.name, a.default_value) for a in func._schema.arguments})
         made = list(oracle._tensors([out]))
         self._alive.append(made)
         memory = {tensor.untyped_storage()._cdata for tensor in made}
@@ -129,7 +141,9 @@ class FileRecorder(oracle.Recorder):
             return "idle"
         if func._schema.name == "aten::cat" and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
             return "idle"
-        return "repeated" if self._call in self._seen else ""
+        if self._call in self._seen:
+            return "repeated"
+        return _moved(func, args, kwargs or {})
 
     def _number(self, func: Any, given: set[int], made: Sequence[torch.Tensor]) -> None:
         """Remember which call made what; what the same calls made of the same is the same."""
@@ -160,29 +174,67 @@ class FileRecorder(oracle.Recorder):
         if len(self.calls) == before:
             return
         sort = self._sort if self._from_inputs(read) else "constant"
-        self.flows.append(Flow(sort, _memory(oracle._tensors([inputs, read])), _memory(oracle._tensors([out]))))
+        source = next((self._maker.get(memory, -1) for tensor in inputs for memory in _memory([tensor])), -1)
+        self._maker.update(dict.fromkeys(_memory(oracle._tensors([out])), len(self.flows)))
+        self.flows.append(Flow(sort, _memory(oracle._tensors([inputs, read])), _memory(oracle._tensors([out])), source))
 
     def sorts(self, result: Any) -> tuple[str, ...]:
         """Of each launch why an exporter would leave it out, known what came out in the end."""
-        needed = _memory(_all_tensors(result))
-        sorts = []
-        for flow in reversed(self.flows):
+        returned, launches = _memory(_all_tensors(result)), [c for c in self.calls if isinstance(c, KernelInvocation)]
+        needed, sorts = set(returned), []
+        readers: dict[int, list[int]] = {}
+        for place, flow in reversed(list(enumerate(self.flows))):
             used = bool(flow.writes & needed)
             needed |= flow.reads if used else set()
-            sorts.append(flow.sort or ("" if used else "unused"))
+            after = [reader for memory in flow.writes for reader in readers.get(memory, ())]
+            joined = len(after) == 1 and not flow.writes & returned and _are_joined(launches[place], launches[after[0]])
+            sorts.append(flow.sort or ("unused" if not used else "joined" if joined else ""))
+            for memory in flow.reads:
+                readers.setdefault(memory, []).append(place)
         return tuple(reversed(sorts))
 
 
+def _are_joined(inner: KernelInvocation, outer: KernelInvocation) -> bool:
+    """Whether one launch is a ``cat`` and the other one a ``cat`` of it along the same dimension."""
+    return inner.kind == outer.kind == "cat" and inner.params == outer.params and inner.output in outer.inputs
+
+
+@functools.cache
+def _is_taken_apart(func: Any) -> bool:
+    """Whether a call is made of others; from within rules such calls arrive as they are written."""
+    apart: bool = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    return apart and func._schema.name.removeprefix("aten::") not in _RULES
+
+
 class Flow(NamedTuple):
-    """Which memory a launch reads and writes, and of what sort it is."""
+    """Which memory a launch reads and writes, of what sort it is, and which launch made its first operand (-1: none)."""
 
     sort: str
     reads: set[int]
     writes: set[int]
+    source: int
 
 
 #: The number with which a call returns what it was given.
 _NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
+
+
+def _moved(func: Any, args: Any, kwargs: Any) -> str:
+    """Whether a call gives back the numbers it is given, laid out in another way or as wider integers."""
+    if func._schema.name == "aten::clone" and 0 not in _strides(args[0]):
+        return "layout"
+    if func._schema.name == "aten::_to_copy":
+        made = kwargs.get("dtype") or args[0].dtype
+        if made == args[0].dtype:
+            return "layout"
+        if not (made.is_floating_point or made.is_complex or args[0].is_floating_point() or args[0].is_complex()):
+            return "widened" if made.itemsize >= args[0].dtype.itemsize and made != torch.bool else ""
+    return ""
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """Of the dimensions along which there is more than one number."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
@@ -212,7 +264,7 @@ def _looks_at_data(func: Any, args: Any) -> bool:
 def _attention(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
     out = func(**a)
     query, key, value, mask = a["query"], a["key"], a["value"], a["attn_mask"]
-    laid_out = oracle._as_cuda_lays_it_out(out, query, key, value, mask)
+    laid_out = device.as_cuda_lays_it_out(out, query, key, value, mask)
     if laid_out is not out:
         laid_out = laid_out.copy_(out)
     read = [t for t in (query, key, value, mask) if t is not None]
@@ -242,18 +294,14 @@ def _layer(name: str) -> Callable[[FileRecorder, Any, dict[str, Any]], Any]:
 def _cell(name: str) -> Callable[[FileRecorder, Any, dict[str, Any]], Any]:
     def rule(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
         state = a["hx"] if isinstance(a["hx"], torch.Tensor) else a["hx"][0]
+        linear = torch.nn.functional.linear
         with recorder:
-            gates = [_linear(a["input"], a["w_ih"], a["b_ih"]), _linear(state, a["w_hh"], a["b_hh"])]
+            gates = [linear(a["input"], a["w_ih"], a["b_ih"]), linear(state, a["w_hh"], a["b_hh"])]
         out = func(**a)
         recorder.add(name, [*gates, state], out, {}, flops=None, read=[*gates, state])
         return out
 
     return rule
-
-
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """``linear`` as it is taken apart above the dispatcher."""
-    return x.mm(weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
 
 
 def _rms_norm(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
@@ -288,6 +336,36 @@ def _grouped_product(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> An
     return out
 
 
+def _attend(x: torch.Tensor, a: dict[str, Any]) -> torch.Tensor:
+    """``nn.MultiheadAttention`` of a tensor with itself, batch first."""
+    x, weights = x.transpose(0, 1), (a["qkv_weight"], a["qkv_bias"])
+    more = (None, None, False, 0.0, a["proj_weight"], a["proj_bias"], False, None, False)
+    out = torch.nn.functional.multi_head_attention_forward(x, x, x, a["embed_dim"], a["num_heads"], *weights, *more)[0]
+    return out.transpose(0, 1)
+
+
+def _encoder_layer(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
+    """``nn.TransformerEncoderLayer`` where inference takes a short cut: written down as the module's own code."""
+    functional = torch.nn.functional
+
+    def norm(x: torch.Tensor, place: int) -> torch.Tensor:
+        return functional.layer_norm(x, [a["embed_dim"]], a[f"norm_weight_{place}"], a[f"norm_bias_{place}"], a["eps"])
+
+    def feed(x: torch.Tensor) -> torch.Tensor:
+        x = functional.linear(x, a["ffn_weight_1"], a["ffn_bias_1"])
+        return functional.linear(functional.gelu(x) if a["use_gelu"] else x.relu(), a["ffn_weight_2"], a["ffn_bias_2"])
+
+    if a["mask"] is not None:
+        raise NotImplementedError("a masked layer of an encoder")
+    x: torch.Tensor = a["src"]
+    with recorder:
+        if a["norm_first"]:
+            x = x + _attend(norm(x, 1), a)
+            return x + feed(norm(x, 2))
+        x = norm(x + _attend(x, a), 1)
+        return norm(x + feed(x), 2)
+
+
 _RULES: dict[str, Callable[[FileRecorder, Any, dict[str, Any]], Any]] = {
     "scaled_dot_product_attention": _attention,
     "rms_norm": _rms_norm,
@@ -295,6 +373,7 @@ _RULES: dict[str, Callable[[FileRecorder, Any, dict[str, Any]], Any]] = {
     "transformers::grouped_mm_fallback": _grouped_product,
     "native_group_norm": _group_norm,
     "one_hot": _one_hot,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
     **{name: _layer(name.partition("_")[0]) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
     **{name: _cell(f"{name.partition('_')[0]}_cell") for name in ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")},
 }
@@ -313,4 +392,5 @@ def launches_of(
     except Exception as error:
         trouble = recorder.trouble or f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
     launches = tuple(call for call in recorder.calls if isinstance(call, KernelInvocation))
-    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble)
+    sources = tuple(flow.source for flow in recorder.flows)
+    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble, sources)

@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,42 @@ def nodes(path: Path) -> dict[str, int]:
     import onnx
 
     return dict(Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node))
+
+
+def fails_at(path: Path, inputs: Sequence[Any], name: str) -> str:
+    """The error with which ONNX's own reference ends at a node of a file that exporters wrote wrongly; empty if it does not."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.load(path)
+    node = next((node for node in model.graph.node if node.name == name), None)
+    if node is None:
+        return ""
+    given = {value.name: tensor.numpy() for value, tensor in zip(model.graph.input, inputs, strict=False)}
+    weights = {weight.name for weight in model.graph.initializer}
+    before, after = ([wanted for wanted in names if wanted and wanted not in weights] for names in (node.input, node.output))
+    ReferenceEvaluator(_until(model, before)).run(None, given)
+    try:
+        ReferenceEvaluator(_until(model, after)).run(None, given)
+    except (TypeError, ValueError) as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+def _until(model: Any, names: Sequence[str]) -> Any:
+    """A model that ends with what these names stand for."""
+    import onnx
+
+    cut, needed, kept = onnx.ModelProto(), set(names), []
+    cut.CopyFrom(model)
+    for node in reversed(model.graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            kept.append(node)
+    del cut.graph.output[:], cut.graph.node[:]
+    cut.graph.node.extend(reversed(kept))
+    cut.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return cut
 
 
 def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:

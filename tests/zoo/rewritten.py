@@ -7,20 +7,23 @@ of each kind and number of elements or, of products, convolutions, attention and
 
 * ``constants folded`` or ``left in``: it depends on no input of the model; exporters compute such things once, but not always;
 * ``repeated calls merged``, ``idle calls left out``, ``unused calls left out``: the exporter's own clean-up;
-* ``batch norms folded``: into as many convolutions or products as have a bias now;
+* ``batch norms folded``: each into the convolution or product before it, if as many more of that size have a bias now;
 * ``written out`` and ``put together``: one call as several operators of ONNX, or several as one that jetdvfs recognises, as in
   :data:`_FORMS`;
+* ``cat within cat joined``: along one dimension, where nothing else uses the inner one;
 * ``other names``: the same work by another operator, as in :data:`_NAMES`;
-* ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's),
-  and those to integers that exporters have no use for;
-* ``copies left out``: ONNX has no memory layouts, so that ``contiguous`` is not in the file.
+* ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
+* ``conversions left out``: to wider integers;
+* ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
+  where several calls use what it makes, each is listed with a copy of its own.
+
+A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from jetdvfs.kernels.network import KernelInvocation, Network, numel
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement
@@ -34,27 +37,35 @@ _SORTS = {
     "repeated": "repeated calls merged",
     "idle": "idle calls left out",
     "unused": "unused calls left out",
+    "layout": "copies left out",
+    "widened": "conversions left out",
+    "joined": "cat within cat joined",
 }
-#: Names for the same work.
-_NAMES: dict[str, str] = {
-    **dict.fromkeys(("index", "embedding", "index_select", "gather"), "pick"),
-    **dict.fromkeys(("amax", "max", "min", "amin"), "extreme"),
-    **dict.fromkeys(("cat", "stack", "roll"), "join"),
-    **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "relu", "hardtanh", "maximum", "minimum"), "clamp"),
-    **dict.fromkeys(("expand", "repeat", "tile"), "repeat"),
-    **dict.fromkeys(("where", "masked_fill"), "where"),
-    **dict.fromkeys(("zeros", "ones", "full", "fill"), "fill"),
-    **dict.fromkeys(("clone", "copy"), "copy"),
-    **dict.fromkeys(("sub", "rsub", "add"), "add"),
-    **dict.fromkeys(("adaptive_avg_pool2d", "mean", "adaptive_avg_pool1d"), "mean"),
-    **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"), "upsample"),
+#: What PyTorch calls, and other names that the same work has in a file, on as many elements.
+_NAMES: dict[str, Sequence[str]] = {
+    "index": ["embedding", "gather"],
+    "index_select": ["index", "embedding"],
+    "embedding": ["index"],
+    "gather": ["index"],
+    "max": ["amax"],
+    "min": ["amax"],
+    "stack": ["cat"],
+    "roll": ["cat"],
+    "clamp": ["clamp_min", "maximum", "minimum", "hardtanh"],
+    "clamp_min": ["clamp", "maximum", "relu"],
+    "clamp_max": ["clamp", "minimum"],
+    "hardtanh": ["clamp"],
+    "where": ["masked_fill"],
+    "masked_fill": ["where"],
+    **{name: [other for other in ("zeros", "ones", "full") if other != name] for name in ("zeros", "ones", "full", "fill")},
+    "rsub": ["sub"],
 }
 #: One call, and what it is written as; all on as many elements as it returns.
 _FORMS: dict[str, Sequence[Sequence[str]]] = {
     "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
     "glu": [["sigmoid", "mul"]],
-    "pixel_unshuffle": [["copy"]],
-    "pixel_shuffle": [["copy"]],
+    "pixel_unshuffle": [["clone"]],
+    "pixel_shuffle": [["clone"]],
     "silu": [["sigmoid", "mul"]],
     "gelu": [
         ["mul"] * 3 + ["pow", "add", "tanh", "add", "mul"],
@@ -62,8 +73,10 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
         ["mul"] * 3 + ["erf", "add"],
     ],
     "group_norm": [["batch_norm", "mul", "add"]],
-    "gru_cell": [["add"] * 5 + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
-    "repeat": [["copy"]],
+    "gru_cell": [["add"] * 4 + ["sub"] + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
+    "repeat": [["clone"]],
+    "addcmul": [["mul", "add"], ["mul", "mul", "add"]],
+    "im2col": [["constant_pad_nd", "index", "index", "clone"]],
 }
 #: What stands beside a call that is written out with a guard: ``softplus`` of what is not large already.
 _GUARDS = {"softplus": ("gt", "where")}
@@ -75,18 +88,13 @@ def _key(launch: KernelInvocation) -> Key:
     return launch.kind, numel(launch.output)
 
 
+def _plain(key: Key) -> Key:
+    """Beside a number or beside a tensor of one: in a file both are tensors."""
+    return key[0].removesuffix("_scalar"), key[1]
+
+
 def _is_work(kind: str) -> bool:
     return kind.startswith(_WORK) and not kind.endswith("_cell")
-
-
-def _makes_integers(launch: KernelInvocation) -> bool:
-    return launch.kind == "to" and launch.dtype.startswith(("int", "uint"))
-
-
-def _plain(key: Key) -> Key:
-    """A key under the name that all its names share."""
-    kind = key[0].removesuffix("_scalar")
-    return (key[0], key[1]) if _is_work(key[0]) else (_NAMES.get(kind, kind), key[1])
 
 
 def constant_launches(network: Network) -> list[KernelInvocation]:
@@ -107,11 +115,11 @@ def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int])
 
     ``nodes`` is how many nodes of each operator the file has.
     """
-    accounts = _Accounts(ours, theirs, nodes)
     if ours.boundary is not None:
-        return _judge_early(ours, theirs, accounts)
+        return _judge_early(ours, theirs, nodes)
     if theirs.trouble:
         return Judgement("not run", theirs.trouble)
+    accounts = _Accounts(ours, theirs, nodes)
     if not accounts.extra and not accounts.missing:
         return Judgement("equal")
     accounts.settle()
@@ -120,36 +128,44 @@ def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int])
     return Judgement("explained", ", ".join(accounts.reasons))
 
 
-def _judge_early(ours: Network, theirs: Dispatched, accounts: _Accounts) -> Judgement:
-    """A list that ends early: where the module looks at data too, and what is listed so far is what it dispatches."""
+def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> Judgement:
+    """A list that ends early: where the module looks at data too, and what is listed is what it dispatches until then."""
     end = ours.boundary
     assert end is not None
-    looked = sorted({operator for _, operator in theirs.looks})
-    if not looked:
+    if not theirs.looks:
         return Judgement("refused", f"ends at {end.operator} ({end.reason}) although PyTorch looks at no data")
-    accounts.settle()
-    if accounts.extra:
-        return Judgement("wrong", accounts.text())
-    return Judgement("explained", f"ends at {end.operator}; PyTorch looks at data too ({', '.join(looked)})")
+    nearest = None
+    for place, operator in dict(theirs.looks).items():
+        accounts = _Accounts(ours, theirs, nodes, place)
+        accounts.settle()
+        if not accounts.extra and not accounts.missing:
+            return Judgement(
+                "explained", ", ".join([f"ends at {end.operator}; PyTorch looks at data ({operator})", *accounts.reasons])
+            )
+        if nearest is None or accounts.left < nearest.left:
+            nearest = accounts
+    assert nearest is not None
+    return Judgement("wrong", f"ends at {end.operator}; {nearest.text()}")
 
 
 class _Accounts:
-    """What is listed and not run (``extra``), and what is run and not listed (``missing``), until it is accounted for."""
+    """What is listed and not run (``extra``), and what is run and not listed (``missing``), until it is accounted for.
 
-    def __init__(self, ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> None:
-        listed = ours.launches
-        run = list(zip(map(_key, theirs.launches), theirs.sorts, strict=True))
+    Of what is run, the first ``until`` launches.
+    """
+
+    def __init__(self, ours: Network, theirs: Dispatched, nodes: Mapping[str, int], until: int | None = None) -> None:
+        self.listed, self.reads, self.constant = ours.launches, ours.reads, constant_launches(ours)
+        self.run, self.sources = theirs.launches[:until], theirs.sources[:until]
         self.nodes = nodes
-        self.listed, self.constant = listed, constant_launches(ours)
-        mine, all_run = Counter(map(_key, listed)), Counter(key for key, _ in run)
+        run = list(zip(map(_key, self.run), theirs.sorts[:until], strict=True))
+        mine, all_run = Counter(map(_key, self.listed)), Counter(key for key, _ in run)
         self.extra, self.missing = mine - all_run, all_run - mine
-        self.optional: dict[str, Counter[Key]] = {sort: Counter(key for key, of in run if of == sort) for sort in _SORTS}
-        self.to_integers = Counter(_key(launch) for launch in theirs.launches if _makes_integers(launch))
+        self.optional = {sort: Counter(_plain(key) for key, of in run if of == sort) for sort in _SORTS}
         self.reasons: list[str] = []
 
     def settle(self) -> None:
         self._rename()
-        self._leave_out()
         self._fold_norms()
         for one, forms in _FORMS.items():
             for form in forms:
@@ -157,9 +173,10 @@ class _Accounts:
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
         self._guards()
+        self._leave_out()
         self._constants_left_in()
         self._conversions()
-        self._copies()
+        self._copied_again()
 
     def _note(self, reason: str) -> None:
         if reason not in self.reasons:
@@ -175,26 +192,31 @@ class _Accounts:
                 self._note(reason)
 
     def _fold_norms(self) -> None:
-        norms = {key: count for key, count in self.missing.items() if key[0] == "batch_norm"}
-        with_bias = sum(bool(launch.params.get("bias")) for launch in self.listed if launch.kind.startswith(("conv", "matmul")))
-        if norms and sum(norms.values()) <= with_bias:
-            self.missing -= Counter(norms)
-            self._note("batch norms folded")
+        """Norms of what a convolution or product makes, of whose kind as many more have a bias now."""
+        for key in [key for key in self.missing if key[0] == "batch_norm"]:
+            size = key[1]
+            made = [place for launch, place in zip(self.run, self.sources, strict=True) if _key(launch) == key]
+            behind = [self.run[place] for place in made if place >= 0 and _takes_bias(self.run[place])]
+            anyway = sum(bool(launch.params.get("bias")) for launch in behind)
+            now = _biased(self.listed, size) - _biased(self.run, size)
+            if self.missing[key] <= len(behind) and now >= self.missing[key] - anyway:
+                del self.missing[key]
+                self._note("batch norms folded")
 
     def _rename(self) -> None:
-        """Go over to shared names, under which some of what differs does not."""
-        renamed = [Counter[Key](), Counter[Key]()]
-        for side, counts in zip(renamed, (self.extra, self.missing), strict=True):
+        """What goes by another name in the file."""
+        extra, missing = (Counter[Key](), Counter[Key]())
+        for side, counts in ((extra, self.extra), (missing, self.missing)):
             for key, count in counts.items():
                 side[_plain(key)] += count
-        if renamed[0] & renamed[1]:
-            self._note("other names")
-        self.extra, self.missing = renamed[0] - renamed[1], renamed[1] - renamed[0]
-        for sort, counts in self.optional.items():
-            plain: Counter[Key] = Counter()
-            for key, count in counts.items():
-                plain[_plain(key)] += count
-            self.optional[sort] = plain
+        for kind, size in list(missing):
+            for name in (kind, *_NAMES.get(kind, ())):
+                same = min(missing[kind, size], extra[name, size])
+                if same:
+                    missing[kind, size] -= same
+                    extra[name, size] -= same
+                    self._note("other names")
+        self.extra, self.missing = +extra, +missing
 
     def _rewrite(self, reason: str, whole: Counter[Key], parts: Counter[Key], one: str, form: Sequence[str]) -> None:
         for kind, size in [key for key in whole if key[0] == one]:
@@ -210,17 +232,19 @@ class _Accounts:
             self.extra, self.missing = whole, parts
 
     def _attention(self) -> None:
-        """One call, or two products and a softmax between them: of the same operations."""
-        for reason, whole, parts in (("written out", self.missing, self.extra), ("put together", self.extra, self.missing)):
-            for kind, flops in [key for key in whole if key[0] == "attention"]:
-                while whole[kind, flops]:
-                    pair = _halves(parts, flops)
-                    soft = next((key for key in parts if key[0] == "softmax" and parts[key]), None)
-                    if pair is None or soft is None:
-                        break
-                    whole[kind, flops] -= 1
-                    parts -= Counter(pair)
-                    parts -= Counter([soft])
+        """One call, or two products and a softmax between them: of the same operations, over all pairs."""
+        for reason, whole, parts, launches in (
+            ("written out", self.missing, self.extra, self.run),
+            ("put together", self.extra, self.missing, self.listed),
+        ):
+            for launch in launches:
+                key = _key(launch)
+                if launch.kind != "attention" or not whole[key]:
+                    continue
+                needed = _in_pieces(parts, launch)
+                if needed is not None:
+                    whole[key] -= 1
+                    parts -= needed
                     self._note(f"attention {reason}")
         self.extra, self.missing = +self.extra, +self.missing
 
@@ -243,16 +267,25 @@ class _Accounts:
         if left and sum(launch.kind == "to" for launch in self.listed) <= self.nodes.get("Cast", 0):
             self.extra -= left
             self._note("conversions")
-        whole = self.missing & self.to_integers
-        if whole:
-            self.missing -= whole
-            self._note("conversions")
 
-    def _copies(self) -> None:
-        left = Counter({key: count for key, count in self.missing.items() if key[0] == "copy"})
+    def _copied_again(self) -> None:
+        """Copies of what another listed copy is of as well, where the module makes one that all use."""
+        made: set[tuple[int, ...]] = set()
+        again: Counter[Key] = Counter()
+        for launch, writers in zip(self.listed, self.reads, strict=True):
+            if launch.kind == "clone":
+                source = (*writers, *launch.inputs[0])
+                again[_key(launch)] += source in made
+                made.add(source)
+        left = self.extra & again & self.optional["layout"]
         if left:
-            self.missing -= left
-            self._note("copies left out")
+            self.extra -= left
+            self._note("copies made for each reader")
+
+    @property
+    def left(self) -> int:
+        """How many launches are not accounted for."""
+        return self.extra.total() + self.missing.total()
 
     def text(self) -> str:
         def told(counts: Counter[Key]) -> str:
@@ -261,11 +294,21 @@ class _Accounts:
         return f"listed and not run: {told(self.extra)}; run and not listed: {told(self.missing)}"
 
 
-def _halves(parts: Counter[Key], flops: int) -> list[Any] | None:
-    """Two products whose operations are those of an attention."""
-    products = [key for key in parts if key[0] == "matmul" and parts[key]]
-    for first in products:
-        second = ("matmul", flops - first[1])
-        if second in parts and parts[second] >= (2 if second == first else 1):
-            return [first, second]
+def _in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key] | None:
+    """Of the parts two products and a softmax that do what an attention does."""
+    query, key, _ = attention.inputs
+    soft = ("softmax", numel(query[:-1]) * key[-2])
+    for first in [part for part in parts if part[0] == "matmul"]:
+        needed = Counter([first, ("matmul", attention.flops - first[1]), soft])
+        if needed <= parts:
+            return needed
     return None
+
+
+def _takes_bias(launch: KernelInvocation) -> bool:
+    return launch.kind.startswith(("conv", "matmul"))
+
+
+def _biased(launches: Sequence[KernelInvocation], size: int) -> int:
+    """How many convolutions and products of so many results have a bias."""
+    return sum(_takes_bias(launch) and numel(launch.output) == size and bool(launch.params.get("bias")) for launch in launches)

@@ -31,6 +31,7 @@ def launch(kind: str, *, output: tuple[int, ...] = PICTURE, flops: int = 0, **pa
 
 CONV = launch("conv2d", flops=4096, bias=False)
 BIASED = launch("conv2d", flops=4096, bias=True)
+ATTENTION = dataclasses.replace(launch("attention", flops=64), inputs=((2, 3, 4), (2, 5, 4), (2, 5, 4)))
 NORM, RELU, CLONE = launch("batch_norm"), launch("relu"), launch("clone")
 
 
@@ -41,7 +42,8 @@ def listed(*launches: KernelInvocation, end: str = "") -> Network:
 
 
 def ran(*launches: KernelInvocation, sorts: Sequence[str] = (), looks: Sequence[tuple[int, str]] = ()) -> Dispatched:
-    return Dispatched(launches, tuple(looks), tuple(sorts) or ("",) * len(launches))
+    before = tuple(place - 1 for place in range(len(launches)))
+    return Dispatched(launches, tuple(looks), tuple(sorts) or ("",) * len(launches), sources=before)
 
 
 def test_the_same_launches_in_the_same_order_are_equal() -> None:
@@ -74,6 +76,24 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     assert (guarded.verdict, guarded.why) == ("explained", "softplus written out")
     repeated = judge_rewritten(listed(launch("repeat")), ran(CLONE), {})
     assert (repeated.verdict, repeated.why) == ("explained", "repeat put together")
+    laid_out = judge_rewritten(listed(CONV), ran(CONV, CLONE, sorts=["", "layout"]), {})
+    assert (laid_out.verdict, laid_out.why) == ("explained", "copies left out")
+    renamed = judge_rewritten(listed(CONV, launch("masked_fill")), ran(CONV, launch("where")), {})
+    assert (renamed.verdict, renamed.why) == ("explained", "other names")
+    halves = (launch("matmul", flops=32), launch("softmax", output=(2, 3, 5)), launch("matmul", flops=32))
+    twice = Network("made up", (TensorSpec(PICTURE),), (CONV, CLONE, RELU, CLONE, RELU), None, ((-1,), (0,), (1,), (0,), (3,)))
+    copied = judge_rewritten(twice, ran(CONV, CLONE, RELU, RELU, sorts=["", "layout", "", ""]), {})
+    assert (copied.verdict, copied.why) == ("explained", "copies made for each reader")
+    apart = judge_rewritten(listed(*halves), ran(ATTENTION), {})
+    assert (apart.verdict, apart.why) == ("explained", "attention written out")
+
+
+def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has_all_until_then() -> None:
+    early = listed(CONV, RELU, end="onnx::NonZero")
+    assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(2, "aten::nonzero")]), {}).verdict == "explained"
+    assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(3, "aten::nonzero")]), {}).verdict == "wrong"
+    assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(1, "aten::nonzero")]), {}).verdict == "wrong"
+    assert judge_rewritten(early, ran(CONV, RELU, NORM), {}).verdict == "refused"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +108,14 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
         ((launch("softplus"), *(launch("gt"), launch("where")) * 2), (launch("softplus"),)),
         ((CONV,), (CONV, launch("gru_cell"))),
         ((CONV,), (CONV, launch("to"))),
+        ((CONV,), (CONV, CLONE)),
+        ((CONV,), (CONV, launch("copy"))),
+        ((BIASED, RELU), (CONV, RELU, NORM)),
+        ((BIASED, RELU), (BIASED, NORM, RELU, NORM)),
+        ((CONV, RELU), (CONV, launch("clamp_max"))),
+        ((CONV, launch("add")), (CONV, launch("sub"))),
+        ((launch("upsample_nearest2d"),), (launch("upsample_bilinear2d"),)),
+        ((launch("matmul", flops=32), launch("softmax"), launch("matmul", flops=32)), (ATTENTION,)),
     ],
     ids=[
         "a norm without a bias",
@@ -99,6 +127,14 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
         "two guards of one call",
         "a cell missing",
         "a conversion of floats missing",
+        "a copy of spread memory missing",
+        "a copy into a slice missing",
+        "a norm that follows no convolution",
+        "a norm more than convolutions have",
+        "another bound",
+        "another sum",
+        "another interpolation",
+        "a softmax of another size",
     ],
 )
 def test_of_onnx_what_no_rewriting_accounts_for_is_wrong(
@@ -116,14 +152,15 @@ def test_why_an_exporter_leaves_a_call_out_is_told_through_copies_and_until_some
         def forward(self, x: Any) -> Any:
             first, second, third = x.clone(), x.clone(), x.clone().add_(1)
             cell = torch.gru_cell(x, first * 2, torch.ones(12, 4), torch.ones(12, 4))
-            return torch.cat([cell, second * 2, third * 2, torch.cat([x, x[:0]])])
+            pair = torch.cat([x, x + 1])
+            return torch.cat([cell, second * 2, third * 2, torch.cat([x, x[:0]]), pair])
 
     module, x = Repeating(), torch.rand(2, 4)
     theirs, trouble = apart(lambda: dispatched.launches_of(module, module, [x]), 60)
     assert not trouble and not theirs.trouble
     found = [(launch.kind, sort) for launch, sort in zip(theirs.launches, theirs.sorts, strict=True)]
     assert [sort for kind, sort in found if kind == "mul_scalar"] == ["", "repeated", ""]
-    assert [sort for kind, sort in found if kind == "cat"] == ["idle", ""]
+    assert [sort for kind, sort in found if kind == "cat"] == ["joined", "idle", ""]
     assert ("gru_cell", "") in found
 
 
@@ -157,6 +194,24 @@ def test_a_model_is_written_run_and_judged() -> None:
     assert network.kinds["attention"] == network.kinds["gru"] == 1
     assert judge(network, theirs).verdict == "explained"
     assert judge(dataclasses.replace(network, boundary=None), theirs).verdict == "wrong"
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_what_inference_takes_a_short_cut_for_is_held_against_the_modules_own_code() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is what lists are held against; it is not installed")
+    from jetdvfs.tests.zoo import dispatched
+
+    module = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval().requires_grad_(False)
+    x, stream = torch.rand(2, 5, 16), io.BytesIO()
+    with torch.no_grad():
+        torch.jit.save(torch.jit.trace(module, x, check_trace=False), stream)
+    stream.seek(0)
+    traced = torch.jit.load(stream)
+    assert "_transformer_encoder_layer_fwd" in traced.code
+    theirs, trouble = apart(lambda: dispatched.launches_of(traced, traced, [x]), 60)
+    assert not trouble and not theirs.trouble
+    assert judge(decompose(stream, [TensorSpec((2, 5, 16))]), theirs).verdict == "equal"
 
 
 def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ process left behind. Nothing else changes anything.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -26,6 +25,7 @@ from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.identity import described_boards
 from ...hardware.jetson_stats import connect
+from ..output import print_json
 from .modes import list_modes, switch_mode
 from .support_matrix import markdown, matrix
 
@@ -70,7 +70,10 @@ def run(args: argparse.Namespace) -> int:
         hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
         shown = _observe(hardware, _module() if args.root == Path("/") else "")
         lines = list(_report(shown))
-    print(json.dumps(shown, indent=2) if args.json else "\n".join(lines))
+    if args.json:
+        print_json(shown)
+    else:
+        print("\n".join(lines))
     return 0
 
 

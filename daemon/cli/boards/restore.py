@@ -41,9 +41,11 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locked_in_passing(runtime_dir, state_dir))
-            except HardwareBusy:
+            except HardwareBusy as error:
                 if args.dry_run:
-                    raise
+                    raise HardwareBusy(
+                        "a daemon runs, which keeps what it restores to itself; without --dry-run it is asked"
+                    ) from error
                 outcome = _by_daemon((args.socket or default_socket()).with_name(ADMIN_SOCKET_NAME))
             else:
                 outcome = _by_hand(args.root, runtime_dir, state_dir, dry_run=args.dry_run)

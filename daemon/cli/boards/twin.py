@@ -20,7 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve = actions.add_parser("serve", help="serve a simulated board until interrupted", description=__doc__)
     arguments.add_simulated_board(serve)
     serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
-    serve.add_argument("--seed", type=int, default=0, metavar="N", help="which individual of this board (default: 0)")
+    serve.add_argument(
+        "--seed", type=arguments.whole(0), default=0, metavar="N", help="which individual of this board (default: 0)"
+    )
     serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
     serve.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
     serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: its description's)")

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_simulated_board(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="the daemon's profile (default: BOARD-sim)")
-    parser.add_argument("--seed", type=int, default=12, metavar="N", help="which individual board (default: 12)")
+    parser.add_argument("--seed", type=arguments.whole(0), default=12, metavar="N", help="which individual board (default: 12)")
     parser.add_argument(
         "--latency-ms",
         type=float,

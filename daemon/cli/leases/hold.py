@@ -2,8 +2,8 @@
 """Ask the daemon to keep a target for a model, or a configuration, while a command runs; without one, until interrupted.
 
 A command stands after ``--``. Its output is its own: what this verb has to say beside it goes to standard error. The exit code
-is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing is held then. Where the daemon
-goes away meanwhile, the command goes on, and the lease is held again as soon as there is a daemon.
+is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing stays held then. Where the
+daemon goes away meanwhile, the command goes on, and the lease is held again as soon as there is a daemon.
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _LOOK_S = 1.0
 _CANNOT_EXECUTE, _NO_SUCH_COMMAND = 126, 127
+_OF_A_MODEL = {
+    "--target": "target",
+    "--fps": "fps",
+    "--confidence": "confidence",
+    "--input": "inputs",
+    "--accept-boundary": "accept_boundary",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     model, command = args.model, args.command
     if command and shutil.which(command[0]) is None:
         # As shells do, and before any clock is touched.
-        found = Path(command[0]).exists()
+        found = bool(command[0]) and Path(command[0]).exists()
         _tell(f"{command[0]}: {'cannot be executed' if found else 'no such command'}")
         return _CANNOT_EXECUTE if found else _NO_SUCH_COMMAND
     if model is not None and not command and not Path(model).exists() and shutil.which(model):
@@ -57,6 +64,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("expected either a MODEL with --target, or --config")
     if model is not None and (args.target is None or not args.inputs):
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+    useless = [option for option, name in _OF_A_MODEL.items() if vars(args)[name] not in (None, [])]
+    if model is None and useless:
+        raise UsageError(f"{', '.join(useless)}: said of a MODEL; --config goes without")
     held = KeptLease(
         model,
         [parse_input(text) for text in args.inputs],
@@ -104,7 +114,8 @@ def _run_command(command: list[str], mask: Iterable[int]) -> int:
         # It takes signals from its first moment on: until it has replaced this program, by their default.
         pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=mask, setsigdef=[*_ENDING, *_PYTHON_IGNORES])
     except OSError as error:
-        raise UsageError(f"{command[0]}: {error.strerror}") from error
+        _tell(f"{command[0]}: {error.strerror}")
+        return _NO_SUCH_COMMAND if isinstance(error, FileNotFoundError) else _CANNOT_EXECUTE
 
     def pass_on(number: int, _: object) -> None:
         os.kill(pid, number)

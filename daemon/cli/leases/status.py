@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,7 +22,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with Client(args.socket) as client:
         status = client.status()
-    print(json.dumps(status, indent=2) if args.json else "\n".join(map(printable, _lines(status))))
+    if args.json:
+        output.print_json(status)
+    else:
+        print("\n".join(map(printable, _lines(status))))
     return 0
 
 

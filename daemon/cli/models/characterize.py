@@ -92,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
             print(printable(f"a part of {run.network}: {run.boundary.note}"))
         if run.unmodelled:
             print(printable(f"no model for {', '.join(run.unmodelled)} in {run.network}: bounded by the roofline"))
+        if run.guessed_share:
+            print(printable(f"guessed in {run.network}: {run.guessed_share:.1%} of the GPU's time; explain has the kernels"))
     return 0
 
 
@@ -120,7 +122,7 @@ def _measure(args: argparse.Namespace) -> _Study:
 
 
 def _configuration(args: argparse.Namespace, grid: FrequencyGrid) -> FrequencyConfiguration:
-    return common.on_grid(args.config, grid) if args.config else grid.top
+    return common.on_grid(args.config, grid) if args.config is not None else grid.top
 
 
 def _networks(args: argparse.Namespace) -> list[Network]:

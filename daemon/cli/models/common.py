@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....kernels.cost.model import METHODS, BoardCost, surface, unmodelled_kinds
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
+from ....kernels.cost.model import METHODS, surface
 from ....kernels.decompose import decompose
 from ....kernels.errors import ModelError
 from ....kernels.fusion import fuse
@@ -18,7 +20,7 @@ from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.inputs import parse_input
 from ....kernels.kinds import is_fused
 from ....kernels.network import Network
-from ....kernels.surface import Surface
+from ....kernels.surface import Guess, Surface
 from ....kernels.text import printable
 from ....profiles.board import load_board
 from ... import arguments
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle
 
 _MAX_JSON_BYTES = 64 << 20
+_GUESSES = 8
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = True) -> None:
@@ -84,7 +87,10 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False)
     arguments.add_json(parser)
     if plot:
         parser.add_argument(
-            "--plot", metavar="FILE.png", help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])"
+            "--plot",
+            type=arguments.named_file,
+            metavar="FILE.png",
+            help="also draw a picture (needs matplotlib: the extra jetdvfs[plot])",
         )
 
 
@@ -180,8 +186,16 @@ def print_origin(network: Network, bundle: Bundle) -> None:
         print(SIMULATED)
 
 
-def model_notes(network: Network, cost: BoardCost) -> Iterator[str]:
-    """What a reader of predictions has to know of kernels without a model of their own, a line for each kind."""
+def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
+    """What a reader of predictions has to know of kernels that are guessed or have no model of their own, a line for each."""
+    modelled = [guess for guess in guessed if guess.why != NO_MODEL]
+    if modelled:
+        share = sum(guess.time_share for guess in modelled)
+        yield f"guessed, for want of kernels like them in the profile: {share:.1%} of the GPU's time at the top clocks"
+    for guess in modelled[:_GUESSES]:
+        yield printable(f"  {guess.kind}, {guess.why} ({guess.launches} launches, {guess.time_share:.1%})")
+    if len(modelled) > _GUESSES:
+        yield f"  and {len(modelled) - _GUESSES} more; --json has all"
     for kind in unmodelled_kinds(network, cost.model_for):
         part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
         yield f"no model for {printable(kind.kind)} ({part}): bounded by the roofline"

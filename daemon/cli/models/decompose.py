@@ -6,7 +6,8 @@ kernel; they are counted as host-only calls. FLOPs count a multiply-add as two; 
 moved once.
 
 What launches a kernel but has no cost model is listed as unmodelled, with its share of FLOPs and bytes: with --profile, what
-that profile has no model for; without, what no profile of this release can have one for. Predictions bound it by the roofline.
+that profile has no model for, and what it would guess because its models were trained on nothing like it; without, what no
+profile of this release can have one for. Predictions bound it by the roofline.
 
 With --optimized the list of a TorchScript file is what the passes of PyTorch's JIT leave to run: no dead code, no call
 repeated, no work on constants, no sum with 0, no nested cat. Predictions take it so unless --no-optimized is given. Other files
@@ -19,7 +20,8 @@ has its members' FLOPs, and their bytes without what passes between them.
 
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
 flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
-optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); boundary
+optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed
+(kind, why, launches, flops_share, bytes_share) with --profile; boundary
 (operator, place, reason) where the list ends before its network does; host_calls and tree as asked for.
 
 examples:
@@ -35,13 +37,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ....kernels.cost.board import KernelModel
 from ....kernels.cost.features import can_be_modelled
-from ....kernels.cost.model import KernelModel, unmodelled_kinds
+from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
 from ....kernels.fusion import fuse
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
@@ -82,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         _draw(network, args)
     if args.json:
-        output.print_json(_to_json(network, args, model_for, against))
+        guessed = {"guessed": [asdict(kind) for kind in guessed_kinds(network, bundle.cost)]} if bundle else {}
+        output.print_json({**_to_json(network, args, model_for, against), **guessed})
         return 0
     print(_headline(network, _is_fused(network, args)))
     print()
@@ -94,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n{_host_calls(network)}")
     if not args.launches:
         print(f"\n{_coverage(network, model_for, against)}")
+        if bundle:
+            print(_guessed(guessed_kinds(network, bundle.cost), against))
     return 0
 
 
@@ -179,6 +185,17 @@ def _coverage(network: Network, model_for: Callable[[KernelInvocation], object],
         rows.append(("  together", str(sums[0]), f"{sums[1]:.2%} of FLOPs", f"{sums[2]:.2%} of bytes"))
     title = f"unmodelled by {against}" if against else f"unmodelled ({_NO_PROFILE})"
     return f"{title}, bounded by the roofline in predictions:\n" + output.table(("", "", "", ""), rows).lstrip("\n")
+
+
+def _guessed(kinds: Sequence[GuessedKind], against: str) -> str:
+    if not kinds:
+        return f"guessed by {against}: nothing"
+    rows = [
+        (f"  {kind.kind}", kind.why, str(kind.launches), f"{kind.flops_share:.2%} of FLOPs", f"{kind.bytes_share:.2%} of bytes")
+        for kind in kinds
+    ]
+    title = f"guessed by {against}, whose models were trained on nothing like them:\n"
+    return title + output.table(("",) * 5, rows, text_columns=2).lstrip("\n")
 
 
 def _host_calls(network: Network) -> str:

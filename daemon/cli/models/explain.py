@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile(args)
     grid = bundle.cost.grid
-    configuration = common.on_grid(args.config, grid) if args.config else grid.top
+    configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
     network = common.read_network(args)
     with output.progress(f"predicting {network.name}"):
         explanation = explain(network, bundle.cost, configuration, args.method)
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if explanation.host:
         print(f"\n{_host(explanation, network)}")
     print(f"\none step of a clock would change:\n{_steps(explanation)}")
-    for note in common.model_notes(network, bundle.cost):
+    for note in common.model_notes(network, bundle.cost, explanation.guessed):
         print(note)
     return 0
 
@@ -104,7 +104,7 @@ def _kernels(explanation: Explanation) -> str:
 
 
 def _roofline(part: KernelPart) -> str:
-    return f"{part.roofline_share:.0%}" if part.modelled else "no model"
+    return f"{part.roofline_share:.0%}{' guessed' if part.guessed else ''}" if part.modelled else "no model"
 
 
 def _host(explanation: Explanation, network: Network) -> str:
@@ -151,11 +151,12 @@ def _to_json(explanation: Explanation) -> dict[str, Any]:
             {
                 "kernel": part.kernel.to_json(), "launches": part.launches, "gpu_ms": part.gpu_ms, "waited_ms": part.waited_ms,
                 "energy_mj": part.energy_mj, "limit": part.limit, "roofline_share": part.roofline_share,
-                "modelled": part.modelled,
+                "modelled": part.modelled, "guessed": part.guessed,
             }
             for part in explanation.kernels
         ],
         "host": [asdict(part) for part in explanation.host],
+        "guessed": [asdict(guess) for guess in explanation.guessed],
         "steps": [
             {"axis": step.axis, "direction": "up" if step.up else "down", "prediction": point(step.prediction)}
             for step in explanation.steps

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 
+from ....kernels.text import printable
 from ... import arguments
 from ...planner import Option, Plan, parse_target, plan
 from .. import output
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     name = common.network_label(network, args)
     print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
     common.print_origin(network, bundle)
+    if chosen.caution:
+        print(printable(chosen.caution))
     print(f"\nset {chosen.configuration}\n")
     print(_comparison(chosen))
     print(f"\n{chosen.reason}\n{chosen.saving}\n")
@@ -54,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
     print(f"\nthe trade-off: no configuration beats these in both latency and energy ({_front_note(chosen)})")
     print(_table([("", option) for option in chosen.thinned_front(_FRONT_ROWS)], chosen))
-    for note in common.model_notes(network, bundle.cost):
+    for note in common.model_notes(network, bundle.cost, chosen.guessed):
         print(note)
     return 0
 

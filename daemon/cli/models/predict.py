@@ -4,15 +4,16 @@
 Printed are the configurations that stand out; --save keeps the whole surface, --config adds configurations of your own. The
 range beside a latency or an energy holds two thirds of what would be measured, by the profile's own account of its errors.
 Kernels without a model are bounded by the roofline, and listed; so are fused kernels that the model of an unfused one stands in
-for.
+for, and kernels unlike all that the profile was trained on: those are guessed, and the ranges are wider for it.
 
 examples:
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --config 1190.4,905.25,1600
   jetdvfs predict resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --save surface.npz --plot surface.png
 
-The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma
-(over the axes, in that order); about, a JSON text with the method, what had no model, and where the list of launches ends.
+The saved arrays: cpu_khz, gpu_hz, emc_hz (the axes); latency_ms, power_mw, energy_mj, idle_mw, latency_sigma, energy_sigma,
+guessed_share (over the axes, in that order); about, a JSON text with the method, what is guessed, what had no model, and where
+the list of launches ends.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
     arguments.add_config(parser, "also show this configuration; may be repeated", repeatable=True)
-    parser.add_argument("--save", metavar="FILE.npz", help="write the whole surface")
+    parser.add_argument("--save", type=arguments.named_file, metavar="FILE.npz", help="write the whole surface")
     common.add_output_arguments(parser, plot=True)
 
 
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     common.print_origin(network, bundle)
     print()
     print(_table(rows))
-    for note in common.model_notes(network, bundle.cost):
+    for note in common.model_notes(network, bundle.cost, surface.guessed):
         print(note)
     return 0
 
@@ -101,6 +102,7 @@ def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Predictio
     return {
         "digest": network.digest,
         "method": surface.method,
+        "guessed": [asdict(guess) for guess in surface.guessed],
         "unmodelled": [asdict(kind) for kind in surface.unmodelled],
         "points": [{"name": name, **asdict(at), "configuration": _named(at.configuration)} for name, at in rows],
         "grid": surface.grid.to_json(),

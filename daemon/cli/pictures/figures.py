@@ -89,7 +89,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def _without_matplotlib(error: ImportError) -> InputError:
-    return InputError(f"pictures need matplotlib: pip install 'jetdvfs[plot]' ({error})")
+    return InputError(f"pictures need matplotlib: the package python3-matplotlib, or pip install 'jetdvfs[plot]' ({error})")
 
 
 def heading(text: str, simulated: bool) -> str:

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....profiles.errors import ComparisonDataError
 from ....profiles.twin.silicon.chip import load_chip
+from ... import arguments
 from ...errors import InputError, UsageError
+from ..output import print_json
 
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.tables import Table
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("calibrate", "show what version 2 of simulated chips was fitted to, or fit it again", run)
-    sub.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the measurements, anywhere below it")
+    sub.add_argument(
+        "--data", type=arguments.folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
+    )
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board with tables)")
     sub.add_argument("--fit", action="store_true", help="fit again from where the chips' files stand, and print the parameters")
 
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if "fitted" in chips and not args.json:
             print("  " + ", ".join(f"{name} {number:.4g}" for name, number in result.values.items()))
     if args.json:
-        print(json.dumps({"simulated": True, "tables": figures}, indent=1))
+        print_json({"simulated": True, "tables": figures})
     return 0
 
 

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import arguments
-from ...errors import InputError, TargetNotAttainable
+from ...errors import InputError, TargetNotAttainable, UsageError
+from ..output import print_json
 from . import second_gate
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ("--batch-norm", 100_000, "batch norms to measure"),
         ("--matmul", 100_000, "matrix products to measure (the paper: 150,000)"),
     ):
-        sub.add_argument(option, type=int, default=count, metavar="N", help=f"{what}; default {count}")
+        sub.add_argument(option, type=arguments.whole(0), default=count, metavar="N", help=f"{what}; default {count}")
     sub.add_argument(
         "--rounds",
-        type=int,
+        type=arguments.whole(1),
         metavar="N",
         help=f"boosting rounds (the paper's Table 2: 100 to 3000; default {ROUNDS}, of version 2 {second_gate.ROUNDS})",
     )
@@ -45,12 +45,14 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """--threads."""
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads for training (default 2)")
+    parser.add_argument("--threads", type=arguments.whole(1), default=2, metavar="N", help="threads for training (default 2)")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """--seed."""
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what every random choice follows from (default 0)")
+    parser.add_argument(
+        "--seed", type=arguments.whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
+    )
 
 
 def gate(args: argparse.Namespace) -> int:
@@ -63,6 +65,8 @@ def gate(args: argparse.Namespace) -> int:
 
     board, rounds = load_board(args.board), args.rounds or ROUNDS
     samples = {kind: count for kind in KINDS if (count := getattr(args, kind))}
+    if not samples:
+        raise UsageError("nothing to measure: --conv2d, --batch-norm and --matmul are all 0")
     if not args.json:
         print(f"difficulty gate of simulated silicon {Silicon(board=board).version}: plain MIRAGE recipe, {rounds} rounds")
         print("within 10 % must land within " + f"{TOLERANCE:g} points of the paper's Tables 4 and 5")
@@ -76,7 +80,7 @@ def gate(args: argparse.Namespace) -> int:
     passed = all(row.passed for row in rows)
     if args.json:
         keep = ("kind", "target", "training", "testing", "within", "paper_within_10", "passed")
-        print(json.dumps([{"simulated": True, **{name: getattr(row, name) for name in keep}} for row in rows], indent=1))
+        print_json([{"simulated": True, **{name: getattr(row, name) for name in keep}} for row in rows])
     else:
         print("gate passed" if passed else "gate not passed")
     return 0 if passed else MISSED
@@ -119,7 +123,7 @@ def table_1(args: argparse.Namespace) -> int:
                 + "".join(f"{f'{ours:.1f}/{theirs:.1f}' if ours or theirs else '-':>11}" for ours, theirs in shares)
             )
     if args.json:
-        print(json.dumps(figures, indent=1))
+        print_json(figures)
     else:
         print(f"largest error {worst:.1%}; allowed {TOLERANCE:.0%}")
     return 0 if worst <= TOLERANCE else MISSED

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from ....profiles.studies.comparison.fit import Fit, Report
 from ....profiles.twin.silicon.chip import own_parameters
 from ... import arguments
 from ...errors import InputError, UsageError
+from ..output import print_json
 from .checks import MISSED
 
 _COLUMNS = 5  # panels side by side
@@ -24,10 +24,14 @@ _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
-    sub.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the measurements, anywhere below it")
+    sub.add_argument(
+        "--data", type=arguments.folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
+    )
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
     arguments.add_silicon(sub)
-    sub.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated against measured values (needs matplotlib)")
+    sub.add_argument(
+        "--plot", type=arguments.named_file, metavar="FILE", help="draw simulated against measured values (needs matplotlib)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if not reports:
         raise InputError("; ".join(missing.values()))
     if args.json:
-        print(json.dumps(_json(reports, missing, {} if args.board else derived), indent=1))
+        print_json(_json(reports, missing, {} if args.board else derived))
     else:
         for board, reason in missing.items():
             print(f"\n{board}: not compared: {reason}")
@@ -116,13 +120,11 @@ def draw(reports: Sequence[Report], path: Path) -> None:
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(f"pictures need matplotlib: pip install 'jetdvfs[plot]' ({error})") from error
+    from ..pictures.figures import new_figure, save
+
     panels = [(report.board, fit) for report in reports for fit in report.fits if len(fit.measured) > 1]
     rows = -(-len(panels) // _COLUMNS)
-    figure = Figure(figsize=(3.2 * _COLUMNS, 3.1 * rows), layout="constrained")
+    figure = new_figure(3.2 * _COLUMNS, 3.1 * rows)
     axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
@@ -137,8 +139,5 @@ def draw(reports: Sequence[Report], path: Path) -> None:
         axis.set_xlabel("measured", fontsize=8)
         axis.set_ylabel("simulated", fontsize=8)
         axis.tick_params(labelsize=7)
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--plot: {path}: {error}") from error
+    save(figure, path)
     print(f"drawn in {path}", file=sys.stderr)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from ....profiles.bundle.manifest import Manifest
 from ....profiles.errors import BundleError
 from ... import arguments
 from ...errors import InputError, UsageError
+from ..output import print_json
 from .checks import add_seed, add_threads
 
 
@@ -34,10 +34,10 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", evaluate
     )
     sub.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
-    sub.add_argument("--configs", type=int, default=100, help="random configurations per network (default 100)")
+    sub.add_argument("--configs", type=arguments.whole(1), default=100, help="random configurations per network (default 100)")
     sub.add_argument(
         "--node",
-        type=int,
+        type=arguments.whole(0),
         action="append",
         metavar="N",
         help="simulated board, may be repeated (default: those left out of training)",
@@ -72,6 +72,7 @@ def describe(path: Path, manifest: Manifest) -> str:
     ]
     for kind, entry in manifest.kinds.items():
         lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}  power {entry.power_sigma:6.1%}  {entry.samples:8} samples")
+    lines += _beyond(manifest)
     for name, record in manifest.evaluation.items():
         means = (
             f"{method} {mean['latency_percent']:.1f}% / {mean['energy_percent']:.1f}%"
@@ -81,9 +82,22 @@ def describe(path: Path, manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
+def _beyond(manifest: Manifest) -> list[str]:
+    """How uncertain kernels are that lie outside of what models were trained on, time and power."""
+    lines = ["  beyond        less certain by: a form, a variety not measured; each doubling of a size beyond those measured"]
+    for kind, entry in manifest.kinds.items():
+        if (region := entry.region) is not None:
+            pairs = (region.form_sigma, region.variety_sigma, region.doubling_sigma)
+            figures = "".join(f"{pair.time:8.1%} / {pair.power:5.1%}" for pair in pairs)
+            lines.append(f"    {kind:20}{figures}  {len(region.spans):4} varieties measured")
+    return lines if len(lines) > 1 else ["  beyond        not known: it does not say where its models were trained"]
+
+
 def train(args: argparse.Namespace) -> int:
     if not args.simulated:
         raise UsageError("profile train: measuring real boards is not possible from here; valid: --simulated")
+    if args.out.exists() and not (args.out.is_dir() and not any(args.out.iterdir())):
+        raise BundleError(f"{args.out}: is not empty, or no folder; give a new one")
     try:
         from ....profiles.training import production
     except ModuleNotFoundError as error:
@@ -103,14 +117,15 @@ def train(args: argparse.Namespace) -> int:
             "boards": list(campaign.size.nodes), "silicon": campaign.silicon_version, "steps": len(campaign.units),
             "writes": str(args.out),
         }  # fmt: skip
-        print(json.dumps(what) if args.json else "\n".join(f"{key:10} {value}" for key, value in what.items()))
+        if args.json:
+            print_json(what)
+        else:
+            print("\n".join(f"{key:10} {value}" for key, value in what.items()))
         return 0
-    if args.out.exists() and any(args.out.iterdir()):
-        raise BundleError(f"{args.out}: is not empty; give a new folder")
     measurements = production.measure_simulated(plan, args.campaign, _bar)
     bundle = production.make_bundle(plan, measurements, args.out, _bar)
     if args.json:
-        print(json.dumps({"path": str(args.out), **bundle.manifest.to_json()}, indent=1))
+        print_json({"path": str(args.out), **bundle.manifest.to_json()})
     else:
         print(describe(args.out, bundle.manifest))
     return 0
@@ -120,8 +135,6 @@ def evaluate(args: argparse.Namespace) -> int:
     from ....profiles.reference import reference_names, reference_network
     from ....profiles.training import evaluation, production
 
-    if args.configs < 1:
-        raise UsageError(f"--configs {args.configs}: expected at least 1")
     bundle = load_bundle(args.profile)
     if not bundle.manifest.simulated:
         raise BundleError(
@@ -133,11 +146,11 @@ def evaluate(args: argparse.Namespace) -> int:
     networks = [reference_network(name) for name in reference_names()]
     errors = production.evaluate_simulated(bundle, networks, nodes, configurations=args.configs, seed=args.seed)
     if args.json:
-        print(json.dumps({
+        print_json({
             "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "nodes": nodes,
             "trained_on": sorted(set(nodes) & set(bundle.manifest.nodes)), "mean": evaluation.summary(errors),
             "networks": [error.to_json() for error in errors],
-        }, indent=1))  # fmt: skip
+        })  # fmt: skip
         return 0
     known = sorted(set(nodes) & set(bundle.manifest.nodes))
     trained = f"; it was trained on board {', '.join(map(str, known))}" if known else ", which it was not trained on"
@@ -157,9 +170,7 @@ def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
     if not errors:
         raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
     if args.json:
-        print(
-            json.dumps({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record}, indent=1)
-        )
+        print_json({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record})
         return 0
     print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
     print(evaluation.table(errors))

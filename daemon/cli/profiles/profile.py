@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from ....profiles.bundle.finding import bundle_folders, find_bundles, resolve_bu
 from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import ProfilesError
 from ... import arguments
+from ..output import print_json
 from . import calibration, checks, comparison, making
 
 
@@ -55,7 +55,7 @@ def _list(args: argparse.Namespace) -> int:
         else:
             rows.append({"name": name, "path": str(path), "board": manifest.board, "simulated": manifest.simulated})
     if args.json:
-        print(json.dumps(rows, indent=1))
+        print_json(rows)
     for row in () if args.json else rows:
         what = row.get("error") or f"{row['board']}{' (simulated)' if row['simulated'] else ''}"
         print(f"{row['name']:24} {what}   {row['path']}")
@@ -68,7 +68,7 @@ def _show(args: argparse.Namespace) -> int:
     path = resolve_bundle(args.profile)
     manifest = read_manifest(path)
     if args.json:
-        print(json.dumps({"path": str(path), **manifest.to_json()}, indent=1))
+        print_json({"path": str(path), **manifest.to_json()})
         return 0
     print(making.describe(path, manifest))
     return 0
@@ -77,8 +77,15 @@ def _show(args: argparse.Namespace) -> int:
 def _install(args: argparse.Namespace) -> int:
     if args.dry_run:
         bundle = load_bundle(args.source)
-        print(f"{args.source}: a sound profile, {bundle.manifest.name!r} for board {bundle.manifest.board}")
+        manifest = bundle.manifest
+        if args.json:
+            print_json({"sound": str(args.source), "name": manifest.name, "board": manifest.board})
+        else:
+            print(f"{args.source}: a sound profile, {manifest.name!r} for board {manifest.board}")
         return 0
     target = install_bundle(args.source, args.into)
-    print(json.dumps({"installed": str(target)}) if args.json else f"installed in {target}")
+    if args.json:
+        print_json({"installed": str(target)})
+    else:
+        print(f"installed in {target}")
     return 0

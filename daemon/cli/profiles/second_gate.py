@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....profiles.errors import ComparisonDataError
+from ... import arguments
 from ...errors import InputError, TargetNotAttainable, UsageError
+from ..output import print_json
 
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.gate_kinds import Row
@@ -25,19 +25,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("of version 2")
     group.add_argument(
         "--samples",
-        type=int,
+        type=arguments.whole(1),
         default=SAMPLES,
         metavar="N",
         help=f"kernels of each kind, products twice and convolutions 18 times as many (default {SAMPLES})",
     )
     group.add_argument(
         "--configurations",
-        type=int,
+        type=arguments.whole(1),
         default=CONFIGURATIONS,
         metavar="N",
         help=f"at which networks are run (default {CONFIGURATIONS})",
     )
-    group.add_argument("--data", type=Path, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows")
+    group.add_argument(
+        "--data", type=arguments.folder, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         _doing("")
     passed = all(row.passed for row in found)
     if args.json:
-        print(json.dumps([{"simulated": True, **asdict(row), "passed": row.passed} for row in found], indent=1))
+        print_json([{"simulated": True, **asdict(row), "passed": row.passed} for row in found])
     else:
         missed = sum(not row.passed for row in found)
         verdict = "gate passed" if passed else f"gate not passed: {missed} of {len(found)} rows missed"

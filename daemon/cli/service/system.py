@@ -50,7 +50,10 @@ def membership(name: str) -> Finding:
         return wrong("group", f"there is no group {name}: only root reaches the daemon", "sudo systemd-sysusers", 3)
     if is_root() or group.gr_gid in os.getgroups() or group.gr_gid == os.getegid():
         return ok("group", f"you may ask the daemon{' as root' if is_root() else f': you are in the group {name}'}")
-    user = pwd.getpwuid(os.getuid()).pw_name
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container that has no name for it
+        return wrong("group", f"your user, number {os.getuid()}, has no name here and is not in the group {name}", exit_code=3)
     if user in group.gr_mem:
         return wrong("group", f"you have joined the group {name} since you logged in", "log in again", 3)
     return wrong("group", f"you are not in the group {name}", f"sudo usermod -aG {name} {user}, then log in again", 3)

@@ -122,6 +122,7 @@ class BaselineStore:
             lost = (f"{self.folder}: both copies are gone",)
         elif not (lost or records or outdated or marker) and self._was_taken_away(boot_id):
             lost = (f"{self.folder.parent}: was taken away, with all that it held",)
+            marker = self._witnessed()
         record = max(records, key=lambda one: one.generation, default=None)
         from_older = None if record is not None else self._look_at_older(boot_id, damaged, outdated)
         if isinstance(from_older, str):
@@ -159,16 +160,27 @@ class BaselineStore:
             return False
         with contextlib.suppress(Damaged):
             data = _read(self._outer_witness)
-            return data is not None and data.strip() == boot_id.encode()
+            return data is not None and boot_id.encode() in data
         return False
 
-    def _witness(self, boot_id: str) -> None:
-        if self._outer_witness is None or os.path.lexists(self._inner_witness):
+    def _witnessed(self) -> Marker | None:
+        """What the outer witness says was held; None where it does not say."""
+        with contextlib.suppress(Damaged):
+            data = _read(self._outer_witness) if self._outer_witness else None
+            return None if data is None else decoded(data, Marker)
+        return None
+
+    def _witness(self, marker: Marker) -> None:
+        if self._outer_witness is None:
             return
+        if os.path.lexists(self._inner_witness):
+            known = self._witnessed()
+            if known is None or known.boot_id != marker.boot_id or set(marker.domains) <= set(known.domains):
+                return
         with contextlib.suppress(OSError):  # a disk that is full or read-only: one sign less
             for path in (self._inner_witness, self._outer_witness):
                 if path.parent.is_dir():
-                    self._put(path, b"%s\n" % boot_id.encode())
+                    self._put(path, encoded(marker))
 
     def tidy(self, kept: Kept) -> tuple[str, ...]:
         """Set aside what is damaged and remove what is of another boot; what became of it, a line each."""
@@ -192,7 +204,7 @@ class BaselineStore:
         """
         try:
             self._put(self._marker, encoded(marker))
-            self._witness(marker.boot_id)
+            self._witness(marker)
         except OSError as error:
             raise HardwareRefused(f"baseline {self._marker}: cannot be written ({error.strerror})") from error
 

@@ -139,5 +139,6 @@ class SampledSensors:
 
     def _with(self, samples: Mapping[str, Sample[N]], name: str, value: N | None) -> dict[str, Sample[N]]:
         """The samples with this one, or without what cannot be read now; a new mapping, for others read the old one."""
-        others = {other: sample for other, sample in samples.items() if other != name}
-        return others if value is None else {**others, name: Sample(value, self._monotonic())}
+        if value is None:
+            return {other: sample for other, sample in samples.items() if other != name}
+        return {**samples, name: Sample(value, self._monotonic())}

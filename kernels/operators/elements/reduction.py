@@ -10,7 +10,7 @@ from ...errors import ShapeError
 from ...network import ParamValue, Shape
 from ..elementwise import binary, type_named
 from ..host.scalars import plain_items
-from ..layout import channels_last, contiguous, dim_of, preserved, show
+from ..layout import contiguous, dim_of, preserved, show
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -27,11 +27,10 @@ def reduced(x: Tensor, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], Shape]
 
 
 def reduce(recorder: Recorder, kind: str, x: Tensor, dim: Any, keepdim: bool, dtype: str | None = None) -> Tensor:
-    """Launch one reduction."""
+    """Launch one reduction; what it makes is contiguous."""
     dims, shape = reduced(x, dim, keepdim)
     params: dict[str, ParamValue] = {"dim": dims, "keepdim": bool(keepdim)}
-    strides = channels_last(shape) if keepdim and x.is_channels_last() else None
-    return recorder.launch(kind, [x], recorder.tensor(shape, dtype or x.dtype, strides), params)
+    return recorder.launch(kind, [x], recorder.tensor(shape, dtype or x.dtype), params)
 
 
 @operator("mean")

@@ -10,6 +10,7 @@ from ...errors import ShapeError
 from ...network import ParamValue
 from ..elements.reduction import reduce
 from ..layout import channels_last, integers, show, view_of
+from ..memory.views import squeeze, unsqueeze
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -44,10 +45,10 @@ def _pool(
     if min(kernel) < 1 or min(steps) < 1 or min(gaps) < 1 or min(pads) < 0:
         raise ShapeError(f"{kind} with kernel {kernel}, stride {steps} and padding {pads}")
     if rank == 1:  # ATen does it along two dimensions
-        flat = view_of(recorder, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
+        flat = unsqueeze(recorder, x, -2)
         wide = {name: (1, *value) if isinstance(value, tuple) else value for name, value in further.items()}
         made = _pool(recorder, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
-        return view_of(recorder, made, (*x.shape[:-1], made.shape[-1]), None, "squeeze")
+        return squeeze(recorder, made, -2)
     spatial = x.shape[-rank:]
     sizes = [_pooled(*place, bool(ceil_mode)) for place in zip(spatial, kernel, steps, pads, gaps, strict=True)]
     if min(sizes) < 1:
@@ -97,7 +98,7 @@ def _family(rank: int) -> None:
         if rank == 1:
             return _along_two(recorder, self, _adaptive_mean, sizes)
         if sizes == (1,) * rank:
-            return reduce(recorder, "mean", self, list(range(-rank, 0)), True)
+            return _mean(recorder, self, rank)
         return _adaptive(recorder, f"adaptive_avg_pool{rank}d", self, sizes)
 
     @operator(f"adaptive_max_pool{rank}d")
@@ -112,9 +113,17 @@ def _family(rank: int) -> None:
         return out, recorder.tensor(out.shape, "int64")
 
 
+def _mean(recorder: Recorder, x: Tensor, rank: int) -> Tensor:
+    """Pooling to one element; of pictures, it keeps channels last (``AdaptiveAveragePooling.cpp``)."""
+    made = reduce(recorder, "mean", x, list(range(-rank, 0)), True)
+    if rank == 2 and x.is_channels_last():
+        return view_of(recorder, made, made.shape, channels_last(made.shape), "as_strided")
+    return made
+
+
 def _adaptive_mean(recorder: Recorder, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
     if sizes == (1, 1):
-        return reduce(recorder, "mean", x, [-2, -1], True)
+        return _mean(recorder, x, 2)
     return _adaptive(recorder, "adaptive_avg_pool2d", x, sizes)
 
 
@@ -122,9 +131,8 @@ def _along_two(
     recorder: Recorder, x: Tensor, pool: Callable[[Recorder, Tensor, tuple[int, ...]], Tensor], sizes: tuple[int, ...]
 ) -> Tensor:
     """Pooling along one dimension as ATen does it: along two, one of which is of size 1."""
-    flat = view_of(recorder, x, (*x.shape[:-1], 1, x.shape[-1]), None, "unsqueeze")
-    made = pool(recorder, flat, (1, *sizes))
-    return view_of(recorder, made, (*x.shape[:-1], sizes[0]), None, "squeeze")
+    made = pool(recorder, unsqueeze(recorder, x, -2), (1, *sizes))
+    return squeeze(recorder, made, -2)
 
 
 def _adaptive_sizes(x: Tensor, output_size: Any, rank: int) -> tuple[int, ...]:

@@ -37,7 +37,10 @@ def _run(
     width = states[0].shape[-1]  # of the output: the projection's where there is one
     hidden = states[-1].shape[-1]
     directions = 2 if bidirectional else 1
-    output = recorder.tensor((*input.shape[:-1], width * directions), input.dtype)
+    wide = width * directions
+    # What cuDNN makes has the time first, whatever was asked for (``RNN.cpp``).
+    strides = (wide, input.shape[0] * wide, 1) if batch_first and input.rank == 3 else None
+    output = recorder.tensor((*input.shape[:-1], wide), input.dtype, strides)
     described: dict[str, ParamValue] = {
         "hidden": hidden,
         "layers": num_layers,

@@ -322,6 +322,25 @@ def test_the_daemon_refuses_clocks_that_the_board_does_not_have(hold: Callable[.
     assert "expected CPU,GPU,EMC in MHz" in hold(2, "--config", "1190.4,675.75")
 
 
+def test_a_command_that_turns_out_to_be_no_program_leaves_nothing_held(board: Board, daemon: Daemon, folder: Folder) -> None:
+    found = board.settings()
+    program = folder.path / "program"
+    program.write_bytes(b"\1\2\3")
+    program.chmod(0o755)
+    done = folder.jetdvfs("hold", "--config", "1190.4,675.75,1600", "--", program, JETDVFS_SOCKET=str(daemon.socket))
+    assert (done.returncode, done.stdout) == (126, "")
+    assert done.stderr.endswith(f"jetdvfs hold: {program}: Exec format error\n")
+    with daemon.client() as client:
+        assert client.status()["leases"] == []
+    assert board.settings() == found
+
+
+@pytest.mark.parametrize("words", [("--fps", "nan"), ("--fps", "inf"), ("--confidence", "nan")])
+def test_the_daemon_is_not_asked_for_what_is_no_number(words: tuple[str, str], hold: Callable[..., str]) -> None:
+    said = hold(2, MODEL, *IMAGE, "--target", "min-energy", *words)
+    assert f"{words[0][2:]}={words[1]}: expected a number" in said
+
+
 @needs_fuse
 def test_the_daemon_refuses_a_model_that_shrinks_while_it_is_read(hold: Callable[..., str], tmp_path: Path) -> None:
     with shrinking(MODEL, tmp_path / "mount") as path:

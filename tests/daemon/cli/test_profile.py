@@ -37,6 +37,8 @@ def test_a_dry_run_installs_nothing(tmp_path: Path, folders: Path, capsys: pytes
     make_bundle(tmp_path / "mine")
     assert main(["profile", "install", str(tmp_path / "mine"), "--into", str(folders), "--dry-run"]) == 0
     assert "sound" in capsys.readouterr().out and not folders.exists()
+    assert main(["profile", "install", str(tmp_path / "mine"), "--into", str(folders), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "mine" and not folders.exists()
 
 
 def test_a_damaged_profile_is_listed_as_such(tmp_path: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,3 +95,34 @@ def test_training_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, cap
     (tmp_path / "precious").write_text("keep")
     assert main(["profile", "train", "--board", "agx-xavier", "--simulated", "--quick", "--out", str(tmp_path)]) == 3
     assert "not empty" in capsys.readouterr().err and (tmp_path / "precious").read_text() == "keep"
+    file = str(tmp_path / "precious")
+    assert main(["profile", "train", "--board", "agx-xavier", "--simulated", "--out", file, "--dry-run"]) == 3
+    assert "no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("gate", "--conv2d", "-1"), "--conv2d: expected a whole number from 0"),
+        (("gate", "--matmul", str(10**20)), "--matmul: expected a whole number from 0"),
+        (("gate", "--rounds", "0"), "--rounds: expected a whole number from 1"),
+        (("gate", "--threads", "0"), "--threads: expected a whole number from 1"),
+        (("gate", "--conv2d", "0", "--batch-norm", "0", "--matmul", "0"), "nothing to measure"),
+        (("gate", "--silicon", "2", "--samples", "0"), "--samples: expected a whole number from 1"),
+        (("evaluate", "--configs", "0"), "--configs: expected a whole number from 1"),
+        (("evaluate", "--node", "-1"), "--node: expected a whole number from 0"),
+        (("train", "--board", "agx-xavier", "--out", "new", "--seed", "-1"), "--seed: expected a whole number from 0"),
+        (("comparison", "--data", "nowhere"), "--data: expected a folder, got 'nowhere'"),
+        (("calibrate", "--data", "nowhere"), "--data: expected a folder, got 'nowhere'"),
+    ],
+)
+def test_what_makes_no_sense_is_told_before_anything_is_begun(
+    words: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["profile", *words])
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    said = capsys.readouterr()
+    assert (code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert named in said.err

@@ -56,6 +56,25 @@ def test_everything_wrong_with_a_configuration_is_named_with_its_file_and_line(c
     assert [warning["line"] for warning in told["warnings"]] == [1]
 
 
+def test_what_is_no_configuration_at_all_is_told_in_one_line(configuration: Path) -> None:
+    pipe, deep, large, link = (configuration.with_name(name) for name in ("pipe", "deep", "large", "link"))
+    os.mkfifo(pipe)
+    deep.write_text("a: " + "[" * 100_000 + "]" * 100_000)
+    large.write_text("# \n" * 500_000)
+    link.symlink_to("/dev/zero")
+    said = {
+        pipe: "expected a regular file",
+        link: "expected a regular file",
+        deep: "not valid YAML: nested deeper than 100 levels",
+        large: "expected at most 1 MiB",
+        configuration.parent: "Is a directory",
+    }
+    for path, complaint in said.items():
+        done = jetdvfs("config", "check", path)
+        assert (done.returncode, done.stdout.count("\n"), done.stderr) == (2, 1, "")
+        assert complaint in done.stdout
+
+
 def test_limits_that_no_level_of_the_board_named_fits_are_warned_about(configuration: Path) -> None:
     configuration.write_text("limits:\n  gpu_hz: {max: 1000000}\nboard: agx-xavier\n")
     done = jetdvfs("config", "check", configuration)

@@ -32,9 +32,42 @@ def test_a_command_without_dashes_before_it_is_told_where_it_stands(words: tuple
 def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("no program")
-    for command, code, says in (("nosuchcmd", 127, "no such command"), (plain, 126, "cannot be executed")):
+    for command, code, says in (
+        ("nosuchcmd", 127, "no such command"),
+        ("", 127, "no such command"),
+        (plain, 126, "cannot be executed"),
+    ):
         done = jetdvfs("hold", "--config", "1190.4,675.75,1600", "--", command)
         assert (done.returncode, done.stdout, done.stderr) == (code, "", f"jetdvfs hold: {command}: {says}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("hold", "--config", "1190.4,675.75,1600", "--fps", "30", "--", "true"), "--fps: said of a MODEL"),
+        (("hold", "--config", "1190.4,675.75,1600", "--input", "1x3", "--confidence", "0.9"), "--confidence, --input: said of"),
+        (("hold", "--config", ""), "configuration ''"),
+        (("explain", MODEL, "--input", "1x3x224x224", "--profile", "agx-xavier-sim", "--config", ""), "configuration ''"),
+        (("characterize", "resnet18", "--config", ""), "configuration ''"),
+        (("predict", MODEL, "--save", ""), "--save: expected the name of a file"),
+        (("plan", MODEL, "--target", "min-energy", "--plot", ""), "--plot: expected the name of a file"),
+        (("board", "--root", "/nonexistent"), "--root: expected a folder, got '/nonexistent'"),
+        (("doctor", "--root", ""), "--root: expected a folder, got ''"),
+        (("restore", "--root", "/nonexistent"), "--root: expected a folder"),
+        (("twin", "serve", "--mount", "x", "--seed", "-1"), "--seed: expected a whole number from 0"),
+        (("demo", "--seed", "1.5"), "--seed: expected a whole number from 0"),
+    ],
+)
+def test_what_says_nothing_is_told_and_not_passed_over(words: tuple[str, ...], named: str, tmp_path: Path) -> None:
+    done = subprocess.run([*CLI, *map(str, words)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert named in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_the_daemon_tells_wrong_usage_in_one_line_too() -> None:
+    command = [sys.executable, "-m", "jetdvfs.daemon.service", "--nosuch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (2, "jetdvfsd: unrecognized arguments: --nosuch; 'jetdvfsd --help' says more\n")
 
 
 def test_an_image_without_a_batch_is_asked_for_it() -> None:

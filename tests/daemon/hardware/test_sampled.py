@@ -45,6 +45,16 @@ def test_what_was_read_last_is_told_without_reading(sampled: Sampled) -> None:
     assert eventually(again)
 
 
+def test_while_they_are_read_sensors_keep_their_order(sampled: Sampled) -> None:
+    sampled.sensors.start()
+    assert eventually(lambda: set(sampled.sensors.rails_mw()) == RAILS and sampled.sensors.temperatures_mc())
+    order, seen = list(sampled.sensors.rails_mw()), list[list[str]]()
+    sampled.kernel.hold_up = lambda _: seen.append(list(sampled.sensors.rails_mw()))
+    sampled.sensors.want()
+    assert eventually(lambda: len(seen) > len(RAILS))
+    assert all(listed == order for listed in seen)
+
+
 def test_a_zone_that_hangs_makes_nobody_wait_and_its_value_grows_old(sampled: Sampled) -> None:
     over = threading.Event()
     sampled.sensors.start()

@@ -21,26 +21,12 @@ from jetdvfs import Client, qos
 from jetdvfs.daemon.errors import InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import kept
 from jetdvfs.daemon.wire.kept import KeptLease
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
-LOW = FrequencyConfiguration(1190400, 675750000, 1600000000)
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
 FRAMES = 4000
-
-
-@pytest.fixture
-def found(board: Board) -> dict[str, str]:
-    return board.settings()
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "jetdvfsd.yaml"
-    path.write_text("")
-    return path
 
 
 @pytest.fixture

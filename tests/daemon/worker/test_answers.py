@@ -18,7 +18,7 @@ from jetdvfs.daemon.worker import answers
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.errors import CostModelError, ModelError
 from jetdvfs.kernels.network import Network
-from jetdvfs.kernels.surface import FIGURES, Surface, UnmodelledKind
+from jetdvfs.kernels.surface import FIGURES, Guess, Surface, UnmodelledKind
 from jetdvfs.profiles.documents import DocumentError, convert
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.small_bundle import BOARD
@@ -34,8 +34,11 @@ def network(**members: Any) -> Network:
 
 def surface() -> Surface:
     rng = np.random.default_rng(1)
-    figures = {name: rng.uniform(0.1, 2.0, GRID.shape) for name in FIGURES}
-    return Surface(grid=GRID, method="sum", unmodelled=(UnmodelledKind("add", 2, 0.25, 0.5),), boundary=END, **figures)
+    figures: dict[str, Any] = {name: rng.uniform(0.1, 1.0, GRID.shape) for name in FIGURES}
+    guessed = (Guess("conv2d", "grouped 3x3 by 1x1: none measured", 4, 0.5),)
+    return Surface(
+        grid=GRID, method="sum", guessed=guessed, unmodelled=(UnmodelledKind("add", 2, 0.25, 0.5),), boundary=END, **figures
+    )
 
 
 def test_a_network_comes_back_as_it_was_without_its_name() -> None:

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost import timeline
+from jetdvfs.kernels.cost.board import BoardCost, KernelModel, Regressor
+from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.host import HostModel
-from jetdvfs.kernels.cost.model import UNMODELLED_SIGMA, BoardCost, KernelModel, Regressor, kernel_costs, surface
+from jetdvfs.kernels.cost.model import kernel_costs, surface
 from jetdvfs.kernels.cost.roofline import bound_at_ms, bound_ms
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError

@@ -36,6 +36,10 @@ def convolutions() -> list[Any]:
     return [*layers, torch.nn.MaxPool2d(2), torch.nn.Conv2d(8, 4, 1), torch.nn.Conv2d(4, 4, 3)]
 
 
+def means(x: Any) -> Any:
+    return torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)
+
+
 def last(module: Any) -> Any:
     return module.to(memory_format=torch.channels_last)
 
@@ -84,6 +88,29 @@ CASES: dict[str, tuple[Any, tuple[int, ...], list[tuple[int, ...]]]] = {
     ),
     "a convolution of a part of a picture": (
         lambda: Applied(lambda f, x: f(x[:, :, ::2]), torch.nn.Conv2d(3, 4, 3)), PICTURE, [(2, 3, 8, 16)],
+    ),
+    "a convolution of the mean of channels that are last": (
+        lambda: Applied(
+            lambda f, x: f(means(x.contiguous(memory_format=torch.channels_last))),
+            torch.nn.Conv2d(2, 4, 3),
+        ), PICTURE, [PICTURE],
+    ),
+    "a convolution of channels last that are pooled to one": (
+        lambda: last(torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Conv2d(3, 4, 3, padding=1))), PICTURE,
+        [],
+    ),
+    "tokens that are pooled along time": (
+        lambda: Applied(lambda f, x: f[1](f[0](x.mT).mT), torch.nn.AvgPool1d(2), torch.nn.LayerNorm(8)),
+        TOKENS, [],
+    ),
+    "a linear layer and a norm after a recurrent layer whose batch comes first": (
+        lambda: Applied(lambda f, x: f[2](f[1](f[0](x)[0])), torch.nn.LSTM(8, 4, batch_first=True), torch.nn.Linear(4, 5),
+                        torch.nn.LayerNorm(5)),
+        TOKENS, [],
+    ),
+    "a norm after a recurrent layer whose batch comes first": (
+        lambda: Applied(lambda f, x: f[1](f[0](x)[0]), torch.nn.GRU(8, 4, batch_first=True), torch.nn.LayerNorm(4)),
+        TOKENS, [(2, 6, 4)],
     ),
     "layers on what is contiguous": (
         lambda: torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1)), TOKENS, [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,11 +17,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from jetdvfs.kernels.cost.region import Pair, Region, Span, size_names
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.profiles.bundle.writing import install_bundle, write_manifest
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.tests.support.small_bundle import BOARD, FEATURES, make_bundle, stump
+
+REGION = RegionEntry(
+    size_names("relu"),
+    {"1 tensors": Span(4, (0.0,) * len(size_names("relu")), (20.0,) * len(size_names("relu")))},
+    Pair(0.5, 0.5),
+    Pair(0.4, 0.3),
+    Pair(0.1, 0.2),
+)
 
 
 def edit_manifest(folder: Path, **changes: object) -> None:
@@ -44,6 +55,36 @@ def test_a_written_bundle_reads_back_as_it_was(tmp_path: Path) -> None:
     swept = predictions(tmp_path / "one", tmp_path / "cache")
     below = np.asarray(BOARD.grid.gpu_hz) < 500e6
     assert np.allclose(swept[0][:, below], 1) and np.allclose(swept[0][:, ~below], 2)
+
+
+def test_a_bundle_says_where_its_models_were_trained(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one", region=REGION)
+    known = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost.kernels["relu"].region
+    assert known == Region(REGION.spans, REGION.form_sigma, REGION.variety_sigma, REGION.doubling_sigma)
+    make_bundle(tmp_path / "older")
+    assert load_bundle(tmp_path / "older", cache_dir=tmp_path / "cache").cost.kernels["relu"].region is None
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "said"),
+    [
+        ("sizes", ["log2_flops"], "its region has not the sizes of this release"),
+        ("spans", {"1 tensors": {"kernels": 4, "low": [0.0], "high": [1.0]}}, "1 tensors: expected a range for each of"),
+        ("variety_sigma", [-0.1, 0.1], "expected deviations that are not negative"),
+        ("doubling_sigma", [0.1], "doubling_sigma"),
+    ],
+)
+def test_a_region_that_does_not_fit_is_refused_in_one_line(tmp_path: Path, member: str, value: object, said: str) -> None:
+    make_bundle(tmp_path / "one", region=REGION)
+    path = tmp_path / "one" / "manifest.json"
+    data = json.loads(path.read_text())
+    data["kinds"]["relu"]["region"][member] = value
+    if member == "sizes":
+        data["kinds"]["relu"]["region"]["spans"] = {}
+    path.write_text(json.dumps(data))
+    with pytest.raises(BundleError, match=re.escape(said)) as caught:
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
+    assert "\n" not in str(caught.value)
 
 
 def test_treelite_is_imported_only_the_first_time(tmp_path: Path) -> None:

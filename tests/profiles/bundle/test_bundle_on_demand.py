@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost.model import BoardCost
+from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.tables import TableCache

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.kernels.cost.model import BoardCost, surface
+from jetdvfs.kernels.cost.board import BoardCost
+from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.cost.region import Pair
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.writing import write_bundle
@@ -24,10 +27,12 @@ from jetdvfs.profiles.training.assembly import (
     left_out_uncertainty,
     make_folds,
     manifest_of,
+    regions_of,
     train_all,
 )
 from jetdvfs.profiles.training.host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
 from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
+from jetdvfs.profiles.training.region_fit import fit_region
 from jetdvfs.tests.support.synthetic_meter import BOARD, HOST_ACTIVE_MW, OneRailMeter, SyntheticMeter, network, pointwise
 
 NETWORKS: tuple[Network, ...] = (
@@ -198,7 +203,8 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
     }
     assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
     cost = board_cost(measurements, BOARD, trained, uncertainty)
-    manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, "jetdvfs profile train", {"tool": "1"})
+    regions = regions_of(measurements, BOARD, NETWORKS, trained, uncertainty, OPTIONS, quiet)
+    manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs profile train", {"tool": "1"})
     assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
     write_bundle(tmp_path / "test", manifest, contents_of(trained, cost))
     loaded = load_bundle(tmp_path / "test", cache_dir=tmp_path / "cache").cost
@@ -206,3 +212,17 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
     assert np.allclose(left.latency_ms, right.latency_ms, rtol=1e-4) and np.allclose(left.energy_mj, right.energy_mj, rtol=1e-4)
     assert np.allclose(left.latency_sigma, right.latency_sigma, rtol=1e-3)
     assert np.allclose(left.energy_sigma, right.energy_sigma, rtol=1e-3)
+    assert not right.guessed  # its own networks are where it was trained
+    beyond = surface(network("beyond", [60_000_000]), loaded)
+    assert (beyond.guessed_share == 1).all() and (beyond.latency_sigma > right.latency_sigma).all()
+
+
+def test_what_a_model_errs_beyond_what_it_was_trained_on_is_found_by_leaving_it_out(measurements: Measurements) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    models = train_all(measurements, BOARD, NETWORKS, ("relu",), OPTIONS, quiet)["relu"]
+    familiar = {launch.signature for whole in NETWORKS for launch in whole.launches}
+    region = fit_region(measurements, BOARD, models, OPTIONS, familiar, Pair(0.01, 0.01))
+    # All kernels are of one form and variety, so that nothing is known of others.
+    assert set(region.spans) == {"1 tensors"}
+    assert region.form_sigma == region.variety_sigma == Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
+    assert 0 < region.doubling_sigma.time < UNMODELLED_SIGMA

@@ -11,12 +11,9 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareRefused
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded
-from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CAP, CPU, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
+from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CAP, CPU, EMC, GPU, XAVIER, Kernel, Killed
+from jetdvfs.tests.support.kept_baseline import HIGH, LOW, start
 
-LOW = FrequencyConfiguration(345600, 318750000, 665600000)
-HIGH = FrequencyConfiguration(1958400, 1198500000, 1600000000)
 # The files a person or another service sets; what a governor moves by itself is not theirs.
 SETTINGS = (
     f"{CPU}/scaling_governor",
@@ -36,15 +33,6 @@ def kernel() -> Kernel:
     kernel = Kernel()
     kernel.take(f"{CPU}/scaling_min_freq", "729600")
     return kernel
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "baseline"
-
-
-def start(kernel: Kernel, place: Path) -> Hardware:
-    return Hardware.probe(kernel, FakeClock(), baseline=place)
 
 
 def settings(kernel: Kernel) -> dict[str, str]:
@@ -305,7 +293,8 @@ def test_restoring_a_board_that_does_not_answer_says_what_is_missing(
     kernel: Kernel, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start(kernel, place).apply(LOW, "test")
-    assert main(["restore", "--root", str(tmp_path / "nothing"), "--runtime-dir", str(tmp_path)]) == 5
+    (tmp_path / "nothing").mkdir()
+    assert main(["restore", "--root", str(tmp_path / "nothing"), "--runtime-dir", str(place.parent)]) == 5
     error = capsys.readouterr().err
     assert "boot_id" in error and "daemon" not in error and error.count("\n") == 1
     assert place.exists()

@@ -13,13 +13,10 @@ import pytest
 
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy
 from jetdvfs.daemon.hardware.baseline.store import COPIES
-from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import CPU, EMC, GPU, FakeClock, Kernel
+from jetdvfs.tests.support.hardware_kernel import CPU, EMC, GPU, Kernel
+from jetdvfs.tests.support.kept_baseline import HIGH, LOW, start
 from jetdvfs.tests.support.shaky_kernel import GARBAGE, ShakyKernel
 
-LOW = FrequencyConfiguration(345600, 318750000, 665600000)
-HIGH = FrequencyConfiguration(1958400, 1198500000, 1600000000)
 SETTINGS = (
     f"{CPU}/scaling_governor",
     f"{CPU}/scaling_min_freq",
@@ -37,15 +34,6 @@ def kernel() -> ShakyKernel:
     kernel = ShakyKernel()
     kernel.take(f"{CPU}/scaling_min_freq", "729600")
     return kernel
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "baseline"
-
-
-def start(kernel: Kernel, place: Path) -> Hardware:
-    return Hardware.probe(kernel, FakeClock(), baseline=place)
 
 
 def settings(kernel: Kernel) -> dict[str, str]:

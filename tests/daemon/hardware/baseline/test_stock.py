@@ -19,11 +19,10 @@ from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CPU, EMC, GPU, FakeClock, Kernel
+from jetdvfs.tests.support.kept_baseline import LOW, start
 from jetdvfs.tests.support.shaky_kernel import ShakyKernel
 from jetdvfs.tests.support.twin_fakes import VirtualClock, fake_board
 from jetdvfs.tests.support.twin_family import FAMILY, Found, System
-
-LOW = FrequencyConfiguration(345600, 318750000, 665600000)
 
 
 def lose(place: Path) -> None:
@@ -48,10 +47,6 @@ def test_every_board_goes_back_to_how_it_starts(system: System, tmp_path: Path) 
         assert one.hardware.restore().failed == ()
         assert one.settings() == before
         assert any("how the board was found is lost" in note for note in one.hardware.notes)
-
-
-def start(kernel: Kernel, place: Path) -> Hardware:
-    return Hardware.probe(kernel, FakeClock(), boards=[kernel.board], baseline=place)
 
 
 def hold_and_lose(kernel: Kernel, place: Path) -> Hardware:

@@ -19,13 +19,10 @@ import pytest
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.baseline import store
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded, encoded
-from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CPU, EMC, GPU, FakeClock, Kernel
+from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CPU, EMC, GPU, Kernel
+from jetdvfs.tests.support.kept_baseline import HIGH, LOW, start
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-LOW = FrequencyConfiguration(345600, 318750000, 665600000)
-HIGH = FrequencyConfiguration(1958400, 1198500000, 1600000000)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
@@ -38,11 +35,6 @@ def kernel() -> Kernel:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "run" / "baseline"
-
-
-@pytest.fixture
 def found(kernel: Kernel) -> dict[str, str]:
     return set_by_people(kernel)
 
@@ -50,10 +42,6 @@ def found(kernel: Kernel) -> dict[str, str]:
 def set_by_people(kernel: Kernel) -> dict[str, str]:
     names = ("scaling_governor", "scaling_min_freq", "scaling_max_freq", "governor", "min_freq", "max_freq", "mrq_rate_locked")
     return {path: value for path, value in kernel.store.items() if path.endswith(names)}
-
-
-def start(kernel: Kernel, place: Path, older: Path | None = None) -> Hardware:
-    return Hardware.probe(kernel, FakeClock(), baseline=place, older=older)
 
 
 def rewritten(path: Path, change: Callable[[BaselineRecord], object]) -> None:

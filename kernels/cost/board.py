@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cost models of one board: those of its kernels, and what idling and the host cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CostModelError
+from ..grid import FrequencyGrid
+from ..kinds import KINDS
+from ..network import KernelInvocation
+from .host import HostModel
+from .region import Region
+from .roofline import DeviceRates
+from .totals import NO_SHARES, Shares
+
+# How much less certain a kernel is whose fused epilogue its model has not seen (standard deviation of the logarithm, added in
+# quadrature): what is added to a launch's work is free at best and costs as much as its own traffic at worst.
+STAND_IN_SIGMA = 0.15
+
+
+class Regressor(Protocol):
+    """A regression over the whole grid, such as :class:`jetdvfs.kernels.trees.ensemble.TreeEnsemble`."""
+
+    def sweep(
+        self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], /
+    ) -> NDArray[np.float32]:
+        """Predictions of shape ``(n, n_cpu, n_gpu, n_emc)`` for features of shape ``(n, p)`` and levels in MHz."""
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """The models of one kernel kind.
+
+    Attributes:
+        kind: the kind, or ``"elementwise"`` for pointwise kinds without a model of their own.
+        time: predicts log(GPU ms / roofline bound).
+        power: predicts log(mW above idle on the board's energy rails while the kernel runs).
+        time_sigma, power_sigma: standard deviation of log(measured / predicted) of one kernel.
+        dtypes: the element types it was trained on; kernels of other types count as unmodelled.
+        region: where it was trained; None where nobody knows, and every kernel is taken to be inside.
+    """
+
+    kind: str
+    time: Regressor
+    power: Regressor
+    time_sigma: float
+    power_sigma: float
+    dtypes: tuple[str, ...] = ("float32",)
+    region: Region | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BoardCost:
+    """The cost models of one board over its grid.
+
+    Attributes:
+        grid: the board's frequency configurations.
+        chip: the rates its roofline bound is made of.
+        kernels: kernel models by kind.
+        host: the host's issue times.
+        idle_mw: power of the energy rails while nothing runs, shape of the grid.
+        host_active_mw: what they draw above that while the host issues work, one per CPU level.
+        sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board,
+            whatever its latency and energy are spent on.
+        latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
+
+    Raises:
+        CostModelError: an array has not the grid's shape.
+    """
+
+    grid: FrequencyGrid
+    chip: DeviceRates
+    kernels: Mapping[str, KernelModel]
+    host: HostModel
+    idle_mw: NDArray[np.float32]
+    host_active_mw: NDArray[np.float32]
+    sigma_latency: float
+    sigma_energy: float
+    latency_shares: Shares = NO_SHARES
+    energy_shares: Shares = NO_SHARES
+
+    def __post_init__(self) -> None:
+        for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
+            if np.shape(getattr(self, name)) != shape:
+                raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
+
+    def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
+        """The model that serves a kernel; None where there is none.
+
+        It is the kind's own, else that of the kind or family by which its row says it is served
+        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`.
+        """
+        model = self.kind_model(invocation)
+        return model if model is not None and invocation.dtype in model.dtypes else None
+
+    def kind_model(self, invocation: KernelInvocation) -> KernelModel | None:
+        """The same, whatever the kernel's element type."""
+        model = self.kernels.get(invocation.kind)
+        row = KINDS.get(invocation.kind)
+        if model is None and row is not None:
+            model = self._stand_ins.get(row.name) if row.fused else self.kernels.get(row.served_by)
+        return model
+
+    @cached_property
+    def _stand_ins(self) -> dict[str, KernelModel]:
+        """The models that stand in for fused kernels, by the kind of those."""
+        return {
+            row.name: replace(
+                model,
+                time_sigma=math.hypot(model.time_sigma, STAND_IN_SIGMA),
+                power_sigma=math.hypot(model.power_sigma, STAND_IN_SIGMA),
+            )
+            for row in KINDS.values()
+            if row.fused and (model := self.kernels.get(row.served_by)) is not None
+        }

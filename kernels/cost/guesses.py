@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a network's cost is guessed: kernels without a model, and kernels unlike those that models were trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..network import KernelInvocation, Network
+from ..surface import Guess, UnmodelledKind
+from .board import BoardCost
+from .features import feature_rows
+from .region import Pair, outside
+
+# A kernel without a model is off its bound by a factor of two (one standard deviation).
+UNMODELLED_SIGMA = 0.7
+NO_MODEL = "no model"
+
+
+class Trust(NamedTuple):
+    """How far the figures of a kernel can be relied on.
+
+    Attributes:
+        sigma: standard deviations of log(measured / predicted), of its time and its power, where kernels like it were measured.
+        more: by how much, in quadrature, they are greater where none were. In that guessed kernels err together.
+        guessed: why they are a guess; empty where kernels like it were measured.
+    """
+
+    sigma: Pair
+    more: Pair = Pair(0.0, 0.0)
+    guessed: str = ""
+
+
+def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
+    """How far the figures of a kernel can be relied on.
+
+    Raises:
+        CostModelError: the kernel does not fit its kind's features.
+    """
+    model = cost.model_for(kernel)
+    if model is None:
+        other = cost.kind_model(kernel)
+        why = NO_MODEL if other is None else f"{kernel.dtype}: measured {', '.join(other.dtypes)}"
+        return Trust(Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA), guessed=why)
+    own = Pair(model.time_sigma, model.power_sigma)
+    if model.region is None:
+        return Trust(own)
+    found = outside(model.kind, feature_rows(model.kind, [kernel])[0].tolist(), model.region)
+    return Trust(own) if found is None else Trust(own, model.region.more_sigma(found), found.why)
+
+
+def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]) -> NDArray[np.float64]:
+    """The part of the GPU's time that guessed kernels take, of the grid's shape.
+
+    Args:
+        launches: how often each distinct kernel is launched, (k,).
+        gpu_ms: how long each takes, ``(k, n_cpu, n_gpu, n_emc)``.
+        trust: how far each can be relied on, k of them.
+    """
+    guessed = np.array([bool(each.guessed) for each in trust])
+    if not guessed.any():
+        return np.zeros(gpu_ms.shape[1:])
+    if guessed.all():
+        return np.ones(gpu_ms.shape[1:])
+    counts = launches.astype(np.float32)
+    whole = np.einsum("k,kcge->cge", counts, gpu_ms)
+    part = np.einsum("k,kcge->cge", counts[guessed], gpu_ms[guessed])
+    share: NDArray[np.float64] = np.minimum(part / whole, 1).astype(np.float64)
+    return share
+
+
+def guesses(
+    kernels: Sequence[KernelInvocation], launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]
+) -> tuple[Guess, ...]:
+    """The guessed ones of these kernels, those that take most of the GPU's time at the top clocks first; as above."""
+    top_ms = gpu_ms[:, -1, -1, -1] * launches
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    for row, each in enumerate(trust):
+        if each.guessed:
+            key = (kernels[row].kind, each.guessed)
+            count, ms = found.get(key, (0, 0.0))
+            found[key] = (count + int(launches[row]), ms + float(top_ms[row]))
+    whole_ms = float(top_ms.sum())
+    return tuple(
+        Guess(kind, why, count, min(ms / whole_ms, 1.0))
+        for (kind, why), (count, ms) in sorted(found.items(), key=lambda item: -item[1][1])
+    )
+
+
+@dataclass(frozen=True)
+class GuessedKind:
+    """Launches of one kind that a profile has a model for, trained on nothing like them.
+
+    Attributes:
+        why: what they are or have, and what was measured.
+        launches: how many they are.
+        flops_share, bytes_share: their part of the network's FLOPs and bytes, 0 to 1.
+    """
+
+    kind: str
+    why: str
+    launches: int
+    flops_share: float
+    bytes_share: float
+
+
+def guessed_kinds(network: Network, cost: BoardCost) -> tuple[GuessedKind, ...]:
+    """What a profile would guess of a network though it has models for it, what moves most bytes first.
+
+    Raises:
+        CostModelError: a kernel does not fit its kind's features.
+    """
+    whole = (sum(launch.flops for launch in network.launches) or 1, sum(launch.bytes for launch in network.launches) or 1)
+    found: dict[tuple[str, str], list[KernelInvocation]] = {}
+    for launch in network.launches:
+        why = trust_in(launch, cost).guessed
+        if why and cost.model_for(launch):
+            found.setdefault((launch.kind, why), []).append(launch)
+    kinds = (
+        GuessedKind(
+            kind,
+            why,
+            len(own),
+            sum(launch.flops for launch in own) / whole[0],
+            sum(launch.bytes for launch in own) / whole[1],
+        )
+        for (kind, why), own in found.items()
+    )
+    return tuple(sorted(kinds, key=lambda each: -each.bytes_share))
+
+
+def unmodelled_kinds(network: Network, model_for: Callable[[KernelInvocation], object]) -> tuple[UnmodelledKind, ...]:
+    """The kinds of which ``model_for`` finds no model, most frequent first, with their share of the network's work."""
+    without = [launch for launch in network.launches if not model_for(launch)]
+    flops = sum(launch.flops for launch in network.launches) or 1
+    moved = sum(launch.bytes for launch in network.launches) or 1
+    return tuple(
+        UnmodelledKind(
+            kind,
+            launches,
+            sum(launch.flops for launch in without if launch.kind == kind) / flops,
+            sum(launch.bytes for launch in without if launch.kind == kind) / moved,
+        )
+        for kind, launches in Counter(launch.kind for launch in without).most_common()
+    )

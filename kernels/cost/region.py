@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the models of a kernel kind were trained, and how far outside of it a kernel lies.
+
+What a library does by other means has another form (a grouped convolution); kernels of one form with other settings are its
+varieties (a window of 7x7); within a variety sizes vary. A kernel is inside where kernels of its variety were measured and none
+of its sizes is beyond theirs by more than :data:`SLACK`. Sizes count in doublings: twice the largest is one doubling beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kinds import FeatureFamily
+from .features import family_of, feature_names
+
+SLACK = math.log2(1.25)
+"""How many doublings beyond what was measured still count as measured."""
+
+LEAST_KERNELS = 3
+"""So many kernels of a variety are taken to show how it behaves."""
+
+MOST_SIGMA = 0.7
+"""No kernel is less certain than one without a model, for lying outside."""
+
+# What follows from other features, or is a share or an alignment: there a new value is nothing new.
+_DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding")
+
+
+class Pair(NamedTuple):
+    """One figure for the model of time and one for that of power."""
+
+    time: float
+    power: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """The kernels of one variety that were measured: how many, and the ends of each size's range, in doublings."""
+
+    kernels: int
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Outside:
+    """How a kernel lies outside.
+
+    Attributes:
+        why: in words: what it is or has, and what was measured.
+        doublings: how far beyond the ranges; None where no kernel of its variety was measured.
+        new_form: whether none of its form was.
+    """
+
+    why: str
+    doublings: float | None = None
+    new_form: bool = False
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where the models of a kind were trained.
+
+    Attributes:
+        spans: what was measured, by variety.
+        form_sigma: standard deviation of log(measured / predicted) of kernels whose form was left out of training.
+        variety_sigma: of those whose variety was.
+        doubling_sigma: what it grows by with each doubling beyond the ranges, found by leaving the largest kernels out.
+    """
+
+    spans: Mapping[str, Span]
+    form_sigma: Pair
+    variety_sigma: Pair
+    doubling_sigma: Pair
+
+    def more_sigma(self, outside: Outside) -> Pair:
+        """By how much, in quadrature, a kernel that lies outside is less certain than one inside."""
+        if outside.doublings is not None:
+            grown = Pair(*(each * outside.doublings for each in self.doubling_sigma))
+        else:
+            grown = self.form_sigma if outside.new_form else self.variety_sigma
+        return Pair(*(min(each, MOST_SIGMA) for each in grown))
+
+
+def spans_of(kind: str, rows: NDArray[np.float32]) -> dict[str, Span]:
+    """What kernels with these features cover, by variety; rows as of :func:`jetdvfs.kernels.cost.features.feature_rows`."""
+    names, sizes = _names(kind)
+    found: dict[str, list[list[float]]] = {}
+    for row in rows.tolist():
+        found.setdefault(_variety(kind, names, row), []).append([_doublings(names[at], row[at]) for at in sizes])
+    spans = {}
+    for variety, own in sorted(found.items()):
+        low, high = np.array(own).min(axis=0), np.array(own).max(axis=0)
+        spans[variety] = Span(len(own), tuple(np.round(low, 3).tolist()), tuple(np.round(high, 3).tolist()))
+    return spans
+
+
+def varieties_of(kind: str, rows: NDArray[np.float32]) -> list[str]:
+    """The variety of each kernel with these features."""
+    names, _ = _names(kind)
+    return [_variety(kind, names, row) for row in rows.tolist()]
+
+
+def form_of(variety: str) -> str:
+    """The form that kernels of a variety have."""
+    return variety.partition(", ")[0]
+
+
+def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
+    """How a kernel with these features lies outside a region; None where it is inside."""
+    names, sizes = _names(kind)
+    variety = _variety(kind, names, row)
+    span = region.spans.get(variety)
+    if span is None and form_of(variety) not in map(form_of, region.spans):
+        return Outside(f"{form_of(variety)}: none measured", new_form=True)
+    if span is None:
+        return Outside(f"{variety}: none measured")
+    furthest, why = 0.0, ""
+    for at, low, high in zip(sizes, span.low, span.high, strict=True):
+        value = _doublings(names[at], row[at])
+        beyond = max(low - value, value - high)
+        if beyond > max(furthest, SLACK):
+            furthest = beyond
+            ends = dict.fromkeys(_size(names[at], end) for end in (low, high))
+            title = names[at].removeprefix("log2_").replace("_", " ")
+            why = f"{variety}: " if variety else ""
+            why += f"{title} {_size(names[at], value)}, measured {' to '.join(ends)}"
+    if why and span.kernels < LEAST_KERNELS:
+        return Outside(f"{variety}: only {span.kernels} measured, of other sizes")
+    return Outside(why, furthest) if why else None
+
+
+def size_names(kind: str) -> tuple[str, ...]:
+    """The features whose ranges are kept, in the order of :attr:`Span.low`."""
+    names, sizes = _names(kind)
+    return tuple(names[at] for at in sizes)
+
+
+def _names(kind: str) -> tuple[tuple[str, ...], list[int]]:
+    names = feature_names(kind)[:-3]
+    told = _VARIETIES.get(family_of(kind), _Told((), lambda _: ""))
+    sizes = [
+        at
+        for at, name in enumerate(names)
+        if name not in told.by and name != "element_bytes" and not any(part in name for part in _DERIVED)
+    ]
+    return names, sizes
+
+
+def _doublings(name: str, value: float) -> float:
+    return value if name.startswith("log2_") else math.copysign(math.log2(1 + abs(value)), value)
+
+
+def _size(name: str, doublings: float) -> str:
+    value = 2**doublings if name.startswith("log2_") else 2 ** abs(doublings) - 1
+    return f"{value:.3g}" if value < 1e4 else f"{value:.2e}"
+
+
+class _Told(NamedTuple):
+    """By which features varieties are told apart, and how one is called: its form, and after a comma its settings."""
+
+    by: tuple[str, ...]
+    called: Callable[[Mapping[str, Any]], str]
+
+
+def _convolution(row: Mapping[str, Any]) -> str:
+    groups = "depthwise" if row["depthwise"] else "grouped" if row["log2_groups"] else "plain"
+    window, stride, dilation = (
+        f"{int(row[f'{name}_height'])}x{int(row[f'{name}_width'])}" for name in ("kernel", "stride", "dilation")
+    )
+    return f"{groups}, {window} by {stride}" + (f" dilated {dilation}" if dilation != "1x1" else "")
+
+
+def _pool(row: Mapping[str, Any]) -> str:
+    return f"{int(row['kernel_height'])}x{int(row['kernel_width'])} by {int(row['stride_height'])}x{int(row['stride_width'])}"
+
+
+_WINDOW = ("kernel_height", "kernel_width", "stride_height", "stride_width")
+_VARIETIES: Mapping[FeatureFamily, _Told] = {
+    "conv2d": _Told(
+        (*_WINDOW, "dilation_height", "dilation_width", "depthwise", "log2_groups", "padding_height", "padding_width", "bias"),
+        _convolution,
+    ),
+    "matmul": _Told(
+        ("two_activations", "bias"), lambda row: "two activations" if row["two_activations"] else "activation by weight"
+    ),
+    "pool2d": _Told((*_WINDOW, "padding_height", "padding_width"), _pool),
+    "mean": _Told(
+        ("reduced_dims", "inner_reduced"),
+        lambda row: f"over {int(row['reduced_dims'])} dimensions" + ("" if row["inner_reduced"] else ", not the last"),
+    ),
+    "cat": _Told(("dim",), lambda row: f"along dimension {int(row['dim'])}"),
+    "pointwise": _Told(
+        ("tensors", "broadcast"),
+        lambda row: f"{int(row['tensors'])} tensors" + (", broadcast" if row["broadcast"] else ""),
+    ),
+    "batch_norm": _Told(("affine",), lambda row: "" if row["affine"] else "not affine"),
+}
+
+
+def _variety(kind: str, names: Sequence[str], row: Sequence[float]) -> str:
+    told = _VARIETIES.get(family_of(kind))
+    return told.called(dict(zip(names, row, strict=False))) if told else ""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a kind's models were trained, and how much less they know beyond: found by leaving such regions out of training.
+
+Three regions are left out, each by itself: a fifth of the forms, a fifth of the varieties, at least one of each, and the fifth
+of the kernels that move most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.guesses import UNMODELLED_SIGMA
+from ...kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, outside, spans_of, varieties_of
+from ..board import BoardDescription
+from ..measuring.measurements import Measurements
+from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, left_out_error, table_of
+
+_SHARE = 5
+_LEAST_PER_DOUBLING = 0.05  # nobody has looked further than the largest kernels left out
+_NOTHING = Pair(0.0, 0.0)
+
+
+def fit_region(
+    measurements: Measurements,
+    board: BoardDescription,
+    trained: TrainedKind,
+    options: TrainingOptions,
+    familiar: Collection[Any],
+    own: Pair,
+) -> Region:
+    """The region of a kind's models.
+
+    Where nothing can be left out, because all kernels are of one form, variety or size, nothing is known of others: the
+    deviation there is that of kernels without a model.
+
+    Args:
+        trained: the models, whose recipes are taken.
+        own: their deviations inside.
+    """
+    spans: Mapping[str, Span] = {}
+    forms, varieties, sizes = [], [], []
+    for target, inside in zip(TARGETS, own, strict=True):
+        table, rows = _numbered(table_of(measurements, board, trained.kind, target, familiar))
+        spans = spans or spans_of(trained.kind, rows)  # every kernel is timed, not each one's power is measured
+        of_kernel = varieties_of(trained.kind, rows)
+        without = partial(_without, table, getattr(trained, target).recipe, options)
+        forms.append(_more(without(_some(list(map(form_of, of_kernel)), options.seed)), inside))
+        varieties.append(_more(without(_some(of_kernel, options.seed)), inside))
+        large = _largest(rows)
+        sizes.append(_per_doubling(trained.kind, table, rows, large, without(large), inside))
+    return Region(spans, _pair(forms), _pair(varieties), _pair(sizes))
+
+
+def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The errors of the kernels that are left out; none where none are."""
+    return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
+
+
+def _pair(found: list[float | None]) -> Pair:
+    return Pair(*(UNMODELLED_SIGMA if each is None else round(each, 4) for each in found))
+
+
+def _more(errors: NDArray[np.float64], inside: float) -> float | None:
+    """By how much, in quadrature, the deviation of errors exceeds that inside; None without errors."""
+    return float(np.sqrt(max(float(np.mean(errors**2)) - inside**2, 0.0))) if len(errors) else None
+
+
+def _numbered(table: Table) -> tuple[Table, NDArray[np.float32]]:
+    """A table whose kernels are numbered from 0 on, and the features of each; not every kernel is measured for every table."""
+    _, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
+    return replace(table, kernel=number), table.features[first]
+
+
+def _some(names: Sequence[str], seed: int) -> NDArray[np.bool_]:
+    """Which kernels are left out: those of some names that were measured well enough, and that not most kernels have."""
+    known, counts = np.unique(np.array(names), return_counts=True)
+    enough = known[(counts >= LEAST_KERNELS) & (counts <= len(names) / 2)]
+    if not len(enough):
+        return np.zeros(len(names), np.bool_)
+    chosen = np.random.default_rng([seed, 5]).choice(enough, max(len(enough) // _SHARE, 1), replace=False)
+    return np.isin(np.array(names), chosen)
+
+
+def _largest(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which kernels are the fifth that moves most bytes, by the feature that every kind has."""
+    moved = rows[:, 1]
+    cut = np.quantile(moved, 1 - 1 / _SHARE)
+    return np.asarray(moved > cut) if (moved <= cut).any() else np.zeros(len(rows), np.bool_)
+
+
+def _per_doubling(
+    kind: str,
+    table: Table,
+    rows: NDArray[np.float32],
+    large: NDArray[np.bool_],
+    errors: NDArray[np.float64],
+    inside: float,
+) -> float | None:
+    """What the deviation grows by with each doubling beyond what was measured, in quadrature; None where none was beyond."""
+    if not large.any():
+        return None
+    region = Region(spans_of(kind, rows[~large]), _NOTHING, _NOTHING, _NOTHING)
+    doublings = np.zeros(len(rows))
+    for number in np.flatnonzero(large):
+        found = outside(kind, rows[number].tolist(), region)
+        doublings[number] = found.doublings or 0.0 if found else 0.0
+    beyond = doublings[table.kernel[large[table.kernel]]]
+    if not beyond.any():
+        return None
+    more = max(float(np.sum(errors[beyond > 0] ** 2 - inside**2)), 0.0)
+    return max(float(np.sqrt(more / np.sum(beyond**2))), _LEAST_PER_DOUBLING)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holding and releasing from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.paths import REFERENCE
+
+MODEL = REFERENCE / "squeezenet1_0.pt"
+
+IMAGE = ["1x3x224x224"]
+
+
+def test_the_command_line_holds_while_a_command_runs(board: Board, found: dict[str, str], daemon: Daemon) -> None:
+    daemon.client().close()
+    jetdvfs = [sys.executable, "-m", "jetdvfs.daemon.cli"]
+    env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+    clocks = ",".join(map(str, LOW))
+    inner = [*jetdvfs, "status", "--json"]
+    done = subprocess.run(
+        [*jetdvfs, "hold", "--config", clocks, "--json", "--", *inner], capture_output=True, text=True, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr)["applied"]["verified"]
+    (lease,) = json.loads(done.stdout)["leases"]  # the command's output, and nothing else
+    assert lease["configuration"] == LOW._asdict()
+    assert board.settings() == found
+    failing = [*jetdvfs, "hold", str(MODEL), "--input", IMAGE[0], "--target", "min-energy", "--", "sh", "-c", "exit 7"]
+    assert subprocess.run(failing, capture_output=True, env=env).returncode == 7
+    unattainable = [*jetdvfs, "hold", str(MODEL), "--input", IMAGE[0], "--target", "latency_ms=0.01", "--", "true"]
+    done = subprocess.run(unattainable, capture_output=True, text=True, env=env)
+    assert done.returncode == 4 and done.stderr.count("\n") == 1
+    assert subprocess.run([*jetdvfs, "status"], env=env, capture_output=True, text=True).stdout.startswith("board      NVIDIA")
+    nobody = {**env, "JETDVFS_SOCKET": str(daemon.socket) + ".gone"}
+    assert subprocess.run([*jetdvfs, "status"], env=nobody, capture_output=True).returncode == 6
+
+
+def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
+    board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path
+) -> None:
+    model = tmp_path / "scaled.pt"
+    code = handmade.forward("return torch.relu(torch.mul(x, n))", arguments="x: Tensor,\n    n: Tensor")
+    model.write_bytes(handmade.archive(code))
+    daemon.client().close()
+    hold = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold"]
+    env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+    inputs = ["--input", "8x16", "--input", "scalar:int64"]
+    for asked in ([str(model), *inputs, "--target", "min-energy"], ["--config", "1190.4,675.75,1600"]):
+        done = subprocess.run([*hold, *asked, "--json", "--", "true"], capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stderr)["applied"]["verified"]
+    assert json.loads(done.stderr)["applied"]["requested"] == LOW._asdict()
+    assert board.settings() == found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("command", "after_s"), [([], 0.0), (["--", "sleep", "60"], 0.0), (["--", "sleep", "60"], 0.2)])
+def test_the_command_line_gives_back_when_it_is_told_to_end(
+    board: Board, found: dict[str, str], daemon: Daemon, command: list[str], after_s: float, number: signal.Signals
+) -> None:
+    with daemon.client() as client:
+        hold = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--config", ",".join(map(str, LOW)), *command]
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+        with subprocess.Popen(
+            hold, env=env, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            assert process.stdout is not None
+            assert "in force" in process.stdout.readline()
+            if not command:
+                assert "until interrupted" in process.stdout.readline()
+            time.sleep(after_s)
+            # As a terminal does for an interrupt: to everybody in the foreground.
+            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+            assert process.wait(10) == (128 + number if command else 0)
+        assert eventually(lambda: not client.status()["leases"])
+        assert board.settings() == found
+
+
+def test_a_lease_is_released_from_the_command_line(board: Board, found: dict[str, str], daemon: Daemon) -> None:
+    with daemon.client() as client:
+        lease = client.hold(configuration=LOW)
+        env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
+        subprocess.run([sys.executable, "-m", "jetdvfs.daemon.cli", "release", lease.id], env=env, check=True)
+        assert board.settings() == found
