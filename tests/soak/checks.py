@@ -141,7 +141,7 @@ def check_resources(stage: Stage) -> None:
 _TRACEBACK = re.compile(r"Traceback|Exception in callback|Task exception was never retrieved|was never awaited|Fatal Python")
 
 
-def check_log(stage: Stage) -> None:
+def check_log(stage: Stage, most_bytes: int = 1 << 20) -> None:
     """No exception that nobody handled; no log without end."""
     text = stage.log_text()
     lines = text.splitlines()
@@ -150,5 +150,5 @@ def check_log(stage: Stage) -> None:
             last = next((one for one in lines[number + 1 :] if one and not one.startswith((" ", "<"))), line)
             stage.blame(f"in the log: {line.strip()[:80]} ... {last[:160]}")
             break
-    if len(text) > 1 << 20:
-        stage.blame(f"the log has grown to {len(text) >> 20} MB")
+    if len(text) > most_bytes:
+        stage.blame(f"the log has grown to {len(text)} bytes")

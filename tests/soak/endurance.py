@@ -48,6 +48,7 @@ from jetdvfs.tests.support.twin_fakes import TreeFiles
 
 _TEND_S = 0.5
 _SETTLED = 500
+_LOG_BYTES = 500  # of a hold and its release: three lines
 _BYTES_PER_CYCLE = 64.0
 #: What may be more after the last cycle than after the first hundreds, when every cache has been filled.
 MORE_KB, MORE_DESCRIPTORS, MORE_THREADS = 4096, 0, 0
@@ -92,7 +93,7 @@ def cycles(number: int) -> list[str]:
                     stage.blame(f"{name} grew from {getattr(settled, name)} to {getattr(after, name)}")
             print(f"{number} cycles, {refused} of them refused; after {_SETTLED}: {settled}; in the end: {after}")
             stage.stop()
-            checks.check_log(stage)
+            checks.check_log(stage, _LOG_BYTES * number)
             return stage.troubles
         finally:
             stage.kill()

@@ -25,7 +25,7 @@ import pytest
 
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.worker import accounts
-from jetdvfs.daemon.worker.answers import NetworkInfo, packed_network, packed_surface
+from jetdvfs.daemon.worker.answers import NetworkInfo, packed_network, packed_surface, surface_bytes
 from jetdvfs.daemon.worker.framing import PREFIX
 from jetdvfs.daemon.worker.model_file import ModelFile
 from jetdvfs.daemon.worker.workers import WorkerFailed, Workers, WorkerSettings
@@ -375,7 +375,7 @@ def test_a_child_that_was_taken_over_gets_a_line_said_of_it_and_no_place(
 
 def test_a_surface_that_a_child_made_up_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says = """answer(b'{"about": {"method": "sum", "unmodelled": []}}', struct.pack('d', float('nan')) * %d)"""
-    size = 6 * BOARD.grid.shape[0] * BOARD.grid.shape[1] * BOARD.grid.shape[2]
+    size = surface_bytes(BOARD.grid) // 8
     monkeypatch.setattr(sys, "executable", str(taken_over(tmp_path, says % size)))
     bundle = resolve_bundle("agx-xavier-sim")
     with pytest.raises(WorkerFailed, match=r"answered something else than a surface .*latency_ms"):
