@@ -82,13 +82,20 @@ def short(text: str | None) -> str | None:
     return None if text is None else text[: protocol.TEXT_CHARACTERS]
 
 
-def present(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that are given.
+def message(interface: str, method: str, parameters: Mapping[str, Any]) -> bytes:
+    """A call as it travels, with those of its parameters that are given.
 
     Raises:
-        UsageError: one is a figure that no message can carry.
+        UsageError: a figure is no number, or there is more than the daemon takes.
     """
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name}={value:g}: expected a number")
-    return {name: value for name, value in parameters.items() if value is not None}
+    given = {name: value for name, value in parameters.items() if value is not None}
+    try:
+        encoded = protocol.encode({"method": f"{interface}.{method}", "parameters": given})
+    except ValueError as error:
+        raise UsageError(f"{method}: {error}") from error
+    if len(encoded) > protocol.MESSAGE_BYTES:
+        raise UsageError(f"{method}: the call has {len(encoded)} bytes; at most {protocol.MESSAGE_BYTES} are taken")
+    return encoded

@@ -229,12 +229,7 @@ class Client:
             NoDaemon: the connection ended, or no answer came in time.
             DaemonError: the error the daemon answered with.
         """
-        try:
-            message = protocol.encode({"method": f"{self._interface}.{method}", "parameters": asked.present(parameters)})
-        except ValueError as error:
-            raise UsageError(f"{method}: {error}") from error
-        if len(message) > protocol.MESSAGE_BYTES:
-            raise UsageError(f"{method}: the call has {len(message)} bytes; at most {protocol.MESSAGE_BYTES} are taken")
+        message = asked.message(self._interface, method, parameters)
         if not self._lock.acquire(timeout=-1 if within_s is None else within_s):
             raise NoDaemon(f"the daemon on {self._path} has not answered another call yet")
         try:

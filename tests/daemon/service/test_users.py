@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ def as_nobody(path: Path, group_id: int = 65534) -> Client:
 def test_another_user_may_ask_but_neither_end_foreign_leases_nor_reach_the_admin_socket(daemon: Daemon, tmp_path: Path) -> None:
     with daemon.client() as client:
         lease = client.hold(configuration=LOW)
+        assert stat.S_IMODE(daemon.admin.stat().st_mode) == 0o600
         # What the sockets' permissions would keep out is kept out by who is asking, too.
         open_to_everybody(daemon.socket)
         open_to_everybody(daemon.admin)
