@@ -124,7 +124,8 @@ class Detail:
         narrow_types: those that plain code computes with at the chip's matrix rate, and moves as narrow as they are.
         irregular: by kind; ``other`` for the rest.
         issue_spread: of the logarithm of what issuing a call costs, by its shape.
-        timing_s: what timing a kernel by itself adds to it, at any clocks, and in ``timing_cycles`` of the CPU's.
+        timing_s: what timing a kernel by itself adds to it: ``timing_cycles`` of the CPU's, in which the kernel is handed over,
+            and ``timing_gpu_cycles``, in which the GPU takes in the marks before and after it, less what passes meanwhile.
         spread: how much farther than in version 1 individuals lie apart, by the names of Variation's factors: exponents.
         moved: bytes to and from DRAM beside what is counted, by kind.
         engines: the runtimes that can be simulated, by name.
@@ -136,6 +137,7 @@ class Detail:
     issue_spread: float
     timing_s: float
     timing_cycles: float
+    timing_gpu_cycles: float
     operands: Operands
     refresh: Refresh
     traffic: Traffic

@@ -141,7 +141,9 @@ class Second(Behaviour):
         return listed
 
     def timing_s(self, clocks: Clocks) -> Array | float:
-        return np.asarray(self._detail.timing_s + self._detail.timing_cycles / clocks.cpu_hz)
+        detail = self._detail
+        taken = detail.timing_cycles / clocks.cpu_hz + detail.timing_gpu_cycles / clocks.gpu_hz
+        return np.asarray(np.maximum(taken + detail.timing_s, 0.0))
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
         return np.asarray(1.0 + self._detail.traffic.waits * np.minimum(bytes_s / self._peak(clocks), 1.0))
