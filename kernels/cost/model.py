@@ -23,7 +23,7 @@ from .board import BoardCost, KernelModel, Regressor
 from .features import feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .roofline import bound_ms, terms_ms
-from .totals import Group, add_up, common_variance
+from .totals import Group, add_up, common_variance, together_variance
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -154,14 +154,16 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
     energy_variance = totals.energy_variance + common_variance(
         cost.energy_shares, idle_mw * waited_ms / 1e3 + host_mj, totals.energy_mj, totals.memory_mj
     )
+    latency_guessed = together_variance(totals.together_ms, latency_ms)
+    energy_guessed = together_variance(totals.together_mj, energy_mj) + together_variance(totals.together_power_mj, energy_mj)
     return Surface(
         grid=cost.grid,
         latency_ms=latency_ms,
         power_mw=energy_mj / latency_ms * 1e3,
         energy_mj=energy_mj,
         idle_mw=idle_mw,
-        latency_sigma=np.sqrt(latency_variance / latency_ms**2 + cost.sigma_latency**2),
-        energy_sigma=np.sqrt(energy_variance / energy_mj**2 + cost.sigma_energy**2),
+        latency_sigma=np.sqrt(latency_variance / latency_ms**2 + latency_guessed + cost.sigma_latency**2),
+        energy_sigma=np.sqrt(energy_variance / energy_mj**2 + energy_guessed + cost.sigma_energy**2),
         method=method,
         guessed_share=guessed_share(launches, costs.gpu_ms, costs.trust),
         guessed=guesses(costs.kernels, launches, costs.gpu_ms, costs.trust),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ class Shares:
 
 
 NO_SHARES = Shares()
+_RARELY = NormalDist().inv_cdf(0.95)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Totals:
         path_ms, memory_ms: their time on the critical path, and the part of it that memory traffic takes.
         energy_mj, memory_mj: their energy above idle and the idle energy of their time on the path; the memory traffic's part.
         latency_variance, energy_variance: what their own errors make, in ms^2 and mJ^2.
+        together_ms, together_mj, together_power_mj: by how much latency and energy exceed what is expected where all that err
+            together take, and draw, as much more as in one case of twenty.
     """
 
     dynamic_mj: NDArray[np.float64]
@@ -72,6 +76,9 @@ class Totals:
     memory_mj: NDArray[np.float64]
     latency_variance: NDArray[np.float64]
     energy_variance: NDArray[np.float64]
+    together_ms: NDArray[np.float64]
+    together_mj: NDArray[np.float64]
+    together_power_mj: NDArray[np.float64]
 
 
 def add_up(
@@ -112,9 +119,10 @@ def add_up(
             own_mj, on_path_ms = own.sum(axis=0), path.sum(axis=0)
             dynamic_mj += own_mj
             path_ms += on_path_ms
-            together_ms += group.more_time_sigma * on_path_ms
-            together_mj += group.more_time_sigma * (idle_w * on_path_ms + own_mj)
-            together_power_mj += group.more_power_sigma * own_mj
+            longer, stronger = (np.expm1(_RARELY * sigma) for sigma in (group.more_time_sigma, group.more_power_sigma))
+            together_ms += longer * on_path_ms
+            together_mj += longer * (idle_w * on_path_ms + own_mj)
+            together_power_mj += stronger * own_mj
             # Sums over kernels of path x path, (idle x path + own)^2 and own x own, the square taken apart.
             path_path, path_own, own_own = (
                 np.einsum("kc,kc->c", one.reshape(len(one), size), two.reshape(len(two), size)).reshape(shape)
@@ -133,9 +141,22 @@ def add_up(
         memory_ms=memory_ms,
         energy_mj=dynamic_mj + idle_w * path_ms,
         memory_mj=memory_own + idle_w * memory_ms,
-        latency_variance=latency_variance + together_ms**2,
-        energy_variance=energy_variance + together_mj**2 + together_power_mj**2,
+        latency_variance=latency_variance,
+        energy_variance=energy_variance,
+        together_ms=together_ms,
+        together_mj=together_mj,
+        together_power_mj=together_power_mj,
     )
+
+
+def together_variance(excess: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The variance of log(measured / predicted) of a whole that exceeds what is expected by so much in one case of twenty.
+
+    Errors of kernels that nobody measured are too large for the first order: where a part b of the whole is off by
+    exp(sigma z), the whole is off by 1 + b (exp(sigma z) - 1).
+    """
+    variance: NDArray[np.float64] = (np.log1p(excess / whole) / _RARELY) ** 2
+    return variance
 
 
 def common_variance(

@@ -93,6 +93,16 @@ def test_no_guess_is_less_certain_than_a_kernel_without_a_model() -> None:
     assert far.latency_sigma[TOP] == pytest.approx(np.hypot(SIGMA, UNMODELLED_SIGMA), rel=1e-3)
 
 
+def test_a_part_that_is_off_by_a_factor_moves_the_whole_by_its_share() -> None:
+    cost = trained_on("relu", RELUS)
+    calls = [relu(1 << 27), *[relu((1 << 20) - index) for index in range(1, 9)]]  # seven doublings beyond
+    high = surface(network(*calls), cost, "sum").quantile(0.95)
+    whole = surface(network(*calls), cost, "sum")
+    share = float(whole.guessed_share[TOP])
+    expected = 1 + share * np.expm1(1.645 * 7 * DOUBLING.time)
+    assert 0.9 < share < 0.95 and high.latency_ms[TOP] / whole.latency_ms[TOP] == pytest.approx(expected, rel=0.03)
+
+
 def test_guessed_kernels_err_together_in_what_was_not_measured() -> None:
     cost = trained_on("relu", RELUS)
     one = surface(network(relu(1 << 24)), cost, "sum")
