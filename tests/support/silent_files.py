@@ -91,7 +91,8 @@ def _operations() -> Any:
 def main(mount: str) -> None:
     import mfusepy
 
-    mfusepy.FUSE(_operations(), mount, foreground=True, allow_other=True, max_idle_threads=10)
+    # What reads models is a user of its own only where root starts it; nobody else may let others in without being asked.
+    mfusepy.FUSE(_operations(), mount, foreground=True, allow_other=os.geteuid() == 0, max_idle_threads=10)
 
 
 if __name__ == "__main__":

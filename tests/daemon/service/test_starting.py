@@ -135,7 +135,8 @@ def test_what_is_no_socket_is_not_replaced_by_one(board: Board, tmp_path: Path, 
             there.symlink_to(tmp_path / "other")
         before = there.lstat()
         command = [sys.executable, "-m", "jetdvfs.daemon.service", "--root", str(board.root), "--state-dir", str(tmp_path)]
-        done = subprocess.run([*command, "--socket", str(there)], capture_output=True, text=True, check=False, timeout=20)
+        command += ["--runtime-dir", str(tmp_path / "runtime"), "--socket", str(there)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
         assert done.returncode == 2
         assert "something else than a socket is there" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
         assert (there.lstat().st_ino, there.lstat().st_mode) == (before.st_ino, before.st_mode)

@@ -166,7 +166,7 @@ def test_the_real_library_sends_the_fields(tmp_path: Path) -> None:
 def test_a_warning_of_a_library_takes_one_line(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['jetdvfs.kernels.trees._sweep'] = None; from jetdvfs.daemon.service import main; "
-        f"sys.exit(main(['--root', '/usr', '--state-dir', {str(tmp_path)!r}]))"
+        f"sys.exit(main(['--root', '/usr', '--state-dir', {str(tmp_path)!r}, '--runtime-dir', {str(tmp_path / 'run')!r}]))"
     )
     environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "none")}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
