@@ -39,7 +39,8 @@ def silent_files(mount: Path) -> Iterator[Mapping[str, int]]:
     finally:
         server.kill()
         server.wait()
-        subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=True)
+        # Without an /etc/mtab an ordinary user's fusermount refuses; what stays mounted then answers with errors alone.
+        subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=os.geteuid() == 0)
         for descriptor in descriptors.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
