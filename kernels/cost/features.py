@@ -43,6 +43,20 @@ def feature_names(kind: str) -> tuple[str, ...]:
     return _definition(kind)[0] + FREQUENCY_FEATURES
 
 
+def columns(kind: str, names: Sequence[str]) -> list[int]:
+    """Where features stand among those of a kind.
+
+    Raises:
+        CostModelError: one is not among them, or the clocks are not the last three.
+    """
+    known = feature_names(kind)
+    strange = [name for name in names if name not in known]
+    if strange or tuple(names[-3:]) != FREQUENCY_FEATURES or len(set(names)) < len(names):
+        wrong = f"unknown: {', '.join(strange)}" if strange else "a name twice, or the clocks not at the end"
+        raise CostModelError(f"{kind}: its features are not those of this release ({wrong}; known: {', '.join(known)})")
+    return [known.index(name) for name in names]
+
+
 def can_be_modelled(invocation: KernelInvocation) -> bool:
     """Whether a profile of this release could have a model for a kernel: its kind, or the elementwise family, has features."""
     row = KINDS.get(invocation.kind)

@@ -30,7 +30,7 @@ MOST_SIGMA = 0.7
 
 _TYPE = ("element_bytes", "bfloat16")
 # What follows from other features, or is a share or an alignment: there a new value is nothing new.
-_DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding")
+_DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
 
 
 class Pair(NamedTuple):

@@ -240,7 +240,13 @@ def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.ran
     rows = _rows(what, unit.node, flat, above_idle / np.maximum(busy, _LEAST_BUSY))
     gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
     gaps = _rows(what, unit.node, flat, (period_ms - gpu_ms) * 1e3)
-    return {"kernel_mw": rows.where(busy >= _LEAST_BUSY), "gap_us": gaps.where(gpu_bound)}
+    alone = meter.kernel_times_ms(calls, configurations)
+    timing = _rows(what, unit.node, flat, (alone - gpu_ms) * 1e3)
+    return {
+        "kernel_mw": rows.where(busy >= _LEAST_BUSY),
+        "gap_us": gaps.where(gpu_bound),
+        "timing_us": timing.where(gpu_ms < _SHORT_MS),
+    }
 
 
 def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
@@ -334,7 +340,9 @@ def _rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], val
     figures = np.asarray(value, np.float64)
     if figures.shape != flat.shape or not np.isfinite(figures).all():
         raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
-    return Rows(np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures)
+    return Rows(
+        np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures
+    )
 
 
 def _kept_rows(path: Path) -> dict[str, Rows] | None:

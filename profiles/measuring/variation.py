@@ -135,7 +135,11 @@ def _typed(call: KernelInvocation, dtype: str) -> KernelInvocation:
 
 
 def _again(
-    like: KernelInvocation, inputs: Sequence[Shape], output: Shape, params: Mapping[str, ParamValue], parameters: int | None = None
+    like: KernelInvocation,
+    inputs: Sequence[Shape],
+    output: Shape,
+    params: Mapping[str, ParamValue],
+    parameters: int | None = None,
 ) -> KernelInvocation:
     """A kernel of other sizes.
 
@@ -147,7 +151,9 @@ def _again(
         moved = round(like.bytes * tensors / max(sum(map(prod, like.inputs)) + prod(like.output), 1))
     else:
         moved = DTYPE_BYTES[like.dtype] * (tensors + parameters)
-    return KernelInvocation(like.kind, "", tuple(inputs), output, like.dtype, params, flops(like.kind, inputs, output, params), moved)
+    return KernelInvocation(
+        like.kind, "", tuple(inputs), output, like.dtype, params, flops(like.kind, inputs, output, params), moved
+    )
 
 
 def _renamed(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation:
@@ -223,7 +229,8 @@ def _pool(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation 
         kernel, stride, padding = (_steps(like, name, len(image)) for name in ("kernel_size", "stride", "padding"))
         ones = (1,) * len(image)
         out = tuple(
-            _outputs(size, *each, transposed=False) for size, *each in zip(image, kernel, stride or kernel, padding, ones, strict=True)
+            _outputs(size, *each, transposed=False)
+            for size, *each in zip(image, kernel, stride or kernel, padding, ones, strict=True)
         )
     if min(out) < 1:
         return None
