@@ -316,7 +316,7 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
 def _pairs(
     campaign: Campaign, unit: Unit, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[KernelInvocation], list[FrequencyConfiguration]]:
-    """Each kernel of a unit at random configurations: which kernel, which configuration as a flat index, and both themselves."""
+    """Each kernel of a unit at random configurations: which kernel, which configuration (flat index), and both themselves."""
     drawn = [_random_configurations(campaign, unit.configurations, rng) for _ in unit.what]
     what = np.repeat(np.array(unit.what, np.int64), [len(flat) for flat, _ in drawn])
     configurations = [configuration for _, each in drawn for configuration in each]

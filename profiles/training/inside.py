@@ -2,8 +2,8 @@
 """How much longer kernels and calls take inside of networks than each by itself, and how much more kernels draw.
 
 Parameters have left the caches, the host's calls share the memory with the kernels, and what kernels compute with is not what
-they were measured with: three factors, of the host's time, the kernels' time, and their power above idle, are fitted to networks
-that were measured as a whole.
+they were measured with: three factors, of the host's time, the kernels' time, and their power above idle, are fitted to
+networks that were measured as a whole.
 """
 
 from __future__ import annotations

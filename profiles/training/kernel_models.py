@@ -162,8 +162,8 @@ def floor_of(measurements: Measurements, board: BoardDescription) -> LaunchFloor
 
 
 def _in_stream_ms(measurements: Measurements, board: BoardDescription, rows: Rows) -> NDArray[np.float64]:
-    """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between two
-    belongs to their time."""
+    """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
+    two belongs to their time."""
     cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, board.grid)
     constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
     timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)

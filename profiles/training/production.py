@@ -51,13 +51,13 @@ UNSEEN_FAMILY = "unseen_board_and_family"
 """The evaluations that a manifest keeps."""
 
 FULL = CampaignSize(
-    nodes=tuple(range(11)),
-    random_kernels={"conv2d": 14000, "matmul": 6000, ELEMENTWISE: 4000},
-    random_kernels_default=1500,
+    nodes=tuple(range(8)),
+    random_kernels={"conv2d": 12000, "matmul": 6000, ELEMENTWISE: 3600},
+    random_kernels_default=1200,
     configurations=4,
-    network_configurations=16,
-    whole_network_configurations=40,
-    host_configurations=64,
+    network_configurations=8,
+    whole_network_configurations=24,
+    host_configurations=24,
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
@@ -130,7 +130,7 @@ def plan_simulated(
         threads=threads,
         seed=seed,
     )
-    return Production(name, command, campaign, options, folds=2 if quick else 5, silicon=silicon)
+    return Production(name, command, campaign, options, folds=2 if quick else 4, silicon=silicon)
 
 
 def _random_kernels(variations: Variations, kind: str, count: int) -> list[KernelInvocation]:
