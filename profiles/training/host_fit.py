@@ -72,7 +72,8 @@ def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]
     rows = rows.where(np.arange(len(rows)) % max(len(rows) // _TIMINGS, 1) == 0)
     cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, grid)
     terms = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / gpu_mhz], axis=1)
-    found, positive = np.zeros(3), np.ones(len(rows), np.bool_)
+    found: NDArray[np.float64] = np.zeros(3)
+    positive: NDArray[np.bool_] = np.ones(len(rows), np.bool_)
     for _ in range(_TIMING_ROUNDS):
         weight = positive / (1.0 + np.abs(rows.value - terms @ found))  # single figures may be far off
         found = np.linalg.lstsq(terms * weight[:, None], rows.value * weight, rcond=None)[0]

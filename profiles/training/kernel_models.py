@@ -29,7 +29,7 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 """The two models of a kind and the table each is trained on."""
 
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
-_LEAST_OF_TIMED = 0.1  # however long timing takes, so much of what was timed is the kernel
+_LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
 _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
 
@@ -134,6 +134,8 @@ def table_of(
     if nodes is not None:
         mask &= np.isin(rows.node, list(nodes))
     rows = rows.where(mask)
+    if target == "time":
+        rows = _in_stream(measurements, board, rows)
     if not len(rows):
         raise MeasurementError(f"{kind}: no {target} was measured")
     position = {what: index for index, what in enumerate(kept)}
@@ -144,7 +146,7 @@ def table_of(
     features[:, -3:] = np.stack(clocks, axis=1)
     if target == "time":
         bounds = _bounds(invocations, of_row, clocks, board, floor_of(measurements, board))
-        label = np.log(_in_stream_ms(measurements, board, rows) / bounds)
+        label = np.log(rows.value / bounds)
     else:
         label = np.log(np.maximum(rows.value, _LEAST_MW))
     of_network = np.array([invocation.signature in familiar for invocation in invocations])[of_row]
@@ -157,19 +159,19 @@ def floor_of(measurements: Measurements, board: BoardDescription) -> LaunchFloor
     """What launches that do next to nothing take in a network."""
     idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
     rows = measurements.tables[TARGETS["time"]]
-    rows = rows.where(np.isin(rows.what, idle))
-    return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * _in_stream_ms(measurements, board, rows))
+    rows = _in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
+    return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * rows.value)
 
 
-def _in_stream_ms(measurements: Measurements, board: BoardDescription, rows: Rows) -> NDArray[np.float64]:
+def _in_stream(measurements: Measurements, board: BoardDescription, rows: Rows) -> Rows:
     """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
-    two belongs to their time."""
+    two belongs to their time. Times that are mostly of timing say nothing and are left out."""
     cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, board.grid)
     constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
     timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)
-    timing = np.maximum(timing_us + of_cpu / cpu_mhz + of_gpu / gpu_mhz, 0.0)
-    alone = np.maximum(rows.value - timing / 1e3, _LEAST_OF_TIMED * rows.value)
-    return np.asarray(alone + (constant_us + slope_us / gpu_mhz) / 1e3)
+    own = rows.value - np.maximum(timing_us + of_cpu / cpu_mhz + of_gpu / gpu_mhz, 0.0) / 1e3
+    in_stream = replace(rows, value=own + (constant_us + slope_us / gpu_mhz) / 1e3)
+    return in_stream.where(own > _LEAST_OF_TIMED * rows.value)
 
 
 def residuals_of(
