@@ -18,6 +18,8 @@ from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 
 FORMAT_VERSION = 1
+UNSEEN_FAMILY = "unseen_board_and_family"
+"""The evaluation of networks whose whole families were left out of training."""
 BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
 FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
 Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]

@@ -19,6 +19,7 @@ from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import KernelInvocation, Network
 from ..board import load_board
 from ..bundle.bundle import Bundle, load_bundle
+from ..bundle.manifest import UNSEEN_FAMILY
 from ..bundle.writing import write_bundle, write_manifest
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
 from ..measuring.measurements import Measurements
@@ -47,8 +48,7 @@ EVALUATION_NODES = (11, 12)
 
 UNSEEN_BOARD = "unseen_board"
 UNSEEN_NETWORK = "unseen_board_and_network"
-UNSEEN_FAMILY = "unseen_board_and_family"
-"""The evaluations that a manifest keeps."""
+"""What evaluations a manifest keeps besides :data:`.manifest.UNSEEN_FAMILY`."""
 
 FULL = CampaignSize(
     nodes=tuple(range(8)),
