@@ -76,7 +76,7 @@ def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]
     positive: NDArray[np.bool_] = np.ones(len(rows), np.bool_)
     for _ in range(_TIMING_ROUNDS):
         weight = positive / (1.0 + np.abs(rows.value - terms @ found))  # single figures may be far off
-        found = np.linalg.lstsq(terms * weight[:, None], rows.value * weight, rcond=None)[0]
+        found = np.asarray(np.linalg.lstsq(terms * weight[:, None], rows.value * weight, rcond=None)[0], np.float64)
         positive = terms @ found > 0
     return (float(found[0]), float(found[1]), float(found[2]))
 

@@ -48,7 +48,7 @@ EVALUATION_NODES = (11, 12)
 
 UNSEEN_BOARD = "unseen_board"
 UNSEEN_NETWORK = "unseen_board_and_network"
-"""What evaluations a manifest keeps besides :data:`.manifest.UNSEEN_FAMILY`."""
+"""What evaluations a manifest keeps besides :data:`~jetdvfs.profiles.bundle.manifest.UNSEEN_FAMILY`."""
 
 FULL = CampaignSize(
     nodes=tuple(range(8)),
