@@ -49,6 +49,7 @@ class CampaignSize:
         network_configurations: random configurations per board and kernel of a network.
         whole_network_configurations: random configurations per board and network, measured as a whole.
         host_configurations: random configurations per board and call name.
+        warm_configurations: random configurations per board and temperature of the die beside the campaign's.
     """
 
     nodes: tuple[int, ...]
@@ -58,6 +59,7 @@ class CampaignSize:
     network_configurations: int
     whole_network_configurations: int
     host_configurations: int
+    warm_configurations: int = 0
 
     def kernels_of(self, kind: str) -> int:
         return self.random_kernels.get(kind, self.random_kernels_default)
@@ -87,6 +89,7 @@ class Campaign:
         calls: the calls whose issue time is measured, some of each name.
         networks: the networks, measured as a whole to see what their kernels' models do not say.
         units: the steps, in order.
+        temperatures_c: others that idle power is measured at.
     """
 
     board: BoardDescription
@@ -98,11 +101,12 @@ class Campaign:
     calls: tuple[Call, ...]
     networks: tuple[Network, ...]
     units: tuple[Unit, ...]
+    temperatures_c: tuple[float, ...] = ()
 
     @property
     def digest(self) -> str:
         """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
-        about = [self.board.name, self.silicon_version, self.temperature_c, self.seed]
+        about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
         about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
         about += [call_json(call) for call in self.calls]
@@ -118,6 +122,7 @@ def plan_campaign(
     *,
     kinds: Sequence[str],
     temperature_c: float,
+    warmer_c: Sequence[float] = (),
     silicon_version: str = "",
     seed: int = 0,
 ) -> Campaign:
@@ -130,6 +135,7 @@ def plan_campaign(
         size: how much.
         kinds: the kernel kinds that get a model.
         temperature_c: the die temperature that boards are kept at.
+        warmer_c: others that idle power is measured at besides.
         silicon_version: version of the simulated silicon, or an empty string.
         seed: what random choices follow from.
     """
@@ -147,8 +153,20 @@ def plan_campaign(
         for kind in ("kernel_ms", "kernel_mw"):
             units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
             units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
+    units += [
+        Unit("warm_idle_mw", node, (what,), size.warm_configurations) for node in size.nodes for what in range(len(warmer_c))
+    ]
     return Campaign(
-        board, silicon_version, temperature_c, size, seed, (*of_networks, *drawn), tuple(calls), tuple(networks), tuple(units)
+        board,
+        silicon_version,
+        temperature_c,
+        size,
+        seed,
+        (*of_networks, *drawn),
+        tuple(calls),
+        tuple(networks),
+        tuple(units),
+        tuple(warmer_c),
     )
 
 
@@ -214,6 +232,7 @@ def run_campaign(
         calls=campaign.calls,
         network_names=tuple(network.name for network in campaign.networks),
         tables={name: Rows.joined(parts) for name, parts in tables.items()},
+        temperatures_c=campaign.temperatures_c,
     )
 
 
@@ -291,6 +310,14 @@ def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
     return {"idle_mw": _rows(0, unit.node, flat, total)}
 
 
+def _measure_warm_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    (what,) = unit.what
+    flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+    rails = meter.idle_rails_mw(configurations, campaign.temperatures_c[what])
+    total = sum((np.asarray(rails[rail]) for rail in campaign.board.energy_rails), np.zeros(len(flat)))
+    return {"warm_idle_mw": _rows(what, unit.node, flat, total)}
+
+
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
     flat, configurations = _random_configurations(campaign, unit.configurations, rng)
@@ -306,6 +333,7 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
     "host_us": _measure_host_us,
     "host_active_mw": _measure_host_active_mw,
     "idle_mw": _measure_idle_mw,
+    "warm_idle_mw": _measure_warm_idle_mw,
     "network": _measure_network,
 }
 
