@@ -137,7 +137,7 @@ class Surface:
             GridError: it is not one of the grid's.
         """
         index = self.grid.index(configuration)
-        figures = {name: float(getattr(self, name)[index]) for name in FIGURES}
+        figures = {name: float(getattr(self, name)[index]) for name in FIGURES if name != "leakage_mw"}
         return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
 
     def quantile(self, probability: float) -> Surface:

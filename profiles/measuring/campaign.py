@@ -147,15 +147,15 @@ def plan_campaign(
     units: list[Unit] = []
     for position, node in enumerate(size.nodes):
         mine = order[position :: len(size.nodes)]
-        units += [Unit("idle_mw", node, (0,), 0), Unit("host_active_mw", node, (0,), size.host_configurations)]
+        units += [
+            Unit("idle_mw", node, (0,), size.warm_configurations),
+            Unit("host_active_mw", node, (0,), size.host_configurations),
+        ]
         units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
         units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
         for kind in ("kernel_ms", "kernel_mw"):
             units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
             units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
-    units += [
-        Unit("warm_idle_mw", node, (what,), size.warm_configurations) for node in size.nodes for what in range(len(warmer_c))
-    ]
     return Campaign(
         board,
         silicon_version,
@@ -303,19 +303,27 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
 
 
 def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    """Over the whole grid, and at other temperatures at random configurations."""
     grid = campaign.board.grid
-    flat = np.arange(grid.size)
-    rails = meter.idle_rails_mw(list(grid))
-    total = sum((np.asarray(rails[rail]) for rail in campaign.board.energy_rails), np.zeros(len(flat)))
-    return {"idle_mw": _rows(0, unit.node, flat, total)}
+    tables = {"idle_mw": _idle_rows(campaign, unit, np.arange(grid.size), list(grid), meter)}
+    warm = []
+    for what, temperature_c in enumerate(campaign.temperatures_c):
+        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+        warm.append(_idle_rows(campaign, unit, flat, configurations, meter, what, temperature_c))
+    return {**tables, "warm_idle_mw": Rows.joined(warm)}
 
 
-def _measure_warm_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    (what,) = unit.what
-    flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-    rails = meter.idle_rails_mw(configurations, campaign.temperatures_c[what])
-    total = sum((np.asarray(rails[rail]) for rail in campaign.board.energy_rails), np.zeros(len(flat)))
-    return {"warm_idle_mw": _rows(what, unit.node, flat, total)}
+def _idle_rows(
+    campaign: Campaign,
+    unit: Unit,
+    flat: NDArray[np.int64],
+    configurations: Sequence[FrequencyConfiguration],
+    meter: Meter,
+    what: int = 0,
+    temperature_c: float | None = None,
+) -> Rows:
+    rails = meter.idle_rails_mw(configurations, temperature_c)
+    return _rows(what, unit.node, flat, _above(rails, dict.fromkeys(rails, 0.0), campaign.board.energy_rails))
 
 
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
@@ -333,7 +341,6 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
     "host_us": _measure_host_us,
     "host_active_mw": _measure_host_active_mw,
     "idle_mw": _measure_idle_mw,
-    "warm_idle_mw": _measure_warm_idle_mw,
     "network": _measure_network,
 }
 

@@ -19,6 +19,7 @@ from ...kernels.cost.features import feature_names
 from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
+from ...kernels.heat import Heat
 from ...kernels.network import Network
 from ..board import BoardDescription
 from ..bundle.manifest import KindEntry, Manifest, RegionEntry
@@ -238,6 +239,7 @@ def manifest_of(
     regions: Mapping[str, Region],
     command: str,
     tools: Mapping[str, str],
+    heat: Heat | None,
 ) -> Manifest:
     """The manifest of a bundle, without evaluation and checksums."""
     dtypes = tuple(sorted({kernel.dtype for kernel in measurements.invocations}))
@@ -268,6 +270,7 @@ def manifest_of(
         energy_shares=uncertainty.energy,
         command=command,
         tools=tools,
+        leakage_fold_c=None if heat is None else heat.fold_c,
     )
 
 

@@ -153,8 +153,9 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
     cost = board_cost(measurements, board, trained, uncertainty)
     regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
-    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, regions, production.command, _tools())
-    manifest = replace(manifest, leakage_fold_c=cost.heat and cost.heat.fold_c)
+    manifest = manifest_of(
+        production.name, measurements, board, trained, uncertainty, regions, production.command, _tools(), cost.heat
+    )
     written = write_bundle(directory, manifest, contents_of(trained, cost))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)

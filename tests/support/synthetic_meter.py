@@ -135,8 +135,10 @@ class OneRailMeter(SyntheticMeter):
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         return one_rail(self._parts.host_rails_mw(configurations))
 
-    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
-        return one_rail(self._parts.idle_rails_mw(configurations))
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        return one_rail(self._parts.idle_rails_mw(configurations, temperature_c))
 
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
