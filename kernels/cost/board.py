@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import CostModelError
 from ..grid import FrequencyGrid
+from ..heat import Heat
 from ..kinds import KINDS
 from ..network import KernelInvocation
 from .host import HostModel
@@ -70,6 +71,9 @@ class BoardCost:
         host: the host's issue times.
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
         host_active_mw: what they draw above that while the host issues work, one per CPU level.
+        leakage_mw: the part of the idle power that grows with the die's temperature, shape of the grid; None where nobody
+            knows.
+        heat: how it does, and at which temperature the idle power was measured.
         sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board,
             whatever its latency and energy are spent on.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
@@ -90,6 +94,8 @@ class BoardCost:
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
+    leakage_mw: NDArray[np.float32] | None = None
+    heat: Heat | None = None
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):

@@ -52,12 +52,13 @@ UNSEEN_NETWORK = "unseen_board_and_network"
 
 FULL = CampaignSize(
     nodes=tuple(range(8)),
-    random_kernels={"conv2d": 12000, "matmul": 6000, ELEMENTWISE: 3600},
-    random_kernels_default=1200,
+    random_kernels={"conv2d": 9000, "matmul": 4500, ELEMENTWISE: 2400},
+    random_kernels_default=900,
     configurations=4,
     network_configurations=8,
     whole_network_configurations=24,
     host_configurations=24,
+    warm_configurations=256,
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
@@ -67,15 +68,19 @@ QUICK = CampaignSize(
     network_configurations=8,
     whole_network_configurations=10,
     host_configurations=16,
+    warm_configurations=128,
 )
 """For trying the command out; too little for a bundle to rely on."""
+
+WARMER_C = (25.0, 65.0, 85.0)
+"""Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
 _CANDIDATES = 4  # drawn for each random kernel that is measured
 _OWN_SHARE = 3
 
 _RECIPES = {
-    "conv2d": (Recipe(9, 0.1),),
-    "": (Recipe(7, 0.1),),
+    "conv2d": (Recipe(8, 0.1),),
+    "": (Recipe(6, 0.1),),
 }
 
 
@@ -121,6 +126,7 @@ def plan_simulated(
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
         others=others,
+        warmer_c=WARMER_C,
         silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
@@ -130,7 +136,7 @@ def plan_simulated(
         threads=threads,
         seed=seed,
     )
-    return Production(name, command, campaign, options, folds=2 if quick else 4, silicon=silicon)
+    return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)
 
 
 def _random_kernels(variations: Variations, kind: str, count: int) -> list[KernelInvocation]:
@@ -161,7 +167,9 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     inside = inside_networks(measurements, board, networks, trained)
     cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
     regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
-    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, regions, production.command, _tools())
+    manifest = manifest_of(
+        production.name, measurements, board, trained, uncertainty, regions, production.command, _tools(), cost.heat
+    )
     written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,24 +11,21 @@ from typing import TYPE_CHECKING, Any
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import METHODS, surface
-from ....kernels.decompose import decompose
-from ....kernels.errors import ModelError
 from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.inputs import parse_input
 from ....kernels.kinds import is_fused
 from ....kernels.network import Network
 from ....kernels.surface import Guess, Surface
 from ....kernels.text import printable
 from ....profiles.board import load_board
 from ... import arguments
-from ...errors import InputError, UsageError
+from ...errors import UsageError
+from ..networks import read_model
 from ..output import SIMULATED, progress
 
 if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle
 
-_MAX_JSON_BYTES = 64 << 20
 _GUESSES = 8
 
 
@@ -104,37 +99,6 @@ def read_network(args: argparse.Namespace) -> Network:
     network = read_model(Path(args.model), args.inputs, optimized=args.optimized, default=True)
     network.check_whole(args.accept_boundary)
     return fuse(network) if args.fused else network
-
-
-def read_model(
-    path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool | None = None, default: bool = False
-) -> Network:
-    """A network, or the part of it that can be listed, by its file and the shapes of its inputs.
-
-    Args:
-        path: a model's file, or a list of launches that was decomposed before.
-        inputs: what a model's method takes.
-        method: which one.
-        optimized: whether to take what the JIT's passes leave; ``None`` where nobody said so.
-        default: what is taken then.
-
-    Raises:
-        UsageError: no input shape was given for a model file, or a list is of the other view than was asked for.
-        KernelsError: the file cannot be read as what it claims to be.
-    """
-    if path.suffix == ".json":
-        if method != "forward":
-            raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
-        network = _network_from_json(path)
-        if optimized not in (None, network.optimized):
-            have = "as the JIT's passes leave them" if network.optimized else "as the model's file has them"
-            raise UsageError(f"{path}: its launches are listed {have}; the other view is taken of the model's file alone")
-        return network
-    if not inputs:
-        raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
-    specs = [parse_input(text) for text in inputs]
-    with progress(f"reading {path.name}"):
-        return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:
@@ -215,17 +179,3 @@ def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
     configuration = arguments.asked_configuration(text)
     grid.index(configuration)
     return configuration
-
-
-def _network_from_json(path: Path) -> Network:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_JSON_BYTES:
-            raise InputError(f"{path}: expected a regular file of at most {_MAX_JSON_BYTES >> 20} MiB")
-        return Network.from_json(json.loads(path.read_bytes()))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from error

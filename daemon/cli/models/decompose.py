@@ -52,6 +52,7 @@ from ....kernels.network import KernelInvocation, Network
 from ....kernels.text import printable
 from ...errors import UsageError
 from .. import output
+from ..networks import read_model
 from . import common
 
 _NO_PROFILE = "what no profile can have a model for"
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tree and args.launches:
         raise UsageError("--tree and --launches are two lists: ask for one of them")
     bundle = common.read_profile(args) if args.profile else None
-    network = common.read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
+    network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if network.boundary:
         print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
     network = fuse(network) if args.fused else network

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of ``jetdvfs profile`` that measure: train and evaluate."""
+"""``jetdvfs profile train``, and what a profile says of itself."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ....profiles.bundle.bundle import bundle_bytes, load_bundle
+from ....profiles.bundle.bundle import bundle_bytes
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, Manifest
 from ....profiles.errors import BundleError
 from ... import arguments
 from ...errors import InputError, UsageError
-from ..output import print_json
+from ..output import print_json, progress_bar
 from .checks import add_seed, add_threads
 
 
@@ -30,24 +29,6 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     add_seed(sub)
     arguments.add_silicon(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
-    sub = verb(
-        "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", evaluate
-    )
-    sub.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
-    sub.add_argument("--configs", type=arguments.whole(1), default=100, help="random configurations per network (default 100)")
-    sub.add_argument(
-        "--node",
-        type=arguments.whole(0),
-        action="append",
-        metavar="N",
-        help="simulated board, may be repeated (default: those left out of training)",
-    )
-    sub.add_argument(
-        "--networks-left-out",
-        action="store_true",
-        help="show what training recorded instead: each network predicted by models trained without it and without its board",
-    )
-    add_seed(sub)
 
 
 def describe(path: Path, manifest: Manifest) -> str:
@@ -136,68 +117,10 @@ def train(args: argparse.Namespace) -> int:
         else:
             print("\n".join(f"{key:10} {value}" for key, value in what.items()))
         return 0
-    measurements = production.measure_simulated(plan, args.campaign, _bar)
-    bundle = production.make_bundle(plan, measurements, args.out, _bar)
+    measurements = production.measure_simulated(plan, args.campaign, progress_bar)
+    bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
     if args.json:
         print_json({"path": str(args.out), **bundle.manifest.to_json()})
     else:
         print(describe(args.out, bundle.manifest))
     return 0
-
-
-def evaluate(args: argparse.Namespace) -> int:
-    from ....profiles.reference import reference_names, reference_network
-    from ....profiles.training import evaluation, production
-
-    bundle = load_bundle(args.profile)
-    if not bundle.manifest.simulated:
-        raise BundleError(
-            f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to compare it with"
-        )
-    if args.networks_left_out:
-        return _evaluate_left_out(args, bundle.manifest)
-    nodes = production.EVALUATION_NODES if args.node is None else tuple(args.node)
-    networks = [reference_network(name) for name in reference_names()]
-    errors = production.evaluate_simulated(bundle, networks, nodes, configurations=args.configs, seed=args.seed)
-    if args.json:
-        print_json({
-            "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "nodes": nodes,
-            "trained_on": sorted(set(nodes) & set(bundle.manifest.nodes)), "mean": evaluation.summary(errors),
-            "networks": [error.to_json() for error in errors],
-        })  # fmt: skip
-        return 0
-    known = sorted(set(nodes) & set(bundle.manifest.nodes))
-    trained = f"; it was trained on board {', '.join(map(str, known))}" if known else ", which it was not trained on"
-    boards = ", ".join(map(str, nodes))
-    print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {boards}{trained}")
-    print(evaluation.table(errors))
-    print(evaluation.coverage(errors))
-    return 0
-
-
-def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
-    from ....profiles.training import evaluation
-    from ....profiles.training.production import UNSEEN_NETWORK
-
-    record = manifest.evaluation.get(UNSEEN_NETWORK, {})
-    errors = [evaluation.NetworkError.from_json(item) for item in record.get("networks", ())]
-    if not errors:
-        raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
-    if args.json:
-        print_json({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record})
-        return 0
-    print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
-    print(evaluation.table(errors))
-    print(evaluation.coverage(errors))
-    return 0
-
-
-def _bar(done: int, total: int, text: str) -> None:
-    """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
-    share = done / max(total, 1)
-    if sys.stderr.isatty():
-        filled = int(share * 30)
-        end = "\n" if done == total else ""
-        print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {share:4.0%} {text:40.40}", end=end, file=sys.stderr, flush=True)
-    elif done == total or done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1):
-        print(f"{share:4.0%} {text}", file=sys.stderr)

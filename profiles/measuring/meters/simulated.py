@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Call, KernelInvocation, Network
-from ...twin.silicon.chip import Array, Clocks
+from ...twin.silicon.chip import AMBIENT_DIE_C, Array, Clocks
 from ...twin.silicon.execution import execute
 from ...twin.silicon.silicon import Activity, Silicon
 from .meter import POWER_READINGS, TIMINGS, KernelPower
@@ -50,8 +50,11 @@ class TwinMeter:
             rails[rail] = rails[rail] + power
         return self._read_rails(rails)
 
-    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
-        return self._read_rails(self.silicon.idle_rails_w(Clocks.of(configurations)))
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        die_c = AMBIENT_DIE_C if temperature_c is None else temperature_c
+        return self._read_rails(self.silicon.idle_rails_w(Clocks.of(configurations), die_c))
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
         run = execute(network, self.silicon, Clocks.of(configurations))
