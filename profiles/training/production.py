@@ -21,10 +21,10 @@ from ..board import load_board
 from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.manifest import UNSEEN_FAMILY
 from ..bundle.writing import write_bundle, write_manifest
-from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
+from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
-from ..measuring.variation import Variations
+from ..measuring.variation import Variations, spread_over_sizes
 from ..reference import left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon, version_of
