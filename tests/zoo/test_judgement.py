@@ -59,6 +59,13 @@ def test_any_other_list_of_a_file_that_was_run_is_wrong(launches: tuple[KernelIn
     assert judge(listed(*launches), ran(CONV, NORM, RELU)).verdict == "wrong"
 
 
+def test_the_product_of_one_matrix_has_a_dimension_for_it_or_not() -> None:
+    one, stacked = (launch("matmul", output=shape, flops=64, m=4, k=2, n=8, batch=1) for shape in ((4, 8), (1, 4, 8)))
+    assert judge(listed(stacked), ran(one)).verdict == "equal"
+    two = launch("matmul", output=(2, 4, 8), flops=128, m=4, k=2, n=8, batch=2)
+    assert judge(listed(two), ran(dataclasses.replace(two, output=(4, 8)))).verdict == "wrong"
+
+
 def test_a_list_ends_rightly_only_where_pytorch_looks_at_data() -> None:
     early = listed(CONV, end="aten::nonzero")
     assert judge(early, ran(CONV, NORM, RELU, looks=[(1, "aten::nonzero")])).verdict == "explained"
