@@ -8,8 +8,9 @@ This is the one place that says where an ONNX file and the network it was export
 * ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call.
 * ``group_norm`` written as an instance norm between two reshapes: one call.
 * Attention, where queries *and* transposed keys are multiplied by a factor each before their product, as the exporters write
-  ``scaled_dot_product_attention``: one ``attention``, causal where a triangle of ones made its mask; heads that are repeated
-  on the way are shared (``enable_gqa``). A product that is scaled afterwards was written by the model's author, and stays so.
+  ``scaled_dot_product_attention``, or where the newer one noted that call: one ``attention``, causal where a triangle of ones made
+  its mask; heads that are repeated on the way are shared (``enable_gqa``), unless the note says that the author repeated them. A
+  product that is scaled afterwards was written by the model's author, and stays so.
 * A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
   first, which the older exporter leaves out; so it does with rows picked from a table by fixed indices and permuted (the
   position bias of Swin and its relatives), and with the clone of a weight that is then written into.
@@ -59,14 +60,14 @@ def _attentions() -> Iterator[Template]:
     for shared, inners in ((True, grouped), (False, ["key"])):
         keys: list[Template] = [("Transpose", inner) for inner in inners]
         keys += [("Reshape", ("Transpose", ("Reshape", inner, ANY)), ANY) for inner in inners]
-        if shared:  # what is reshaped twice may be reshaped once
-            keys.append(("Reshape", ("Transpose", grouped[1]), ANY))
+        keys.append(("Reshape", ("Transpose", inners[-1]), ANY))  # what is reshaped twice may be reshaped once
         for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
-            scores: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
-            for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
-                soft: Template = ("Softmax", inner)
-                yield ("MatMul", soft, value)
-                yield ("MatMul", ("Where", ("IsNaN", soft), C, soft), value)
+            scaled: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
+            for scores in (scaled, ("MatMul", "query", key)):
+                for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
+                    soft: Template = ("Softmax", inner)
+                    yield ("MatMul", soft, value)
+                    yield ("MatMul", ("Where", ("IsNaN", soft), C, soft), value)
 
 
 #: What is recognised: the call, its template, and which of the template's names are its inputs.
@@ -148,7 +149,7 @@ class Rewriter:
                 continue
             for kind, template, names in _BY_LAST.get(node.operator, ()):
                 found = self._matched(template, place)
-                if found is not None and self._sensible(kind, found[0]):
+                if found is not None and self._sensible(kind, *found):
                     bound, used = found
                     self._gone |= used
                     inputs = [bound.get(name, "") for name in names]
@@ -253,11 +254,20 @@ class Rewriter:
         """Whether a name stands for a number: a constant, or one computed from sizes."""
         return name in self._sizes
 
-    def _sensible(self, kind: str, bound: dict[str, str]) -> bool:
-        """What a template cannot say: sizes of weights, and whether two of them fit together."""
+    def _sensible(self, kind: str, bound: dict[str, str], used: set[int]) -> bool:
+        """What a template cannot say: sizes of weights, whether two of them fit together, what the exporter noted."""
         if kind == "group_norm":
             return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
+        if kind == "attention":
+            noted, operators = self._noted(used), {self._graph.nodes[place].operator for place in used}
+            if noted is None:
+                return "Mul" in operators  # without a factor the model's author wrote it
+            return "Unsqueeze" not in operators or "enable_gqa: True" in noted[2]
         return True
+
+    def _noted(self, used: set[int]) -> re.Match[str] | None:
+        """The call of attention that nodes stand for, as the newer exporter notes it."""
+        return next((found for place in sorted(used) if (found := _CALLED.search(self._graph.nodes[place].origin))), None)
 
     def _details(self, kind: str, bound: dict[str, str], used: set[int]) -> dict[str, Any]:
         """What the call takes besides tensors: attention, whether it is causal and how its keys were turned on their way."""
@@ -268,9 +278,8 @@ class Rewriter:
         nodes = [self._graph.nodes[place] for place in used]
         orders = [node.attributes.get("perm") for node in nodes if node.operator == "Transpose" and bound["key"] in node.inputs]
         details = {"turned": next(iter(orders), None), "causal": int(any(node.operator == "Trilu" for node in nodes))}
-        # The newer exporter notes the call that the nodes stand for, and writes its triangle as a constant.
-        noted = next((found for node in nodes if (found := _CALLED.search(node.origin))), None)
-        if noted is not None:
+        noted = self._noted(used)
+        if noted is not None:  # its triangle is a constant
             given = [argument.strip() for argument in noted[1].split(",")]
             causal = given[5:6] == ["True"] or "is_causal: True" in noted[2]
             details |= {"causal": int(causal), "unmasked": int(given[3:4] in ([], ["None"]) and "attn_mask:" not in noted[2])}

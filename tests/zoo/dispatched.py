@@ -138,8 +138,8 @@ class FileRecorder(oracle.Recorder):
 
     def _sort_of(self, func: Any, args: Any, kwargs: Any) -> str:
         """Why an exporter that keeps its graph small would leave a call out; empty where it would not."""
-        made = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
-        self._call = None if made else self._identity((func, args, sorted((kwargs or {}).items())))
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        self._call = None if random else self._identity((func, args, sorted((kwargs or {}).items())))
         neutral = _NEUTRAL.get(func._schema.name.rstrip("_"))
         if neutral is not None and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] == neutral:
             return "idle"
@@ -150,15 +150,13 @@ class FileRecorder(oracle.Recorder):
         return _moved(func, args, kwargs or {})
 
     def _number(self, func: Any, given: set[int], made: Sequence[torch.Tensor]) -> None:
-        """Remember which call made what; what the same calls made of the same is the same."""
-        if self._call is None:
-            for memory in _memory(made) if func._schema.is_mutable else ():
-                self._values.pop(memory, None)
-            return
-        number = self._seen.setdefault(self._call, len(self._seen))
+        """Remember which call made what, or wrote into what; what the same calls made of the same is the same."""
+        number = None if self._call is None else self._seen.setdefault(self._call, len(self._seen))
         for place, tensor in enumerate(made):
             memory = tensor.untyped_storage()._cdata
-            if memory not in given:
+            if func._schema.is_mutable and number is None:
+                self._values.pop(memory, None)
+            elif number is not None and (func._schema.is_mutable or memory not in given):
                 self._values[memory] = number, place
 
     def _identity(self, value: Any) -> Any:
