@@ -52,7 +52,7 @@ class Dispatched:
 def essence(launch: KernelInvocation) -> tuple[Any, ...]:
     """A launch without where it was called and which of its operands is a weight.
 
-    The product of one matrix is the same with a dimension for it or without, as PyTorch has it from 2.14 on.
+    The product of one matrix is the same with a dimension for it or without, as PyTorch 2.15 has it.
     """
     params, output = tuple(sorted(launch.params.items())), launch.output
     if launch.kind == "matmul" and launch.params.get("batch") == 1 and len(output) == 3:

@@ -139,11 +139,15 @@ class FileRecorder(oracle.Recorder):
     def _sort_of(self, func: Any, args: Any, kwargs: Any) -> str:
         """Why an exporter that keeps its graph small would leave a call out; empty where it would not."""
         random = torch.Tag.nondeterministic_seeded in func.tags
-        self._call = None if random else self._identity((func, args, sorted((kwargs or {}).items())))
+        taken = args
+        if func._schema.name.startswith(_OF_A_SHAPE):  # what is in the first one is not looked at
+            shape = args[0].shape if func._schema.name.endswith("_like") else ()
+            taken = (tuple(shape), args[0].dtype, *args[1:])
+        self._call = None if random else self._identity((func, taken, sorted((kwargs or {}).items())))
         neutral = _NEUTRAL.get(func._schema.name.rstrip("_"))
         if neutral is not None and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] == neutral:
             return "idle"
-        if func._schema.name == "aten::cat" and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
+        if func._schema.name in ("aten::cat", "aten::stack") and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
             return "idle"
         if self._call in self._seen:
             return "repeated"
@@ -257,7 +261,12 @@ def all_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _looks_at_data(func: Any, args: Any) -> bool:
-    """Whether the numbers in a tensor decide what a call returns, or the shape of it, by PyTorch's own account."""
+    """Whether the numbers in a tensor decide what a call returns, or the shape of it, by PyTorch's own account.
+
+    It has no tag for packing sequences, though how long they are decides how many rows come out (``PackedSequence.cpp``).
+    """
+    if func._schema.name == "aten::_pack_padded_sequence":
+        return True
     if func._schema.name == "aten::index":
         return any(tensor is not None and tensor.dtype in (torch.bool, torch.uint8) for tensor in args[1])
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags

@@ -16,6 +16,7 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``conversions left out``: to wider integers;
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
   where several calls use what it makes, each is listed with a copy of its own;
+* ``places of an index computed``: an index by several tensors is one by a sum of products of them;
 * ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from jetdvfs.kernels.network import KernelInvocation, Network, numel
+from jetdvfs.kernels.operators.layout import broadcast
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement
 
 Key = tuple[str, int]
@@ -61,6 +63,7 @@ _NAMES: dict[str, Sequence[str]] = {
     "masked_fill": ["where"],
     **{name: [other for other in ("zeros", "ones", "full") if other != name] for name in ("zeros", "ones", "full", "fill")},
     "rsub": ["sub"],
+    "div": ["floor_divide"],
 }
 #: One call, and what it is written as; all on as many elements as it returns.
 _FORMS: dict[str, Sequence[Sequence[str]]] = {
@@ -78,10 +81,15 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
     "gru_cell": [["add"] * 4 + ["sub"] + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
     "repeat": [["clone"]],
     "addcmul": [["mul", "add"], ["mul", "mul", "add"]],
+    "remainder": [["floor_divide", "mul", "sub"], ["mul", "sub"]],
     "im2col": [["constant_pad_nd", "index", "index", "clone"]],
 }
-#: What stands beside a call that is written out with a guard: ``softplus`` of what is not large already.
-_GUARDS = {"softplus": ("gt", "where")}
+#: What stands beside a call in a file: the guard of ``softplus`` for what is large already; what ``scatter_reduce`` is scattered
+#: over first where it does not look at what was there, one above the largest of all.
+_GUARDS: dict[str, Sequence[str | Key]] = {
+    "softplus": ["gt", "where"],
+    "scatter_reduce": ["scatter_reduce", ("amax", 1), ("add", 1)],
+}
 
 
 def _key(launch: KernelInvocation) -> Key:
@@ -174,6 +182,7 @@ class _Accounts:
                 self._rewrite("written out", self.missing, self.extra, one, form)
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
+        self._places()
         self._guards()
         self._leave_out()
         self._constants_left_in()
@@ -184,6 +193,21 @@ class _Accounts:
     def _note(self, reason: str) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
+
+    def _places(self) -> None:
+        """Sums and products of indices, where a call takes several and the file makes one number of them, as memory lies."""
+        allowed: Counter[Key] = Counter()
+        for launch in self.run:
+            several = launch.inputs[1:]
+            if launch.kind != "index" or len(several) < 2:
+                continue
+            sizes = {numel(shape) for shape in several} | {numel(broadcast(several))}
+            for size in sizes:
+                allowed += Counter({(kind, size): len(several) - 1 for kind in ("add", "mul")})
+        left = self.extra & allowed
+        if left:
+            self.extra -= left
+            self._note("places of an index computed")
 
     def _leave_out(self) -> None:
         """What the exporter did not write."""
@@ -252,8 +276,8 @@ class _Accounts:
         self.extra, self.missing = +self.extra, +self.missing
 
     def _guards(self) -> None:
-        for kind, size in map(_key, self.listed):
-            guard = Counter((name, size) for name in _GUARDS.get(kind, ()))
+        for kind, size in map(_key, self.run):
+            guard = Counter((part, size) if isinstance(part, str) else part for part in _GUARDS.get(kind, ()))
             if guard and guard <= self.extra:
                 self.extra -= guard
                 self._note(f"{kind} written out")

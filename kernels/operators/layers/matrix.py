@@ -113,8 +113,8 @@ def vector_product(recorder: Recorder, self: Tensor, vec: Tensor) -> Tensor:
 def _foldable(left: Tensor, right: Tensor) -> bool:
     """ATen's ``should_fold``: whether a product of many dimensions is done as one two-dimensional one (``LinearAlgebra.cpp``).
 
-    So it is where the rows lie in memory as one dimension, and where the smaller one is trained. From PyTorch 2.14 on a dimension
-    of size 1 is in nobody's way: then it is the same product without that dimension.
+    So it is where the rows lie in memory as one dimension, and where the smaller one is trained. PyTorch 2.15 overlooks
+    dimensions of size 1 there, which is the same product without that dimension.
     """
     large, small = (left, right) if left.rank >= right.rank else (right, left)
     if not (large.rank >= 3 and small.rank <= 2):
