@@ -2,8 +2,8 @@
 """Copies that PyTorch makes and that the newer exporter leaves out of the file, though its notes still name them.
 
 ONNX has no memory layouts: to its optimiser ``clone`` and ``contiguous`` are nothing. But each node is noted with the call that
-it stands for, as in ``conv2d.default](args = (%clone_1, %weight, ...``. Where no node makes what such a call takes, and the node
-takes something in its place that the call does not name, that was copied before.
+it stands for, as in ``conv2d.default](args = (%clone_1, %weight, ...``. Where no node makes what such a call takes, and the
+node takes something in its place that the call does not name, that was copied before.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
     "remainder": [["floor_divide", "mul", "sub"], ["mul", "sub"]],
     "im2col": [["constant_pad_nd", "index", "index", "clone"]],
 }
-#: What stands beside a call in a file: the guard of ``softplus`` for what is large already; what ``scatter_reduce`` is scattered
-#: over first where it does not look at what was there, one above the largest of all.
+#: What stands beside a call in a file: the guard of ``softplus`` for what is large already; what ``scatter_reduce`` is
+#: scattered over first where it does not look at what was there, one above the largest of all.
 _GUARDS: dict[str, Sequence[str | Key]] = {
     "softplus": ["gt", "where"],
     "scatter_reduce": ["scatter_reduce", ("amax", 1), ("add", 1)],
