@@ -120,6 +120,9 @@ class OnnxProgram:
             if not self._depth:
                 self.done = number / len(nodes)
             self._step(aside if id(node) in silent else recorder, node, names, {})
+            for made in (names.get(name) for name in node.outputs if id(node) in silent):
+                if isinstance(made, Tensor):
+                    made.memory.writer = -1  # no launch of this list
 
     def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
         self.position = f"node {(node.name or node.key)[:80]}"

@@ -78,7 +78,8 @@ def concat(call: NodeCall) -> Any:
     parts = [call.tensor(place) for place in range(len(call.inputs))]
     if "aten.index" in call.node.origin and parts and any(part.value is None for part in parts):
         # Packed for GatherND, which takes one tensor of places where PyTorch takes one for each dimension.
-        return apply_rule(Recorder(call.recorder.account), "cat", [parts, call.attribute("axis", 0)], {})
+        packed = apply_rule(Recorder(call.recorder.account), "cat", [parts, call.attribute("axis", 0)], {})
+        return call.recorder.tensor(packed.shape, packed.dtype)
     return call.aten("cat", parts, call.attribute("axis", 0))
 
 

@@ -12,7 +12,8 @@ of each kind and number of elements or, of products, convolutions, attention and
   :data:`_FORMS`;
 * ``cat within cat joined``: along one dimension, where nothing else uses the inner one;
 * ``other names``: the same work by another operator, as in :data:`_NAMES`;
-* ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
+* ``conversions``: of element types, to each at most as many as the file has nodes for (``CumSum`` and others take fewer
+  types than PyTorch's);
 * ``conversions left out``: to wider integers;
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
   where several calls use what it makes, each is listed with a copy of its own;
@@ -25,7 +26,7 @@ A list that ends early is held against what the module dispatches until it looks
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jetdvfs.kernels.network import KernelInvocation, Network, numel
 from jetdvfs.kernels.operators.layout import broadcast
@@ -107,29 +108,17 @@ def _is_work(kind: str) -> bool:
     return kind.startswith(_WORK) and not kind.endswith("_cell")
 
 
-def constant_launches(network: Network) -> list[KernelInvocation]:
-    """Launches that depend on no input: all they read are weights and what such launches made.
-
-    A list does not tell weights from inputs; what nobody wrote and has an input's shape is taken for that input.
-    """
-    given = {spec.shape for spec in network.inputs}
-    constant: list[bool] = []
-    for launch, writers in zip(network.launches, network.reads, strict=True):
-        read = zip(launch.inputs, writers, strict=True)
-        constant.append(all(shape not in given if writer < 0 else constant[writer] for shape, writer in read))
-    return [launch for launch, of_none in zip(network.launches, constant, strict=True) if of_none]
-
-
-def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> Judgement:
+def judge_rewritten(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
     """What a file is listed as, beside what the module dispatches that it was exported from.
 
-    ``nodes`` is how many nodes of each operator the file has.
+    ``casts`` is how many nodes the file has that convert to each element type, ``constant`` the places of launches that
+    depend on no input.
     """
     if ours.boundary is not None:
-        return _judge_early(ours, theirs, nodes)
+        return _judge_early(ours, theirs, casts, constant)
     if theirs.trouble:
         return Judgement("not run", theirs.trouble)
-    accounts = _Accounts(ours, theirs, nodes)
+    accounts = _Accounts(ours, theirs, casts, constant)
     if not accounts.extra and not accounts.missing:
         return Judgement("equal")
     accounts.settle()
@@ -138,7 +127,7 @@ def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int])
     return Judgement("explained", ", ".join(accounts.reasons))
 
 
-def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> Judgement:
+def _judge_early(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int]) -> Judgement:
     """A list that ends early: where the module looks at data too, and what is listed is what it dispatches until then."""
     end = ours.boundary
     assert end is not None
@@ -146,7 +135,7 @@ def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) ->
         return Judgement("refused", f"ends at {end.operator} ({end.reason}) although PyTorch looks at no data")
     nearest = None
     for place, operator in dict(theirs.looks).items():
-        accounts = _Accounts(ours, theirs, nodes, place)
+        accounts = _Accounts(ours, theirs, casts, constant, place)
         accounts.settle()
         if not accounts.extra and not accounts.missing:
             return Judgement(
@@ -164,10 +153,18 @@ class _Accounts:
     Of what is run, the first ``until`` launches.
     """
 
-    def __init__(self, ours: Network, theirs: Dispatched, nodes: Mapping[str, int], until: int | None = None) -> None:
-        self.listed, self.reads, self.constant = ours.launches, ours.reads, constant_launches(ours)
+    def __init__(
+        self,
+        ours: Network,
+        theirs: Dispatched,
+        casts: Mapping[str, int],
+        constant: Collection[int],
+        until: int | None = None,
+    ) -> None:
+        self.listed, self.reads = ours.launches, ours.reads
+        self.constant = [self.listed[place] for place in constant]
         self.run, self.sources = theirs.launches[:until], theirs.sources[:until]
-        self.nodes = nodes
+        self.casts = casts
         run = list(zip(map(_key, self.run), theirs.sorts[:until], strict=True))
         mine, all_run = Counter(map(_key, self.listed)), Counter(key for key, _ in run)
         self.extra, self.missing = mine - all_run, all_run - mine
@@ -183,6 +180,7 @@ class _Accounts:
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
         self._places()
+        self._pools()
         self._guards()
         self._leave_out()
         self._constants_left_in()
@@ -208,6 +206,23 @@ class _Accounts:
         if left:
             self.extra -= left
             self._note("places of an index computed")
+
+    def _pools(self) -> None:
+        """Adaptive means, as ``torch._decomp`` spells them: windows picked, masked where they are shorter, summed, divided."""
+        for launch in self.run:
+            key = _key(launch)
+            if launch.kind != "adaptive_avg_pool2d" or not self.missing[key]:
+                continue
+            widths = [_window(size, made) for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)]
+            elements, picked = key[1], key[1] * widths[0][0] * widths[1][0]
+            needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
+            needed["masked_fill", picked] = sum(ragged for _, ragged in widths)
+            if needed <= self.extra:
+                self.missing[key] -= 1
+                self.extra -= needed
+                self.extra -= Counter({("clone", elements): 1})  # the windows stand first in memory
+                self._note("adaptive_avg_pool2d written out")
+        self.missing = +self.missing
 
     def _leave_out(self) -> None:
         """What the exporter did not write."""
@@ -291,7 +306,8 @@ class _Accounts:
 
     def _conversions(self) -> None:
         left = Counter({key: count for key, count in self.extra.items() if key[0] == "to"})
-        if left and sum(launch.kind == "to" for launch in self.listed) <= self.nodes.get("Cast", 0):
+        made = Counter(launch.dtype for launch in self.listed if launch.kind == "to")
+        if left and all(count <= self.casts.get(dtype, 0) for dtype, count in made.items()):
             self.extra -= left
             self._note("conversions")
 
@@ -343,6 +359,13 @@ def _in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key]
         if needed <= parts:
             return needed
     return None
+
+
+def _window(size: int, made: int) -> tuple[int, bool]:
+    """The widest window of an adaptive pool along one dimension, and whether others are shorter (``torch._decomp``)."""
+    rest = size % made
+    ragged = bool(rest and made % rest)
+    return size // made + bool(rest) + ragged, ragged
 
 
 def _with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:
