@@ -18,7 +18,8 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
   where several calls use what it makes, each is listed with a copy of its own;
 * ``places of an index computed``: an index by several tensors is one by a sum of products of them;
-* ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias.
+* ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
+  product of stacks of matrices, and a sum, in place of one with a bias.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
 """
@@ -66,7 +67,7 @@ _NAMES: dict[str, Sequence[str]] = {
     "rsub": ["sub"],
     "div": ["floor_divide"],
 }
-#: One call, and what it is written as; all on as many elements as it returns.
+#: One call, and what it is written as; all on as many elements as it returns, or on four times as many.
 _FORMS: dict[str, Sequence[Sequence[str]]] = {
     "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
     "glu": [["sigmoid", "mul"]],
@@ -80,16 +81,18 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
     ],
     "group_norm": [["batch_norm", "mul", "add"]],
     "gru_cell": [["add"] * 4 + ["sub"] + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
+    "lstm_cell": [["add*4"] + ["sigmoid"] * 3 + ["mul"] * 3 + ["add"] + ["tanh"] * 2],
+    "rnn_cell": [["add", "tanh"], ["add", "relu"]],
     "repeat": [["clone"]],
     "addcmul": [["mul", "add"], ["mul", "mul", "add"]],
     "remainder": [["floor_divide", "mul", "sub"], ["mul", "sub"]],
     "im2col": [["constant_pad_nd", "index", "index", "clone"]],
 }
 #: What stands beside a call in a file: the guard of ``softplus`` for what is large already; what ``scatter_reduce`` is
-#: scattered over first where it does not look at what was there, one above the largest of all.
-_GUARDS: dict[str, Sequence[str | Key]] = {
-    "softplus": ["gt", "where"],
-    "scatter_reduce": ["scatter_reduce", ("amax", 1), ("add", 1)],
+#: scattered over first where it does not look at what was there, one above the largest of all or what is above all numbers.
+_GUARDS: dict[str, Sequence[Sequence[str | Key]]] = {
+    "softplus": [["gt", "where"]],
+    "scatter_reduce": [["scatter_reduce", ("amax", 1), ("add", 1)], ["scatter_reduce"]],
 }
 
 
@@ -262,7 +265,7 @@ class _Accounts:
 
     def _rewrite(self, reason: str, whole: Counter[Key], parts: Counter[Key], one: str, form: Sequence[str]) -> None:
         for kind, size in [key for key in whole if key[0] == one]:
-            needed = Counter((name, size) for name in form)
+            needed = Counter((name.removesuffix("*4"), size * (4 if name.endswith("*4") else 1)) for name in form)
             while whole[kind, size] and needed <= parts:
                 whole[kind, size] -= 1
                 parts -= needed
@@ -292,10 +295,12 @@ class _Accounts:
 
     def _guards(self) -> None:
         for kind, size in map(_key, self.run):
-            guard = Counter((part, size) if isinstance(part, str) else part for part in _GUARDS.get(kind, ()))
-            if guard and guard <= self.extra:
-                self.extra -= guard
-                self._note(f"{kind} written out")
+            for parts in _GUARDS.get(kind, ()):
+                guard = Counter((part, size) if isinstance(part, str) else part for part in parts)
+                if guard <= self.extra:
+                    self.extra -= guard
+                    self._note(f"{kind} written out")
+                    break
 
     def _constants_left_in(self) -> None:
         """What is listed of what depends on no input."""
@@ -326,12 +331,16 @@ class _Accounts:
             self._note("copies made for each reader")
 
     def _biases(self) -> None:
-        """Biases added apart: a product of what is not contiguous has no bias, of which the module made a copy first."""
+        """Biases added apart: rows, of which the module made a copy first, since a product of what is not contiguous has none;
+        matrices as large as the product (``baddbmm``), for which ONNX has no operator.
+        """
         surplus = _with_bias(self.run) - _with_bias(self.listed)
         for launch, writers in zip(self.listed, self.reads, strict=True):
-            if launch.kind != "add" or not self.extra[_key(launch)] or writers[0] < 0 or len(launch.inputs[-1]) != 1:
+            if launch.kind != "add" or not self.extra[_key(launch)] or writers[0] < 0:
                 continue
-            product = self.listed[writers[0]]
+            product, added = self.listed[writers[0]], launch.inputs[-1]
+            if len(added) != 1 and added != product.output:
+                continue
             if product.kind == "matmul" and not product.params.get("bias") and surplus[_key(product)] > 0:
                 surplus[_key(product)] -= 1
                 self.extra[_key(launch)] -= 1
