@@ -6,7 +6,8 @@ This is the one place that says where an ONNX file and the network it was export
 * ``MatMul`` with a matrix of weights, then ``Add`` of a row of weights: one ``linear``.
 * ``gelu`` (by ``Erf`` or by ``Tanh``), ``silu``, ``mish``, ``hardswish``, ``log_sigmoid`` and ``floor_divide`` written out: one
   call each.
-* ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call.
+* ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call, up to the
+  operator set (17) that has an operator for it.
 * ``group_norm`` written as an instance norm between two reshapes: one call.
 * Attention, where queries *and* transposed keys are multiplied by a factor each before their product, as the exporters write
   ``scaled_dot_product_attention``, or where the newer one noted that call: one ``attention``, causal where a triangle of ones
@@ -54,8 +55,9 @@ def _read_by(node: Node) -> list[str]:
 class Rewriter:
     """Puts the nodes of one graph together where they are one call of PyTorch."""
 
-    def __init__(self, graph: Graph, account: Account) -> None:
+    def __init__(self, graph: Graph, account: Account, version: int = 0) -> None:
         self._graph = graph
+        self._version = version  # of ONNX's own operators
         self._account = account
         self._maker: dict[str, int] = {}
         self._users: dict[str, set[int]] = {}
@@ -203,6 +205,8 @@ class Rewriter:
         """What a template cannot say: sizes of weights, whether two of them fit together, what the exporter noted."""
         if kind == "group_norm":
             return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
+        if kind == "layer_norm":
+            return self._version < 17  # from then on there is an operator, and what is written out the author wrote
         if kind == "attention":
             noted, operators = self._noted(used), {self._graph.nodes[place].operator for place in used}
             if noted is None:

@@ -110,7 +110,8 @@ class OnnxProgram:
         """Run one graph; names of the graphs around it are among ``names``."""
         try:
             graph = in_eight_bits(in_order(graph), self._account)
-            nodes, silent = Rewriter(with_copies(graph, self._account), self._account).nodes()
+            version = self._model.versions.get("", 0)
+            nodes, silent = Rewriter(with_copies(graph, self._account), self._account, version).nodes()
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
