@@ -130,6 +130,10 @@ class Rewriter:
         if node.operator == "ScatterND" and len(node.inputs) == 3 and node.inputs[1] in self._sizes:
             details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
             return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
+        if node.operator == "Not" and "aten.ne." in node.origin:
+            maker = self._maker.get(node.inputs[0])
+            if maker is not None and self._graph.nodes[maker].operator == "Equal":  # which others use too
+                return [Node("ne", "aten", node.name, self._graph.nodes[maker].inputs, node.outputs, {}, node.scope)]
         turned = node.operator == "Transpose" and (self._is_table(node) or self._is_picture(node))
         if turned or (node.operator == "Squeeze" and self._is_packed(node)):
             hidden = f"{node.outputs[0]}, as it lies"

@@ -88,6 +88,14 @@ def test_tokens_that_become_a_picture_are_made_contiguous_before_a_convolution()
     assert kinds(node("Relu", ["x"], ["t"]), turn, conv, weights=weights) == "relu clone conv2d"
 
 
+def test_a_comparison_that_is_turned_round_is_one_call_though_others_use_it_as_it_is() -> None:
+    zero = tensor("zero", (), (0,), INT64)
+    equal = noted(node("Equal", ["x", "zero"], ["e"]), note("e", "eq.Scalar", "%x, 0"))
+    turned = noted(node("Not", ["e"], ["n"]), note("n", "ne.Scalar", "%x, 0"))
+    both = node("And", ["n", "e"], ["y"])
+    assert kinds(equal, turned, both, dtype="int64", weights=(zero,)) == "eq_scalar ne_scalar logical_and"
+
+
 def test_a_division_without_remainder_is_one_call() -> None:
     weights = (tensor("by", (), (3,), INT64), tensor("zero", (), (0,), INT64), tensor("one", (), (1,), INT64))
     weights += (tensor("no", (), b"\0", 9),)
