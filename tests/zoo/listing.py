@@ -46,7 +46,7 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
         known.append(all(_is_constant(tensor, known) for tensor in read))
         return launch(recorder, kind, given, output, params, weights)
 
-    Recorder.launch = looked_at  # type: ignore[method-assign]
+    Recorder.launch = looked_at  # type: ignore[assignment,method-assign]
     try:
         network = decompose(path, inputs)
     finally:

@@ -134,8 +134,7 @@ def test_of_onnx_what_stands_beside_a_call_is_explained_by_its_sizes_and_no_more
 
 def test_of_onnx_adaptive_means_and_cells_are_explained_where_they_are_written_out_in_full() -> None:
     pool = within("adaptive_avg_pool2d", (1, 2, 2, 4), output=(1, 2, 3, 4))
-    windows = {"output": (1, 2, 3, 2, 4, 1)}
-    picked = [launch("index", **windows), launch("masked_fill", **windows)]
+    picked = [launch(kind, output=(1, 2, 3, 2, 4, 1)) for kind in ("index", "masked_fill")]
     means = [launch("add", output=(1, 2, 3, 4)), launch("div", output=(1, 2, 3, 4))]
     assert judge_rewritten(listed(*picked, *means), ran(pool), {}).why == "adaptive_avg_pool2d written out"
     assert judge_rewritten(listed(*picked, *means, means[0]), ran(pool), {}).verdict == "wrong"

@@ -46,7 +46,12 @@ def test_attention_without_a_factor_is_one_call_where_it_is_noted() -> None:
     ("options", "listed"), [("enable_gqa: True", "attention"), ("", "clone clone attention")], ids=["shared", "repeated"]
 )
 def test_heads_are_repeated_where_the_author_did_so_and_shared_where_attention_does(options: str, listed: str) -> None:
-    weights = (sizes("two", 2), sizes("spread", 1, 2, 2, 6, 8), sizes("heads", 1, 4, 6, 8), sizes("flat", 4, 6, 8))
+    weights: tuple[bytes, ...] = (
+        sizes("two", 2),
+        sizes("spread", 1, 2, 2, 6, 8),
+        sizes("heads", 1, 4, 6, 8),
+        sizes("flat", 4, 6, 8),
+    )
     weights += (sizes("back", 1, 4, 8, 6), sizes("zero", 0), sizes("half", 2), sizes("one", 1))
     call = note("a", "scaled_dot_product_attention.default", "%x, %key, %value", options)
     nodes = [node("Slice", ["x", "zero", "half", "one"], ["few"])]
@@ -97,7 +102,11 @@ def test_a_comparison_that_is_turned_round_is_one_call_though_others_use_it_as_i
 
 
 def test_a_division_without_remainder_is_one_call() -> None:
-    weights = (tensor("by", (), (3,), INT64), tensor("zero", (), (0,), INT64), tensor("one", (), (1,), INT64))
+    weights: tuple[bytes, ...] = (
+        tensor("by", (), (3,), INT64),
+        tensor("zero", (), (0,), INT64),
+        tensor("one", (), (1,), INT64),
+    )
     weights += (tensor("no", (), b"\0", 9),)
     nodes = (
         node("Div", ["x", "by"], ["d"]),

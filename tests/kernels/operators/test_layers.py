@@ -47,7 +47,7 @@ def build(make: Callable[[], Any], *, trainable: bool = False) -> Any:
 WAYS = [(name, how) for name in CASES for how in ("script", "trace") if (name, how) != ("cells", "trace")]
 
 
-class Products(torch.nn.Module):  # type: ignore[misc, name-defined]
+class Products(torch.nn.Module):  # type: ignore[name-defined]
     """A stack of matrices, as it lies and turned round, by weights on either side."""
 
     def __init__(self) -> None:
