@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....kernels.budget import Account, Budget
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import METHODS, surface
-from ....kernels.decompose import decompose
+from ....kernels.decompose import decompose, says_its_inputs
+from ....kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ....kernels.errors import ModelError
 from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -39,7 +42,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), or the .json that "
+        "'jetdvfs decompose --json' printed",
     )
     arguments.add_input(parser)
     add_optimized_argument(parser, default=optimized)
@@ -122,7 +126,8 @@ def read_model(
         UsageError: no input shape was given for a model file, or a list is of the other view than was asked for.
         KernelsError: the file cannot be read as what it claims to be.
     """
-    if path.suffix == ".json":
+    says_its_own = says_its_inputs(path)
+    if path.suffix == ".json" and not says_its_own:
         if method != "forward":
             raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
         network = _network_from_json(path)
@@ -130,11 +135,34 @@ def read_model(
             have = "as the JIT's passes leave them" if network.optimized else "as the model's file has them"
             raise UsageError(f"{path}: its launches are listed {have}; the other view is taken of the model's file alone")
         return network
-    if not inputs:
+    if not inputs and not says_its_own:
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     specs = [parse_input(text) for text in inputs]
     with progress(f"reading {path.name}"):
         return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
+
+
+def read_measured(path: Path, network: Network) -> LayerTimes:
+    """What ``trtexec --exportProfile`` measured of an engine's launches.
+
+    Raises:
+        UsageError: the network is no engine's.
+        InputError, ModelError: the file cannot be read, is of another form, or of another engine.
+    """
+    if network.runtime != RUNTIME:
+        raise UsageError(f"--measured {path}: its times are of an engine's layers; the model is none")
+    try:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            return read_times(stream, network, Account(Budget()))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except ModelError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; of a named pipe, without waiting for somebody to write into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_profile(args: argparse.Namespace) -> Bundle:
@@ -163,7 +191,7 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
     manifest = bundle.manifest
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
-    data |= {"optimized": network.optimized, "fused": args.fused}
+    data |= {"optimized": network.optimized, "fused": args.fused} | ({"runtime": network.runtime} if network.runtime else {})
     return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 
@@ -182,6 +210,8 @@ def print_origin(network: Network, bundle: Bundle) -> None:
     """The lines under a heading that say what the figures do not cover: a part of the network only, a simulated board."""
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
+    if network.runtime:
+        print(printable(f"launches of {network.runtime}: the host is taken to issue them as under PyTorch, which is longer"))
     if bundle.manifest.simulated:
         print(SIMULATED)
 
