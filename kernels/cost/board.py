@@ -98,6 +98,17 @@ class BoardCost:
             if np.shape(getattr(self, name)) != shape:
                 raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
 
+    def warmed(self, temperature_c: float) -> BoardCost:
+        """The costs at another temperature of the die.
+
+        Raises:
+            CostModelError: idle power is known at one temperature only, or there is no such temperature.
+        """
+        if self.heat is None or self.leakage_mw is None:
+            raise CostModelError("temperature: idle power is known at one temperature only")
+        idle_mw = self.idle_mw + np.float32(self.heat.growth(temperature_c)) * self.leakage_mw
+        return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
+
     def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
         """The model that serves a kernel; None where there is none.
 

@@ -72,6 +72,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="show what training recorded instead: each network predicted by models trained without it and without its board",
     )
     arguments.add_silicon(sub, default=None)
+    arguments.add_temperature(sub)
     add_seed(sub)
 
 
@@ -92,7 +93,14 @@ def evaluate(args: argparse.Namespace) -> int:
     networks = named_networks(args.models, args.inputs, args.accept_boundary)
     results = list(
         evaluate_profile(
-            bundle, networks, nodes, silicon, configurations=args.configs, seed=args.seed, progress=output.progress_bar
+            bundle,
+            networks,
+            nodes,
+            silicon,
+            configurations=args.configs,
+            seed=args.seed,
+            temperature_c=args.temperature,
+            progress=output.progress_bar,
         )
     )
     version = Silicon(board=manifest.board, version=silicon).version
