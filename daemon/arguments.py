@@ -171,6 +171,16 @@ def add_silicon(parser: argparse.ArgumentParser, default: int | None = 1) -> Non
     )
 
 
+def add_temperature(parser: argparse.ArgumentParser) -> None:
+    """--temperature."""
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="C",
+        help="the die's, in degrees Celsius: leakage grows with it (default: that of the profile's idle power)",
+    )
+
+
 def add_backend(parser: argparse.ArgumentParser) -> None:
     """--backend, of verbs that serve a simulated board."""
     parser.add_argument(

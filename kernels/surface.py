@@ -94,6 +94,7 @@ class Surface:
         boundary: where the list of launches ends that it was made from, if before the end of its network.
         leakage_mw: the part of the idle power that grows with the die's temperature.
         heat: how, and at which temperature the figures hold; None where nobody knows, or where they were taken to another one.
+        temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
 
     Raises:
         CostModelError: an array has not the grid's shape or holds a value that is not a finite number.
@@ -113,6 +114,7 @@ class Surface:
     boundary: Boundary | None = None
     leakage_mw: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
     heat: Heat | None = None
+    temperature_c: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for name in _ABSENT:
@@ -179,6 +181,7 @@ class Surface:
             idle_mw=self.idle_mw + more_mw,
             leakage_mw=self.leakage_mw + more_mw,
             heat=None,
+            temperature_c=np.broadcast_to(np.asarray(temperature_c, np.float64), self.grid.shape),
         )
 
     def energy_per_frame_mj(self, fps: float) -> NDArray[np.float64]:

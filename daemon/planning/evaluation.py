@@ -62,6 +62,7 @@ def evaluate_profile(
     *,
     configurations: int = 100,
     seed: int = 0,
+    temperature_c: float | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> Iterator[NetworkResult]:
     """Compare predictions with measurements at random configurations, and plans with exhaustive searches, network by network.
@@ -70,19 +71,21 @@ def evaluate_profile(
         nodes: the boards to evaluate on.
         silicon: version of the simulated boards' behaviour.
         configurations: how many each network is measured at on each board.
+        temperature_c: of the boards' dies, which the predictions are told; by default that of the profile's idle power.
         progress: called with the steps done, the steps in all, and what is being done.
 
     Raises:
         TwinError: that silicon does not know one of a network's kinds.
-        CostModelError: a network cannot be predicted.
+        CostModelError: a network cannot be predicted, or the profile does not know that temperature.
     """
-    manifest, cost = bundle.manifest, bundle.cost
+    manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)
+    die_c = manifest.temperature_c if temperature_c is None else temperature_c
     boards = {node: Silicon(node, manifest.board, version=silicon) for node in {*nodes, *manifest.nodes}}
-    meters = {node: twin_meter(manifest.board, node, seed + 1, silicon) for node in nodes}
+    meters = {node: twin_meter(manifest.board, node, seed + 1, silicon, die_c) for node in nodes}
     steps, done = len(networks) * (len(manifest.nodes) + len(nodes)), 0
 
     def truth(network: Network, chip: Silicon) -> Surface:
-        return true_surface(network, chip, cost.grid, manifest.rails)
+        return true_surface(network, chip, cost.grid, manifest.rails, die_c)
 
     for number, network in enumerate(networks):
         predicted = {method: surface(network, cost, method) for method in METHODS}

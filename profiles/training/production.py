@@ -227,6 +227,6 @@ def _tools() -> dict[str, str]:
     return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}
 
 
-def twin_meter(board: str, node: int, seed: int, silicon: int = 1) -> TwinMeter:
-    """The measuring instrument of one simulated board, of that version of the silicon's behaviour."""
-    return TwinMeter(Silicon(node, board=board, version=silicon), seed=seed + 1000 * node)
+def twin_meter(board: str, node: int, seed: int, silicon: int = 1, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
+    """The measuring instrument of one simulated board, of that version of the silicon's behaviour, at that temperature."""
+    return TwinMeter(Silicon(node, board=board, version=silicon), seed + 1000 * node, temperature_c)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), or the .json that "
+        "'jetdvfs decompose --json' printed",
     )
     arguments.add_input(parser)
     add_optimized_argument(parser, default=optimized)
@@ -62,7 +64,7 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
-    """--profile, --method and --accept-boundary."""
+    """--profile, --method, --temperature and --accept-boundary."""
     arguments.add_accept_boundary(parser)
     parser.add_argument(
         "--profile",
@@ -75,6 +77,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
         default=METHODS[0],
         help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
     )
+    arguments.add_temperature(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
@@ -117,6 +120,17 @@ def read_profile(args: argparse.Namespace) -> Bundle:
         return load_bundle(args.profile)
 
 
+def read_profile_at(args: argparse.Namespace) -> Bundle:
+    """The bundle that --profile names, at --temperature.
+
+    Raises:
+        UsageError, BundleError: as :func:`read_profile`.
+        CostModelError: it knows no other temperature than its own, or there is no such one.
+    """
+    bundle = read_profile(args)
+    return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
+
+
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
     """The network's surface on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
@@ -127,7 +141,8 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
     manifest = bundle.manifest
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
-    data |= {"optimized": network.optimized, "fused": args.fused}
+    data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
+    data |= {"runtime": network.runtime} if network.runtime else {}
     return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 
@@ -142,12 +157,20 @@ def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) ->
     return f"{network_label(network, args)} on {load_board(bundle.manifest.board).title}"
 
 
-def print_origin(network: Network, bundle: Bundle) -> None:
-    """The lines under a heading that say what the figures do not cover: a part of the network only, a simulated board."""
+def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
+    """The lines under a heading that say what figures are of: a part of the network, a temperature, a simulated board."""
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
+    if network.runtime:
+        print(printable(f"launches of {network.runtime}: the host is taken to issue them as under PyTorch, which is longer"))
+    only = "" if bundle.manifest.leakage_fold_c else "; this profile knows no other temperature"
+    print(f"with the die at {_temperature_c(bundle, args):g} C{only}")
     if bundle.manifest.simulated:
         print(SIMULATED)
+
+
+def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float:
+    return bundle.manifest.temperature_c if args.temperature is None else float(args.temperature)
 
 
 def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:

@@ -15,7 +15,8 @@ MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a
 
 examples:
   jetdvfs profile evaluate --profile agx-xavier-sim
-  jetdvfs profile evaluate --boards 10 resnet18 lists/*.json
+  jetdvfs profile evaluate --families-left-out --boards 10
+  jetdvfs profile evaluate resnet18 lists/*.json --temperature 80
   jetdvfs profile evaluate --silicon 2 mobilenet_v2 --json
 """
 
@@ -33,6 +34,7 @@ from ....kernels.text import printable
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.manifest import Manifest
 from ....profiles.errors import BundleError
+from ....profiles.reference import left_out_networks
 from ... import arguments
 from ...planning.trials import TARGETS_IN_WORDS, Outcome, Trial
 from .. import output
@@ -72,6 +74,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="show what training recorded instead: each network predicted by models trained without it and without its board",
     )
     arguments.add_silicon(sub, default=None)
+    sub.add_argument(
+        "--families-left-out",
+        action="store_true",
+        help="also evaluate networks of the families that no profile is trained on: transformers, detectors, language models",
+    )
+    arguments.add_temperature(sub)
     add_seed(sub)
 
 
@@ -90,9 +98,17 @@ def evaluate(args: argparse.Namespace) -> int:
     silicon = args.silicon or version_of(manifest.silicon_version, manifest.board)
     nodes = untrained_nodes(bundle, args.boards or BOARDS) if args.node is None else tuple(dict.fromkeys(args.node))
     networks = named_networks(args.models, args.inputs, args.accept_boundary)
+    networks += left_out_networks() if args.families_left_out else ()
     results = list(
         evaluate_profile(
-            bundle, networks, nodes, silicon, configurations=args.configs, seed=args.seed, progress=output.progress_bar
+            bundle,
+            networks,
+            nodes,
+            silicon,
+            configurations=args.configs,
+            seed=args.seed,
+            temperature_c=args.temperature,
+            progress=output.progress_bar,
         )
     )
     version = Silicon(board=manifest.board, version=silicon).version

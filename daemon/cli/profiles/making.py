@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ....profiles.bundle.bundle import bundle_bytes
+from ....profiles.bundle.bundle import bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, Manifest
 from ....profiles.errors import BundleError
 from ... import arguments
@@ -30,6 +30,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     arguments.add_silicon(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
 
+    sub = verb("warm", "measure how a simulated board's idle power grows with temperature, and add it to a profile", warm)
+    sub.add_argument("profile", metavar="NAME|DIR")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
+    add_seed(sub)
+
 
 def describe(path: Path, manifest: Manifest) -> str:
     """What a profile says of itself, for people."""
@@ -46,6 +51,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"{manifest.name}: board {manifest.board} ({origin}), {bundle_bytes(path, manifest) / 1e6:.2f} MB in {path}",
         f"  grid          {cpu} CPU x {gpu} GPU x {emc} EMC = {manifest.grid.size} configurations",
         f"  energy rails  {', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C",
+        f"  temperature   {_temperature(manifest)}",
         f"  trained on    boards {', '.join(map(str, manifest.nodes))}",
         f"  reproduce     {manifest.command}",
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
@@ -88,11 +94,39 @@ def _beyond(manifest: Manifest) -> list[str]:
     return lines if len(lines) > 1 else ["  beyond        not known: it does not say where its models were trained"]
 
 
+def _temperature(manifest: Manifest) -> str:
+    if manifest.leakage_fold_c is None:
+        return "not known: figures are for that of the idle power, whatever the board's is"
+    return f"leakage grows e-fold in {manifest.leakage_fold_c:.1f} C; predictions can be made for any"
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise BundleError(f"{folder}: is not empty, or no folder; give a new one")
+
+
+def warm(args: argparse.Namespace) -> int:
+    _check_new(args.out)
+    bundle = load_bundle(args.profile)
+    if not bundle.manifest.simulated:
+        raise BundleError(f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to warm")
+    from ....profiles.training import warming
+
+    try:
+        found = warming.warm(bundle, args.out, args.seed, progress_bar)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile warm: needs the Python package {error.name} (jetdvfs[train])") from error
+    if args.json:
+        print_json({"path": str(args.out), **found.manifest.to_json()})
+    else:
+        print(describe(args.out, found.manifest))
+    return 0
+
+
 def train(args: argparse.Namespace) -> int:
     if not args.simulated:
         raise UsageError("profile train: measuring real boards is not possible from here; valid: --simulated")
-    if args.out.exists() and not (args.out.is_dir() and not any(args.out.iterdir())):
-        raise BundleError(f"{args.out}: is not empty, or no folder; give a new one")
+    _check_new(args.out)
     try:
         from ....profiles.training import production
     except ModuleNotFoundError as error:
