@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from ...kernels.cost.region import Pair, Span
+from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
@@ -18,6 +19,8 @@ from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 
 FORMAT_VERSION = 1
+UNSEEN_FAMILY = "unseen_board_and_family"
+"""The evaluation of networks whose whole families were left out of training."""
 BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
 FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
 Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
@@ -90,6 +93,7 @@ class Manifest:
         leakage_fold_c: with how many degrees more leakage is e times as much; None where it was measured at one temperature.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
+        floor: what a launch takes that does next to nothing.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -111,6 +115,7 @@ class Manifest:
     tools: Mapping[str, str] = field(default_factory=dict)
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
+    floor: LaunchFloor = NO_FLOOR
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
@@ -124,6 +129,8 @@ class Manifest:
         for shares in (self.latency_shares, self.energy_shares):
             if min(vars(shares).values()) < 0:
                 raise ValueError(f"expected shares that are not negative, got {shares}")
+        if min(vars(self.floor).values()) < 0:
+            raise ValueError(f"expected a floor that is not negative, got {self.floor}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -143,6 +150,7 @@ class Manifest:
             "sigma_energy": self.sigma_energy,
             "latency_shares": asdict(self.latency_shares),
             "energy_shares": asdict(self.energy_shares),
+            "floor": asdict(self.floor),
             "kinds": {
                 kind: {
                     "features": list(entry.features),

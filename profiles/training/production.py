@@ -16,21 +16,23 @@ import numpy as np
 
 from ...kernels.cost.features import MODELLED_KINDS
 from ...kernels.kinds import ELEMENTWISE
-from ...kernels.network import Network
+from ...kernels.network import KernelInvocation, Network
 from ..board import load_board
 from ..bundle.bundle import Bundle, load_bundle
+from ..bundle.manifest import UNSEEN_FAMILY
 from ..bundle.writing import write_bundle, write_manifest
-from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
+from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
-from ..measuring.sampling import Sampler
-from ..reference import reference_names, reference_network
+from ..measuring.variation import Variations, spread_over_sizes
+from ..reference import left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon, version_of
 from .assembly import (
     Uncertainty,
     board_cost,
     contents_of,
+    inside_networks,
     left_out_uncertainty,
     make_folds,
     manifest_of,
@@ -46,21 +48,21 @@ EVALUATION_NODES = (11, 12)
 
 UNSEEN_BOARD = "unseen_board"
 UNSEEN_NETWORK = "unseen_board_and_network"
-"""The two evaluations that a manifest keeps."""
+"""What evaluations a manifest keeps besides :data:`~jetdvfs.profiles.bundle.manifest.UNSEEN_FAMILY`."""
 
 FULL = CampaignSize(
-    nodes=tuple(range(11)),
-    random_kernels={"conv2d": 20000, "matmul": 3000, ELEMENTWISE: 0},
-    random_kernels_default=2000,
+    nodes=tuple(range(8)),
+    random_kernels={"conv2d": 9000, "matmul": 4500, ELEMENTWISE: 2400},
+    random_kernels_default=900,
     configurations=4,
-    network_configurations=16,
-    whole_network_configurations=40,
-    host_configurations=64,
+    network_configurations=8,
+    whole_network_configurations=24,
+    host_configurations=24,
     warm_configurations=256,
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
-    random_kernels={"conv2d": 300, ELEMENTWISE: 0},
+    random_kernels={"conv2d": 300},
     random_kernels_default=60,
     configurations=8,
     network_configurations=8,
@@ -73,11 +75,12 @@ QUICK = CampaignSize(
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
-_CANDIDATES = 10  # drawn for each random kernel that is measured
+_CANDIDATES = 4  # drawn for each random kernel that is measured
+_OWN_SHARE = 3
 
 _RECIPES = {
-    "conv2d": (Recipe(7, 0.1, 10.0), Recipe(9, 0.1, 10.0)),
-    "": (Recipe(5, 0.1), Recipe(7, 0.1)),
+    "conv2d": (Recipe(8, 0.1),),
+    "": (Recipe(6, 0.1),),
 }
 
 
@@ -113,25 +116,35 @@ def plan_simulated(
     """
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
-    sampler = Sampler(networks, seed, by_magnitude=True)
+    others = trained_networks()
+    variations = Variations([*networks, *others], seed)
     campaign = plan_campaign(
         board,
         networks,
-        lambda kind, count: spread_over_sizes(sampler.draw(kind, _CANDIDATES * count), count) if count else [],
+        lambda kind, count: _random_kernels(variations, kind, count),
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
+        others=others,
         warmer_c=WARMER_C,
         silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
     options = TrainingOptions(
-        {kind: recipes[:1] for kind, recipes in _RECIPES.items()} if quick else _RECIPES,
+        _RECIPES,
         most_rounds=60 if quick else 300,
         threads=threads,
         seed=seed,
     )
-    return Production(name, command, campaign, options, folds=2 if quick else 5, silicon=silicon)
+    return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)
+
+
+def _random_kernels(variations: Variations, kind: str, count: int) -> list[KernelInvocation]:
+    """Of the kernels that networks have, as many as make up a third; the others around them, spread over sizes."""
+    own = variations.own(kind)
+    chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
+    drawn = spread_over_sizes(variations.draw(kind, _CANDIDATES * count), count - len(chosen))
+    return [*(own[index] for index in chosen), *drawn]
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
@@ -151,15 +164,17 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     trained = train_all(measurements, board, networks, KINDS, production.options, progress)
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
-    cost = board_cost(measurements, board, trained, uncertainty)
+    inside = inside_networks(measurements, board, networks, trained)
+    cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
     regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
     manifest = manifest_of(
         production.name, measurements, board, trained, uncertainty, regions, production.command, _tools(), cost.heat
     )
-    written = write_bundle(directory, manifest, contents_of(trained, cost))
+    written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
-    complete = replace(written, evaluation=evaluation_record(errors, uncertainty))
+    strange = evaluate_simulated(bundle, left_out_networks(), EVALUATION_NODES)
+    complete = replace(written, evaluation=evaluation_record(errors, uncertainty, strange))
     return replace(bundle, manifest=write_manifest(directory, complete, written.checksums))
 
 
@@ -181,8 +196,10 @@ def evaluate_simulated(
     return evaluate(bundle.cost, measured)
 
 
-def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) -> dict[str, Any]:
-    """What a manifest keeps of its evaluation: a board left out, and networks left out as well."""
+def evaluation_record(
+    errors: Sequence[NetworkError], uncertainty: Uncertainty, strange: Sequence[NetworkError]
+) -> dict[str, Any]:
+    """What a manifest keeps of its evaluation: a board left out; networks left out as well; whole families left out as well."""
     return {
         UNSEEN_BOARD: {
             "nodes": list(EVALUATION_NODES),
@@ -192,6 +209,11 @@ def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) 
         UNSEEN_NETWORK: {
             "mean": summary(uncertainty.errors),
             "networks": [error.to_json() for error in uncertainty.errors],
+        },
+        UNSEEN_FAMILY: {
+            "nodes": list(EVALUATION_NODES),
+            "mean": summary(strange),
+            "networks": [error.to_json() for error in strange],
         },
     }
 
