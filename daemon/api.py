@@ -119,8 +119,8 @@ class Api:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [_input(item) for item in parameters["inputs"]]
-        if not 1 <= len(inputs) <= _INPUTS:
-            raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
+        if len(inputs) > _INPUTS:
+            raise UsageError(f"LoadModel: {len(inputs)} inputs; expected at most {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
             attached, inputs, printable(parameters.get("name") or "model"), _accepted(parameters)
         )

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...kernels.decompose import decompose
+from ...kernels.budget import Account, Budget
+from ...kernels.decompose import decompose, says_its_inputs
+from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import ModelError
 from ...kernels.inputs import parse_input
 from ...kernels.network import Network
@@ -35,7 +38,8 @@ def read_model(
         UsageError: no input shape was given for a model file, or a list is of the other view than was asked for.
         KernelsError: the file cannot be read as what it claims to be.
     """
-    if path.suffix == ".json":
+    says_its_own = says_its_inputs(path)
+    if path.suffix == ".json" and not says_its_own:
         if method != "forward":
             raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
         network = _network_from_json(path)
@@ -43,11 +47,29 @@ def read_model(
             have = "as the JIT's passes leave them" if network.optimized else "as the model's file has them"
             raise UsageError(f"{path}: its launches are listed {have}; the other view is taken of the model's file alone")
         return network
-    if not inputs:
+    if not inputs and not says_its_own:
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     specs = [parse_input(text) for text in inputs]
     with progress(f"reading {path.name}"):
         return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
+
+
+def read_measured(path: Path, network: Network) -> LayerTimes:
+    """What ``trtexec --exportProfile`` measured of an engine's launches.
+
+    Raises:
+        UsageError: the network is no engine's.
+        InputError, ModelError: the file cannot be read, is of another form, or of another engine.
+    """
+    if network.runtime != RUNTIME:
+        raise UsageError(f"--measured {path}: its times are of an engine's layers; the model is none")
+    try:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            return read_times(stream, network, Account(Budget()))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except ModelError as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def named_networks(
@@ -80,6 +102,11 @@ def named_networks(
             raise InputError(f"{model}: launches no kernel; there is nothing to study")
         networks.append(network)
     return networks
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; of a named pipe, without waiting for somebody to write into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _network_from_json(path: Path) -> Network:

@@ -117,7 +117,8 @@ class BoardCost:
         """The model that serves a kernel; None where there is none.
 
         It is the kind's own, else that of the kind or family by which its row says it is served
-        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`.
+        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`, and so is
+        any for a kernel that does something else on its way out (its parameter ``epilogue``).
         """
         model = self.kind_model(invocation)
         return model if model is not None and invocation.dtype in model.dtypes else None
@@ -128,17 +129,28 @@ class BoardCost:
         row = KINDS.get(invocation.kind)
         if model is None and row is not None:
             model = self._stand_ins.get(row.name) if row.fused else self.kernels.get(row.served_by)
+        elif model is not None and invocation.params.get("epilogue"):
+            model = self._finishing[invocation.kind]
         return model
 
     @cached_property
     def _stand_ins(self) -> dict[str, KernelModel]:
         """The models that stand in for fused kernels, by the kind of those."""
         return {
-            row.name: replace(
-                model,
-                time_sigma=math.hypot(model.time_sigma, STAND_IN_SIGMA),
-                power_sigma=math.hypot(model.power_sigma, STAND_IN_SIGMA),
-            )
+            row.name: _less_certain(model)
             for row in KINDS.values()
             if row.fused and (model := self.kernels.get(row.served_by)) is not None
         }
+
+    @cached_property
+    def _finishing(self) -> dict[str, KernelModel]:
+        """The models of kernels that do more on their way out than those did that were measured, by kind."""
+        return {kind: _less_certain(model) for kind, model in self.kernels.items()}
+
+
+def _less_certain(model: KernelModel) -> KernelModel:
+    return replace(
+        model,
+        time_sigma=math.hypot(model.time_sigma, STAND_IN_SIGMA),
+        power_sigma=math.hypot(model.power_sigma, STAND_IN_SIGMA),
+    )

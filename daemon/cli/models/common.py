@@ -35,7 +35,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), or the .json that "
+        "'jetdvfs decompose --json' printed",
     )
     arguments.add_input(parser)
     add_optimized_argument(parser, default=optimized)
@@ -141,6 +142,7 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     manifest = bundle.manifest
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
     data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
+    data |= {"runtime": network.runtime} if network.runtime else {}
     return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 
@@ -159,6 +161,8 @@ def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> 
     """The lines under a heading that say what figures are of: a part of the network, a temperature, a simulated board."""
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
+    if network.runtime:
+        print(printable(f"launches of {network.runtime}: the host is taken to issue them as under PyTorch, which is longer"))
     only = "" if bundle.manifest.leakage_fold_c else "; this profile knows no other temperature"
     print(f"with the die at {_temperature_c(bundle, args):g} C{only}")
     if bundle.manifest.simulated:
