@@ -24,7 +24,7 @@ FlopsRule: TypeAlias = Callable[[Sequence[Shape], Shape, Params], int]
 """Operations of one invocation, from the shapes of its inputs, the shape of its output and its parameters."""
 
 FeatureFamily: TypeAlias = Literal[
-    "", "conv2d", "batch_norm", "matmul", "pointwise", "cat", "pool2d", "adaptive_pool2d", "mean"
+    "", "conv2d", "batch_norm", "matmul", "pointwise", "cat", "pool2d", "adaptive_pool2d", "mean", "conv_nd", "attention", "rows"
 ]
 
 ELEMENTWISE = "elementwise"
@@ -179,9 +179,9 @@ def _recurrent(gates: int) -> FlopsRule:
     return rule
 
 
-def _alike(names: str, flops: FlopsRule) -> Iterator[KernelKind]:
+def _alike(names: str, flops: FlopsRule, served_by: str = "") -> Iterator[KernelKind]:
     """Kinds of which nothing else is known."""
-    return (KernelKind(name, flops) for name in names.split())
+    return (KernelKind(name, flops, served_by=served_by) for name in names.split())
 
 
 def _one(name: str, operations: int, *onnx: str, fusible: bool = True, served_by: str = "") -> KernelKind:
@@ -196,7 +196,7 @@ def _two(name: str, *onnx: str, fusible: bool = True, served_by: str = "") -> Ke
 
 def _with_scalar(row: KernelKind) -> tuple[KernelKind, KernelKind]:
     """A pointwise operator of two tensors, and the kind that it is of a tensor and a number."""
-    return row, replace(row, name=f"{row.name}_scalar", features="", served_by="", operands=1, onnx=())
+    return row, replace(row, name=f"{row.name}_scalar", features="", operands=1, onnx=())
 
 
 _ROWS: tuple[KernelKind, ...] = (
@@ -213,6 +213,13 @@ _ROWS: tuple[KernelKind, ...] = (
     KernelKind("mean", per_element_read, "mean"),
     *_with_scalar(KernelKind("add", per_element(1), "pointwise", ELEMENTWISE, fusible=True, operands=2, onnx=("Add",))),
     KernelKind("clone", moves_only, "pointwise", ELEMENTWISE),
+    KernelKind("layer_norm", per_element(8), "rows"),
+    KernelKind("group_norm", per_element(8), "rows"),
+    KernelKind("softmax", per_element(5), "rows"),
+    KernelKind("attention", _attention, "attention"),
+    KernelKind("conv1d", _convolution, "conv_nd"),
+    KernelKind("conv3d", _convolution, "conv_nd"),
+    KernelKind("conv_transpose2d", _transposed_convolution, "conv_nd"),
     # What fusion makes.
     KernelKind("conv2d_relu", None, "conv2d", "conv2d", members=("conv2d", "relu")),
     KernelKind("conv2d_add_relu", None, "conv2d", "conv2d", members=("conv2d", "add", "relu")),
@@ -220,9 +227,8 @@ _ROWS: tuple[KernelKind, ...] = (
     KernelKind("conv3d_relu", None, members=("conv3d", "relu")),
     KernelKind("conv3d_add_relu", None, members=("conv3d", "add", "relu")),
     # Convolutions, products, attention, recurrence.
-    *_alike("conv1d conv3d deform_conv2d", _convolution),
-    *_alike("conv_transpose1d conv_transpose2d conv_transpose3d", _transposed_convolution),
-    KernelKind("attention", _attention),
+    *_alike("deform_conv2d", _convolution),
+    *_alike("conv_transpose1d conv_transpose3d", _transposed_convolution, "conv_transpose2d"),
     KernelKind("lstm", _recurrent(4)),
     KernelKind("gru", _recurrent(3)),
     KernelKind("rnn", _recurrent(1)),
@@ -231,13 +237,13 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("_weight_norm_interface", per_element(1)),
     *_alike("linalg_inv_ex _linalg_solve_ex", _elimination),
     # Normalisation.
-    *_alike("layer_norm group_norm", per_element(8)),
-    *_alike("rms_norm softmax log_softmax", per_element(5)),
+    *_alike("rms_norm", per_element(5), "layer_norm"),
+    *_alike("log_softmax", per_element(5), "softmax"),
     # Pools and sampling.
     *_alike("max_pool3d avg_pool3d", _window),
     *_alike("adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d", per_element_read),
-    *_alike("upsample_bilinear2d", per_element(11)),
-    *_alike("upsample_bicubic2d", per_element(60)),
+    *_alike("upsample_bilinear2d", per_element(11), ELEMENTWISE),
+    *_alike("upsample_bicubic2d", per_element(60), ELEMENTWISE),
     *_alike("upsample_linear1d upsample_trilinear3d", per_element(1)),
     *_alike("max_unpool2d max_unpool3d grid_sampler_2d roi_align grid_sampler_3d affine_grid_generator", per_element(1)),
     # Pointwise, of one tensor.
@@ -250,28 +256,28 @@ _ROWS: tuple[KernelKind, ...] = (
     _one("softplus", 6, "Softplus", served_by=ELEMENTWISE),
     _one("hardswish", 4, "HardSwish", "aten::hardswish", served_by=ELEMENTWISE),
     _one("hardsigmoid", 3, "HardSigmoid", served_by=ELEMENTWISE),
-    _one("mish", 10, "Mish", "aten::mish"),
+    _one("mish", 10, "Mish", "aten::mish", served_by=ELEMENTWISE),
     _one("hardshrink", 1),
     _one("threshold", 1),
     _one("celu", 1, "Celu", fusible=False),
     _one("log_sigmoid", 1, "aten::log_sigmoid", fusible=False),
     _one("exp", 4, "Exp", served_by=ELEMENTWISE),
-    _one("log", 4, "Log"),
+    _one("log", 4, "Log", served_by=ELEMENTWISE),
     _one("sqrt", 1, "Sqrt", served_by=ELEMENTWISE),
     _one("rsqrt", 2, served_by=ELEMENTWISE),
-    _one("reciprocal", 1, "Reciprocal"),
+    _one("reciprocal", 1, "Reciprocal", served_by=ELEMENTWISE),
     _one("abs", 1, "Abs", served_by=ELEMENTWISE),
     _one("neg", 1, "Neg", served_by=ELEMENTWISE),
     _one("clamp", 1, served_by=ELEMENTWISE),
-    _one("sign", 1, "Sign", fusible=False),
-    _one("floor", 1, "Floor"),
-    _one("ceil", 1, "Ceil"),
-    _one("round", 1, "Round"),
-    _one("trunc", 1),
-    _one("erf", 1, "Erf"),
-    _one("sin", 1, "Sin"),
-    _one("cos", 1, "Cos"),
-    _one("tan", 1, "Tan"),
+    _one("sign", 1, "Sign", fusible=False, served_by=ELEMENTWISE),
+    _one("floor", 1, "Floor", served_by=ELEMENTWISE),
+    _one("ceil", 1, "Ceil", served_by=ELEMENTWISE),
+    _one("round", 1, "Round", served_by=ELEMENTWISE),
+    _one("trunc", 1, served_by=ELEMENTWISE),
+    _one("erf", 1, "Erf", served_by=ELEMENTWISE),
+    _one("sin", 1, "Sin", served_by=ELEMENTWISE),
+    _one("cos", 1, "Cos", served_by=ELEMENTWISE),
+    _one("tan", 1, "Tan", served_by=ELEMENTWISE),
     _one("asin", 1, "Asin"),
     _one("acos", 1, "Acos"),
     _one("atan", 1, "Atan"),
@@ -280,61 +286,67 @@ _ROWS: tuple[KernelKind, ...] = (
     _one("log1p", 1),
     _one("log2", 1),
     _one("expm1", 1),
-    _one("logical_not", 1, "Not", fusible=False),
+    _one("logical_not", 1, "Not", fusible=False, served_by=ELEMENTWISE),
     _one("isnan", 1, "IsNaN", fusible=False),
-    KernelKind("to", moves_only, fusible=True),
-    *_alike("acosh angle asinh atanh bitwise_not clamp_max clamp_min deg2rad digamma erfc erfinv exp2 frac i0", per_element(1)),
-    *_alike("isinf isneginf isposinf lgamma log10 logit nan_to_num prelu rad2deg rrelu_with_noise sgn", per_element(1)),
+    KernelKind("to", moves_only, served_by=ELEMENTWISE, fusible=True),
+    *_alike("acosh angle asinh atanh deg2rad digamma erfc erfinv exp2 frac i0", per_element(1)),
+    *_alike("bitwise_not clamp_max clamp_min prelu", per_element(1), ELEMENTWISE),
+    *_alike("isinf isneginf isposinf lgamma log10 logit nan_to_num rad2deg rrelu_with_noise sgn", per_element(1)),
     *_alike("signbit sinc softshrink", per_element(1)),
     # Pointwise, of two tensors or of a tensor and a number.
     *_with_scalar(_two("sub", "Sub", served_by=ELEMENTWISE)),
     *_with_scalar(_two("mul", "Mul", served_by=ELEMENTWISE)),
     *_with_scalar(_two("div", served_by=ELEMENTWISE)),
     KernelKind("pow", per_element(4), served_by=ELEMENTWISE, operands=2, onnx=("Pow",)),
-    _one("pow_scalar", 1),
+    _one("pow_scalar", 1, served_by=ELEMENTWISE),
     *_with_scalar(_two("remainder")),
-    *_with_scalar(_two("rsub", fusible=False)),
+    *_with_scalar(_two("rsub", fusible=False, served_by=ELEMENTWISE)),
     *_with_scalar(_two("floor_divide", fusible=False)),
-    *_with_scalar(_two("eq", "Equal")),
-    *_with_scalar(_two("ne", "aten::ne")),
-    *_with_scalar(_two("lt", "Less")),
-    *_with_scalar(_two("le", "LessOrEqual")),
-    *_with_scalar(_two("gt", "Greater")),
-    *_with_scalar(_two("ge", "GreaterOrEqual")),
-    *_with_scalar(_two("bitwise_and", "BitwiseAnd")),
-    *_with_scalar(_two("bitwise_or", "BitwiseOr")),
+    *_with_scalar(_two("eq", "Equal", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("ne", "aten::ne", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("lt", "Less", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("le", "LessOrEqual", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("gt", "Greater", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("ge", "GreaterOrEqual", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("bitwise_and", "BitwiseAnd", served_by=ELEMENTWISE)),
+    *_with_scalar(_two("bitwise_or", "BitwiseOr", served_by=ELEMENTWISE)),
     *_with_scalar(_two("bitwise_xor", "BitwiseXor")),
     *_with_scalar(_two("bitwise_left_shift", fusible=False)),
     *_with_scalar(_two("bitwise_right_shift", fusible=False)),
-    *_with_scalar(_two("logical_and", "And", fusible=False)),
-    *_with_scalar(_two("logical_or", "Or", fusible=False)),
+    *_with_scalar(_two("logical_and", "And", fusible=False, served_by=ELEMENTWISE)),
+    *_with_scalar(_two("logical_or", "Or", fusible=False, served_by=ELEMENTWISE)),
     *_with_scalar(_two("logical_xor", fusible=False)),
-    *(_two(name) for name in ("maximum", "minimum", "atan2")),
+    *(_two(name, served_by=ELEMENTWISE) for name in ("maximum", "minimum")),
+    _two("atan2"),
     *_alike("maximum_scalar minimum_scalar atan2_scalar", per_element(1)),
     *_alike("copysign fmax fmin fmod heaviside hypot ldexp logaddexp logaddexp2 nextafter polar xlogy", per_element(1)),
     *_alike("copysign_scalar fmax_scalar fmin_scalar fmod_scalar heaviside_scalar hypot_scalar ldexp_scalar", per_element(1)),
     *_alike("logaddexp_scalar logaddexp2_scalar nextafter_scalar polar_scalar xlogy_scalar", per_element(1)),
-    *_alike("complex glu addcdiv", per_element(1)),
+    *_alike("complex addcdiv", per_element(1)),
+    *_alike("glu", per_element(1), ELEMENTWISE),
     *(KernelKind(name, per_element(3), fusible=True) for name in ("addcmul", "lerp")),
-    KernelKind("where", moves_only, fusible=True),
+    KernelKind("where", moves_only, served_by=ELEMENTWISE, fusible=True),
     *_alike("mse_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits", per_element(1)),
     # Into a few bits and back.
     *_alike("quantize_per_tensor quantize_per_channel", per_element(4)),
     *_alike("dequantize", per_element(2)),
     *_alike("fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask", per_element(6)),
     # Along dimensions.
-    *_alike("sum prod amax max min argmax norm var std cumsum any all logsumexp", per_element_read),
+    *_alike("sum prod amax max min argmax norm var std any all logsumexp", per_element_read, "mean"),
+    *_alike("cumsum", per_element_read),
     *_alike("nansum count_nonzero var_mean std_mean aminmax median kthvalue mode", per_element(1)),
     *_alike("cumprod logcumsumexp cummax cummin", per_element(1)),
     *_alike("_fft_r2c _fft_c2r _fft_c2c", per_element(1)),
     *_alike("searchsorted bucketize", per_element(1)),
     *_alike("histc multinomial unfold_backward", per_element_read),
     # Moving data and making it.
-    KernelKind("stack", moves_only, gathers=True),
-    *_alike("copy fill zeros ones full arange masked_fill repeat roll flip tril triu sort topk", moves_only),
-    *_alike("gather index index_select index_put scatter embedding im2col col2im", moves_only),
-    *_alike("constant_pad_nd reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle", moves_only),
-    *_alike("upsample_nearest1d upsample_nearest2d upsample_nearest3d", moves_only),
+    KernelKind("stack", moves_only, served_by="clone", gathers=True),
+    *_alike("masked_fill", moves_only, ELEMENTWISE),
+    *_alike("copy fill zeros ones full arange repeat roll flip tril triu", moves_only, "clone"),
+    *_alike("gather index index_select index_put scatter embedding im2col col2im", moves_only, "clone"),
+    *_alike("constant_pad_nd reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle", moves_only, "clone"),
+    *_alike("upsample_nearest1d upsample_nearest2d upsample_nearest3d", moves_only, "clone"),
+    *_alike("sort topk", moves_only),
     *_alike("reflection_pad1d reflection_pad3d replication_pad1d replication_pad3d", per_element(1)),
     *_alike(
         "scatter_add scatter_reduce index_add index_copy index_fill masked_scatter index_reduce take embedding_bag",

@@ -75,17 +75,17 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
     """The features of one kernel without the clocks; cached, because networks repeat kernels and daemons repeat networks."""
     _, inputs, output, dtype, params = signature
-    return tuple(_definition(kind)[1](_Described(inputs, output, DTYPE_BYTES[dtype], dict(params), flops, moved)))
+    return tuple(_definition(kind)[1](_Described(inputs, output, dtype, dict(params), flops, moved)))
 
 
 class _Described:
     """An invocation taken apart for the functions below."""
 
     def __init__(
-        self, inputs: tuple[Shape, ...], output: Shape, element: int, params: Mapping[str, ParamValue], flops: int, moved: int
+        self, inputs: tuple[Shape, ...], output: Shape, dtype: str, params: Mapping[str, ParamValue], flops: int, moved: int
     ) -> None:
-        self.inputs, self.output, self.element, self.params = inputs, output, element, params
-        self.flops, self.moved = flops, moved
+        self.inputs, self.output, self.dtype, self.params = inputs, output, dtype, params
+        self.flops, self.moved, self.element = flops, moved, DTYPE_BYTES[dtype]
 
     def integer(self, name: str) -> int:
         value = self.params[name]
@@ -102,6 +102,12 @@ class _Described:
             raise TypeError(f"{name} is not a pair of integers")
         return value[0], value[-1]
 
+    def steps(self, name: str, dimensions: int) -> tuple[int, ...]:
+        """A parameter of an integer for each dimension, or of one for all."""
+        value = self.params[name]
+        steps = value if isinstance(value, tuple) else (self.integer(name),)
+        return steps if len(steps) == dimensions else steps[:1] * dimensions
+
     def image(self, shape: Shape) -> tuple[int, int, int, int]:
         """A batch of images as (batch, channels, height, width); the batch may be missing."""
         if len(shape) not in (3, 4):
@@ -110,11 +116,11 @@ class _Described:
         return batch, channels, height, width
 
 
-_WORK = ("log2_flops", "log2_bytes", "log2_intensity", "element_bytes")
+_WORK = ("log2_flops", "log2_bytes", "log2_intensity", "element_bytes", "bfloat16")
 
 
 def _work(call: _Described) -> Row:
-    return [_log2(call.flops), _log2(call.moved), _log2(call.flops) - _log2(call.moved), call.element]
+    return [_log2(call.flops), _log2(call.moved), _log2(call.flops) - _log2(call.moved), call.element, call.dtype == "bfloat16"]
 
 
 _GEMM = (
@@ -211,6 +217,32 @@ def _conv2d(call: _Described) -> Row:
     ]  # fmt: skip
 
 
+_CONV_ND = (
+    *_WORK, *_GEMM, "batch", "log2_groups", "depthwise", "taps", "window_last", "stride", "stride_last", "dilation_last",
+    "log2_in_last", "log2_out_last", "last_alignment", "bias", "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes",
+)  # fmt: skip
+
+
+def _conv_nd(call: _Described) -> Row:
+    """A convolution of any number of dimensions, also a transposed one: as a product, and what its last dimension is like."""
+    weight, groups = call.params["weight"], call.integer("groups")
+    if not isinstance(weight, tuple) or len(weight) < 3 or groups < 1:
+        raise ValueError("weight has no window")
+    transposed = "output_padding" in call.params
+    batch, channels = call.inputs[0][:2]
+    filters, taps = call.output[1], numel(weight[2:])
+    places = numel((call.inputs[0] if transposed else call.output)[2:])
+    each, per_group = (weight[1] * taps, channels // groups) if transposed else (filters // groups, weight[1] * taps)
+    image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
+    strides, dilations = call.steps("stride", len(weight) - 2), call.steps("dilation", len(weight) - 2)
+    return [
+        *_work(call), *_gemm(batch * places, each, per_group, groups),
+        batch, _log2(groups), channels == groups and groups > 1, taps, weight[-1], numel(strides), strides[-1], dilations[-1],
+        _log2(call.inputs[0][-1]), _log2(call.output[-1]), _alignment(call.output[-1]), bool(call.params["bias"]),
+        *map(_log2, (image, weights, output)),
+    ]  # fmt: skip
+
+
 _MATMUL = (*_WORK, *_GEMM, "batch", "bias", "two_activations")
 
 
@@ -219,6 +251,41 @@ def _matmul(call: _Described) -> Row:
     return [
         *_work(call), *_gemm(call.integer("m"), call.integer("n"), call.integer("k"), batch),
         batch, bool(call.params["bias"]), len(call.inputs) > 1,
+    ]  # fmt: skip
+
+
+_ATTENTION = (
+    *_WORK, *_GEMM, "log2_heads", "batch", "log2_width", "width_alignment", "log2_score_bytes", "mask", "causal",
+)  # fmt: skip
+
+
+def _attention(call: _Described) -> Row:
+    """Attention: of its two products the one that makes the scores, and the scores."""
+    query, key = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else call.inputs[0]
+    heads, (queries, width), keys = numel(query[:-2]), query[-2:], key[-2]
+    return [
+        *_work(call), *_gemm(queries, keys, width, heads), _log2(heads), query[0], _log2(width), _alignment(width),
+        _log2(heads * queries * keys * call.element), bool(call.params.get("mask")), bool(call.params.get("causal")),
+    ]  # fmt: skip
+
+
+_ROWS_OF = (*_WORK, "log2_elements", "log2_last", "log2_rows", "last_alignment", "batch", "log2_normalized", "affine")
+
+
+def _rows(call: _Described) -> Row:
+    """Norms of rows and softmax: how long a row is, in memory and as it is normalised."""
+    elements, last = numel(call.output), call.output[-1] if call.output else 1
+    groups, shape = call.params.get("groups"), call.params.get("normalized_shape")
+    dim = call.params.get("dim")
+    if isinstance(groups, int):
+        together = numel(call.output[1:]) // max(groups, 1)
+    elif isinstance(shape, tuple):
+        together = numel(shape)
+    else:
+        together = call.output[dim] if isinstance(dim, int) and call.output else last
+    return [
+        *_work(call), _log2(elements), _log2(last), _log2(elements // max(last, 1)), _alignment(last),
+        call.output[0] if call.output else 1, _log2(together), bool(call.params.get("affine")),
     ]  # fmt: skip
 
 
@@ -297,7 +364,9 @@ def _cat(call: _Described) -> Row:
     ]  # fmt: skip
 
 
-_POINTWISE = (*_WORK, "log2_elements", "tensors", "broadcast", "element_alignment", "batch", "log2_inner")
+_POINTWISE = (
+    *_WORK, "log2_elements", "tensors", "broadcast", "element_alignment", "batch", "log2_inner", "log2_last", "last_alignment",
+)  # fmt: skip
 
 
 def _pointwise(call: _Described) -> Row:
@@ -305,6 +374,7 @@ def _pointwise(call: _Described) -> Row:
     return [
         *_work(call), _log2(elements), len(call.inputs), any(numel(shape) != elements for shape in call.inputs),
         _alignment(elements), call.output[0] if call.output else 1, _log2(numel(call.output[2:])),
+        _log2(call.output[-1] if call.output else 1), _alignment(call.output[-1] if call.output else 1),
     ]  # fmt: skip
 
 
@@ -317,6 +387,9 @@ _FAMILIES: Mapping[FeatureFamily, tuple[tuple[str, ...], Callable[[_Described], 
     "pool2d": (_POOL, _pool2d),
     "adaptive_pool2d": (_ADAPTIVE, _adaptive_pool2d),
     "mean": (_MEAN, _mean),
+    "conv_nd": (_CONV_ND, _conv_nd),
+    "attention": (_ATTENTION, _attention),
+    "rows": (_ROWS_OF, _rows),
 }
 
 

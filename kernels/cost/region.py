@@ -28,6 +28,7 @@ LEAST_KERNELS = 3
 MOST_SIGMA = 0.7
 """No kernel is less certain than one without a model, for lying outside."""
 
+_TYPE = ("element_bytes", "bfloat16")
 # What follows from other features, or is a share or an alignment: there a new value is nothing new.
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding")
 
@@ -148,7 +149,7 @@ def _names(kind: str) -> tuple[tuple[str, ...], list[int]]:
     sizes = [
         at
         for at, name in enumerate(names)
-        if name not in told.by and name != "element_bytes" and not any(part in name for part in _DERIVED)
+        if name not in told.by and name not in _TYPE and not any(part in name for part in _DERIVED)
     ]
     return names, sizes
 

@@ -118,6 +118,7 @@ def plan_campaign(
     *,
     kinds: Sequence[str],
     temperature_c: float,
+    others: Sequence[Network] = (),
     silicon_version: str = "",
     seed: int = 0,
 ) -> Campaign:
@@ -130,13 +131,15 @@ def plan_campaign(
         size: how much.
         kinds: the kernel kinds that get a model.
         temperature_c: the die temperature that boards are kept at.
+        others: networks of which only the calls are measured.
         silicon_version: version of the simulated silicon, or an empty string.
         seed: what random choices follow from.
     """
     unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
     of_networks = list(unique.values())
     drawn = [kernel for kind in kinds for kernel in random_kernels(kind, size.kernels_of(kind))]
-    calls = _some_of_each_name([call for network in networks for call in network.calls], np.random.default_rng([seed, 4]))
+    called = [call for network in (*networks, *others) for call in network.calls]
+    calls = _some_of_each_name(called, np.random.default_rng([seed, 4]))
     order = np.random.default_rng([seed, 1]).permutation(len(drawn)) + len(of_networks)
     units: list[Unit] = []
     for position, node in enumerate(size.nodes):
@@ -218,32 +221,26 @@ def run_campaign(
 
 
 def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    parts = []
-    for what in unit.what:
-        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-        parts.append(_rows(what, unit.node, flat, meter.kernel_time_ms(campaign.invocations[what], configurations)))
-    return {"kernel_ms": Rows.joined(parts)}
+    what, flat, calls, configurations = _pairs(campaign, unit, rng)
+    return {"kernel_ms": _rows(what, unit.node, flat, meter.kernel_times_ms(calls, configurations))}
 
 
 def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    power_rows, gap_rows = [], []
     of_host = campaign.board.host_rails
     gpu_side = [rail for rail in campaign.board.energy_rails if rail not in of_host]
-    for what in unit.what:
-        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-        idle = meter.idle_rails_mw(configurations)
-        power = meter.kernel_power(campaign.invocations[what], configurations)
-        period_ms, gpu_ms = np.asarray(power.period_ms), np.asarray(power.gpu_ms)
-        busy = np.clip(gpu_ms / period_ms, 0, 1)
-        above_idle = _above(power.rails_mw, idle, gpu_side)
-        if not of_host:  # what the host draws is among it
-            host_mw = _above(meter.host_rails_mw(configurations), idle, gpu_side)
-            above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
-        rows = _rows(what, unit.node, flat, above_idle / np.maximum(busy, _LEAST_BUSY))
-        power_rows.append(rows.where(busy >= _LEAST_BUSY))
-        gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
-        gap_rows.append(_rows(what, unit.node, flat, (period_ms - gpu_ms) * 1e3).where(gpu_bound))
-    return {"kernel_mw": Rows.joined(power_rows), "gap_us": Rows.joined(gap_rows)}
+    what, flat, calls, configurations = _pairs(campaign, unit, rng)
+    idle = meter.idle_rails_mw(configurations)
+    power = meter.kernel_powers(calls, configurations)
+    period_ms, gpu_ms = np.asarray(power.period_ms), np.asarray(power.gpu_ms)
+    busy = np.clip(gpu_ms / period_ms, 0, 1)
+    above_idle = _above(power.rails_mw, idle, gpu_side)
+    if not of_host:  # what the host draws is among it
+        host_mw = _above(meter.host_rails_mw(configurations), idle, gpu_side)
+        above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
+    rows = _rows(what, unit.node, flat, above_idle / np.maximum(busy, _LEAST_BUSY))
+    gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
+    gaps = _rows(what, unit.node, flat, (period_ms - gpu_ms) * 1e3)
+    return {"kernel_mw": rows.where(busy >= _LEAST_BUSY), "gap_us": gaps.where(gpu_bound)}
 
 
 def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
@@ -275,7 +272,7 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
                 _rows(0, unit.node, top, _above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
             )
             continue
-        power = meter.kernel_power(smallest, configurations)
+        power = meter.kernel_powers([smallest] * len(configurations), configurations)
         busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
         above_idle = _above(power.rails_mw, idle, rails)
         rows = _rows(0, unit.node, top, above_idle / np.maximum(busy, _LEAST_BUSY))
@@ -310,6 +307,16 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
 }
 
 
+def _pairs(
+    campaign: Campaign, unit: Unit, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[KernelInvocation], list[FrequencyConfiguration]]:
+    """Each kernel of a unit at random configurations: which kernel, which configuration as a flat index, and both themselves."""
+    drawn = [_random_configurations(campaign, unit.configurations, rng) for _ in unit.what]
+    what = np.repeat(np.array(unit.what, np.int64), [len(flat) for flat, _ in drawn])
+    configurations = [configuration for _, each in drawn for configuration in each]
+    return what, np.concatenate([flat for flat, _ in drawn]), [campaign.invocations[index] for index in what], configurations
+
+
 def _random_configurations(
     campaign: Campaign, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
@@ -323,11 +330,11 @@ def _above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Seque
     return np.asarray(sum(np.asarray(rails_mw[rail]) - idle_mw[rail] for rail in rails), np.float64)
 
 
-def _rows(what: int, node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
+def _rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
     figures = np.asarray(value, np.float64)
     if figures.shape != flat.shape or not np.isfinite(figures).all():
         raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
-    return Rows(np.full(len(flat), what), np.full(len(flat), node), np.asarray(flat, np.int64), figures)
+    return Rows(np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures)
 
 
 def _kept_rows(path: Path) -> dict[str, Rows] | None:

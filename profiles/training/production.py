@@ -16,15 +16,15 @@ import numpy as np
 
 from ...kernels.cost.features import MODELLED_KINDS
 from ...kernels.kinds import ELEMENTWISE
-from ...kernels.network import Network
+from ...kernels.network import KernelInvocation, Network
 from ..board import load_board
 from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.writing import write_bundle, write_manifest
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign, spread_over_sizes
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
-from ..measuring.sampling import Sampler
-from ..reference import reference_names, reference_network
+from ..measuring.variation import Variations
+from ..reference import reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon, version_of
 from .assembly import (
@@ -50,7 +50,7 @@ UNSEEN_NETWORK = "unseen_board_and_network"
 
 FULL = CampaignSize(
     nodes=tuple(range(11)),
-    random_kernels={"conv2d": 20000, "matmul": 3000, ELEMENTWISE: 0},
+    random_kernels={"conv2d": 16000, "matmul": 8000, ELEMENTWISE: 5000},
     random_kernels_default=2000,
     configurations=4,
     network_configurations=16,
@@ -59,7 +59,7 @@ FULL = CampaignSize(
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
-    random_kernels={"conv2d": 300, ELEMENTWISE: 0},
+    random_kernels={"conv2d": 300},
     random_kernels_default=60,
     configurations=8,
     network_configurations=8,
@@ -68,7 +68,8 @@ QUICK = CampaignSize(
 )
 """For trying the command out; too little for a bundle to rely on."""
 
-_CANDIDATES = 10  # drawn for each random kernel that is measured
+_CANDIDATES = 4  # drawn for each random kernel that is measured
+_OWN_SHARE = 3
 
 _RECIPES = {
     "conv2d": (Recipe(7, 0.1, 10.0), Recipe(9, 0.1, 10.0)),
@@ -108,14 +109,16 @@ def plan_simulated(
     """
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
-    sampler = Sampler(networks, seed, by_magnitude=True)
+    others = trained_networks()
+    variations = Variations([*networks, *others], seed)
     campaign = plan_campaign(
         board,
         networks,
-        lambda kind, count: spread_over_sizes(sampler.draw(kind, _CANDIDATES * count), count) if count else [],
+        lambda kind, count: _random_kernels(variations, kind, count),
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
+        others=others,
         silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
@@ -126,6 +129,14 @@ def plan_simulated(
         seed=seed,
     )
     return Production(name, command, campaign, options, folds=2 if quick else 5, silicon=silicon)
+
+
+def _random_kernels(variations: Variations, kind: str, count: int) -> list[KernelInvocation]:
+    """Of the kernels that networks have, as many as make up a third; the others around them, spread over sizes."""
+    own = variations.own(kind)
+    chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
+    drawn = spread_over_sizes(variations.draw(kind, _CANDIDATES * count), count - len(chosen))
+    return [*(own[index] for index in chosen), *drawn]
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:

@@ -46,17 +46,21 @@ class SyntheticMeter:
         self.asked += 1
         return np.array(configurations, np.float64).T
 
-    def kernel_time_ms(
-        self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]
+    def kernel_times_ms(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
         _, gpu_hz, emc_hz = self._clocks(configurations)
-        taken_ms: NDArray[np.float64] = self.factor * (5e6 / gpu_hz + invocation.bytes / (0.6 * 64 * emc_hz) * 1e3)
+        moved = np.array([call.bytes for call in invocations])
+        taken_ms: NDArray[np.float64] = self.factor * (5e6 / gpu_hz + moved / (0.6 * 64 * emc_hz) * 1e3)
         return taken_ms
 
-    def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
+    def kernel_powers(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> KernelPower:
         _, gpu_hz, emc_hz = self._clocks(configurations)
-        gpu_ms = self.kernel_time_ms(invocation, configurations)
-        host_ms = self.host_time_ms([invocation], configurations)
+        gpu_ms = self.kernel_times_ms(invocations, configurations)
+        each = zip(invocations, configurations, strict=True)
+        host_ms = np.concatenate([self.host_time_ms([call], [configuration]) for call, configuration in each])
         period_ms = np.maximum(gpu_ms, host_ms)
         rails = {rail: level.copy() for rail, level in self.idle_rails_mw(configurations).items()}
         rails["GPU"] += self.factor * 3000 * (gpu_hz / 1.377e9) * gpu_ms / period_ms
@@ -94,7 +98,7 @@ class SyntheticMeter:
         for call in network.calls:
             host = host + self.host_time_ms([call], configurations)
             if isinstance(call, KernelInvocation):
-                busy_ms = self.kernel_time_ms(call, configurations)
+                busy_ms = self.kernel_times_ms([call] * len(configurations), configurations)
                 gpu = np.maximum(gpu, host) + busy_ms
                 dynamic_mj = dynamic_mj + busy_ms * dynamic_mw / 1e3
         latency = np.maximum(gpu, host)
@@ -119,8 +123,10 @@ class OneRailMeter(SyntheticMeter):
         super().__init__(node)
         self._parts = SyntheticMeter(node)
 
-    def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
-        power = self._parts.kernel_power(invocation, configurations)
+    def kernel_powers(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> KernelPower:
+        power = self._parts.kernel_powers(invocations, configurations)
         return replace(power, rails_mw=one_rail(power.rails_mw))
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:

@@ -44,14 +44,17 @@ class Meter(Protocol):
     Any method may raise :class:`~jetdvfs.profiles.errors.MeasurementError`.
     """
 
-    def kernel_time_ms(
-        self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]
+    def kernel_times_ms(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
-        """GPU kernel activity of one invocation, repeated on the same data; neither launch gaps nor host work count."""
+        """GPU kernel activity of each invocation at the configuration of the same position, repeated on the same data; neither
+        launch gaps nor host work count."""
         ...
 
-    def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
-        """Power while one invocation is repeated back to back."""
+    def kernel_powers(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> KernelPower:
+        """Power while each invocation is repeated back to back at the configuration of the same position."""
         ...
 
     def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:

@@ -20,39 +20,21 @@ _CHUNK = 4096
 
 
 class TwinMeter:
-    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of one simulated chip; the same seed measures the same noise.
-
-    Besides the protocol it measures pairs: each invocation at the configuration of the same position, many at once.
-    """
+    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of one simulated chip; the same seed measures the same noise."""
 
     def __init__(self, silicon: Silicon, seed: int = 0) -> None:
         self.silicon = silicon
         self._random = np.random.default_rng([0x13221, silicon.node, seed])
 
-    def kernel_time_ms(
-        self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]
-    ) -> NDArray[np.float64]:
-        clocks = Clocks.of(configurations)
-        return self._gpu_ms(self.silicon.kernels([invocation], clocks).seconds[0] + self.silicon.timing_s(clocks))
-
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
-        """GPU time of each invocation at the configuration of the same position, shape ``(len(invocations),)``."""
         clocks = Clocks.of(configurations)
         return self._gpu_ms(self.silicon.pairs(invocations, clocks).seconds + self.silicon.timing_s(clocks))
-
-    def kernel_power(self, invocation: KernelInvocation, configurations: Sequence[FrequencyConfiguration]) -> KernelPower:
-        clocks = Clocks.of(configurations)
-        activity = self.silicon.kernels([invocation], clocks)
-        energy = {rail: value[0] for rail, value in activity.energy_j.items()}
-        row = Activity(activity.seconds[0], energy, activity.launches[0], activity.dram_bytes[0])
-        return self._power(row, self.silicon.issue_s([invocation], clocks)[0], clocks)
 
     def kernel_powers(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> KernelPower:
-        """Power of each invocation at the configuration of the same position, arrays of shape ``(len(invocations),)``."""
         clocks = Clocks.of(configurations)
         activity = self.silicon.pairs(invocations, clocks)
         return self._power(activity, self.silicon.issue_pairs_s(invocations, clocks), clocks)

@@ -179,9 +179,9 @@ def test_meter_is_reproducible_and_close_to_the_truth() -> None:
     call = conv(128, 28, 128, 3)
     configurations = random_configurations(GRID, 300, np.random.default_rng(0))
     truth = 1e3 * silicon.kernels([call], Clocks.of(configurations)).seconds[0]
-    measured = TwinMeter(silicon, 5).kernel_time_ms(call, configurations)
-    assert np.array_equal(measured, TwinMeter(silicon, 5).kernel_time_ms(call, configurations))
-    assert not np.array_equal(measured, TwinMeter(silicon, 6).kernel_time_ms(call, configurations))
+    measured = TwinMeter(silicon, 5).kernel_times_ms([call] * 300, configurations)
+    assert np.array_equal(measured, TwinMeter(silicon, 5).kernel_times_ms([call] * 300, configurations))
+    assert not np.array_equal(measured, TwinMeter(silicon, 6).kernel_times_ms([call] * 300, configurations))
     assert 0.002 < np.std(measured / truth) < 0.02
     assert abs(np.median(measured / truth) - 1) < 0.005
 
@@ -196,7 +196,7 @@ def test_meter_power_is_what_its_sensor_can_say() -> None:
 
 
 def test_repeating_a_small_kernel_takes_as_long_as_issuing_it() -> None:
-    power = TwinMeter(Silicon()).kernel_power(pointwise("relu", 100), [at(cpu=0), at()])
+    power = TwinMeter(Silicon()).kernel_powers([pointwise("relu", 100)] * 2, [at(cpu=0), at()])
     assert np.all(power.period_ms >= power.gpu_ms * 0.95)
     assert power.period_ms[0] == pytest.approx(power.host_ms[0])
     assert power.gpu_ms[0] < 0.2 * power.period_ms[0]
