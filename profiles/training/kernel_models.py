@@ -20,7 +20,7 @@ from ...kernels.cost.roofline import bound_at_ms
 from ...kernels.kinds import served_by
 from ...kernels.network import KernelInvocation
 from ...kernels.trees.ensemble import TreeEnsemble
-from ..board import BoardDescription
+from ..device import MeasuredDevice
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
 from .host_fit import clocks_mhz, fit_gap_us
@@ -103,7 +103,7 @@ class TrainedKind:
 
 def table_of(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     kind: str,
     target: str,
     familiar: Collection[Any],
@@ -155,7 +155,7 @@ def table_of(
 
 def residuals_of(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     kind: str,
     target: str,
     model: TrainedModel,
@@ -176,7 +176,7 @@ def _bounds(
     invocations: Sequence[KernelInvocation],
     of_row: NDArray[Any],
     clocks: Sequence[NDArray[np.float64]],
-    board: BoardDescription,
+    board: MeasuredDevice,
 ) -> NDArray[np.float64]:
     gpu_mhz, emc_mhz = clocks[1], clocks[2]
     bound = np.empty(len(of_row))
@@ -190,7 +190,7 @@ def _bounds(
 
 def train_kind(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     kind: str,
     options: TrainingOptions,
     familiar: Collection[Any],
@@ -207,14 +207,18 @@ def train_kind(
     models = {}
     for target in TARGETS:
         table = table_of(measurements, board, kind, target, familiar, nodes, without)
-        if recipes is None:
-            recipe, sigma = choose_recipe(table, options.recipes.get(kind, options.recipes[""]), options)
-        else:
-            earlier: TrainedModel = getattr(recipes, target)
-            recipe, sigma = earlier.recipe, earlier.sigma
-        booster = _boost(table, recipe, options, recipe.rounds)[0]
-        models[target] = TrainedModel(treelite_bytes(booster), recipe, sigma, len(table.label))
+        models[target] = train_model(table, kind, options, None if recipes is None else getattr(recipes, target))
     return TrainedKind(kind, models["time"], models["power"])
+
+
+def train_model(table: Table, kind: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
+    """Choose hyperparameters by validation, or take those of an earlier training, and train on everything."""
+    if earlier is None:
+        recipe, sigma = choose_recipe(table, options.recipes.get(kind, options.recipes[""]), options)
+    else:
+        recipe, sigma = earlier.recipe, earlier.sigma
+    booster = _boost(table, recipe, options, recipe.rounds)[0]
+    return TrainedModel(treelite_bytes(booster), recipe, sigma, len(table.label))
 
 
 def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:

@@ -122,8 +122,8 @@ def train(args: argparse.Namespace) -> int:
         else:
             print("\n".join(f"{key:10} {value}" for key, value in what.items()))
         return 0
-    measurements = production.measure_simulated(plan, args.campaign, _bar)
-    bundle = production.make_bundle(plan, measurements, args.out, _bar)
+    measurements = production.measure_simulated(plan, args.campaign, bar)
+    bundle = production.make_bundle(plan, measurements, args.out, bar)
     if args.json:
         print_json({"path": str(args.out), **bundle.manifest.to_json()})
     else:
@@ -178,7 +178,7 @@ def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
     return 0
 
 
-def _bar(done: int, total: int, text: str) -> None:
+def bar(done: int, total: int, text: str) -> None:
     """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
     share = done / max(total, 1)
     if sys.stderr.isatty():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measuring the processor that this runs on: PyTorch in a process of its own, at the clocks there are.
 
-A processor is its own host: what a kernel takes has the issuing in it, and there are no pauses between kernels. Power is that of
-the packages, where their counters can be read.
+A processor is its own host: what a kernel takes has the issuing in it, and there are no pauses between kernels. Power is that
+of the packages, where their counters can be read.
 """
 
 from __future__ import annotations
@@ -103,15 +103,14 @@ class CpuMeter:
         return np.array([float(self._process.ask(request)["ms"]) for _ in configurations])
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
-        return {rail: np.zeros(len(configurations)) for rail in self._rapl.rails}  # the host has no power of its own here
+        return self.idle_rails_mw(configurations)  # what issuing draws is among what kernels draw
 
     def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
-        for _ in configurations:
-            before, began = self._rapl.read_uj(), time.monotonic()
-            self._wait(self._patience.power_s)
-            self._read(before, began, rails)
-        return _arrays(rails)
+        before, began = self._rapl.read_uj(), time.monotonic()
+        self._wait(self._patience.power_s)
+        self._read(before, began, rails)
+        return {rail: np.repeat(found, len(configurations)) for rail, found in rails.items()}  # at the one there is
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
         request = {

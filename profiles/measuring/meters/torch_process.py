@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -45,7 +46,7 @@ class TorchProcess:
         worker: Path = WORKER,
     ) -> None:
         self._patience_s = patience_s
-        self._complaints = tempfile.TemporaryFile("w+", errors="replace")
+        self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with the process)
         command: Sequence[str] = [python, str(worker), "--device", device, "--threads", str(threads)]
         try:
             self._process = subprocess.Popen(
@@ -69,17 +70,17 @@ class TorchProcess:
             MeasurementError: the worker refused it, ended, or did not answer in time.
         """
         what = str(request["do"])
-        try:
-            assert self._process.stdin is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it has ended, and may have said why
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        except (OSError, ValueError):
-            pass  # it has ended, and may have said why
         try:
             line = self._lines.get(timeout=self._patience_s)
         except queue.Empty:
             self.close()
-            raise MeasurementError(f"meter: the PyTorch process did not answer {what!r} within {self._patience_s:g} s") from None
+            raise MeasurementError(
+                f"meter: the PyTorch process did not answer {what!r} within {self._patience_s:g} s"
+            ) from None
         if not line:
             raise MeasurementError(f"meter: the PyTorch process ended at {what!r}{self._last_words()}")
         try:
@@ -100,10 +101,8 @@ class TorchProcess:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(OSError):  # what it was not sent
                     stream.close()
-                except OSError:
-                    pass  # what it was not sent
 
     def __enter__(self) -> TorchProcess:
         return self
@@ -114,11 +113,9 @@ class TorchProcess:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        try:
+        with contextlib.suppress(ValueError):  # closed meanwhile
             for line in self._process.stdout:
                 self._lines.put(line)
-        except ValueError:
-            pass  # closed meanwhile
         self._lines.put("")
 
     def _last_words(self) -> str:

@@ -20,7 +20,7 @@ import platform
 import statistics
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Sequence
 
 Run = Callable[[], Any]
 
@@ -30,13 +30,13 @@ _EVENTS = 20  # timings of a burst on a GPU, each between two events
 _SLEEP_CYCLES = 2000000  # keeps a GPU busy until a burst is issued, so that no launch waits for the host
 _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 
-_POSITIVE = ("log", "sqrt", "rsqrt")
+_POSITIVE = {"log", "sqrt", "rsqrt"}
 _UNARY = (
     "relu hardtanh sigmoid silu gelu tanh elu leaky_relu softplus hardswish hardsigmoid mish exp log sqrt rsqrt reciprocal abs "
     "neg sin cos tan erf floor ceil round trunc sign"
-).split()
-_BINARY = "add sub mul div pow eq ne lt le gt ge minimum maximum".split()
-_SCALAR = [name + "_scalar" for name in "add sub mul div pow eq ne lt le gt ge rsub".split()]
+)
+_BINARY = "add sub mul div pow eq ne lt le gt ge minimum maximum"
+_SCALAR = "add_scalar sub_scalar mul_scalar div_scalar pow_scalar eq_scalar ne_scalar lt_scalar le_scalar gt_scalar ge_scalar"
 
 
 class Refused(Exception):
@@ -52,20 +52,23 @@ class Worker:
 
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
-            raise Refused("torch %s here has no CUDA; valid: --device cpu" % torch.__version__)
+            raise Refused(f"torch {torch.__version__} here has no CUDA; valid: --device cpu")
         self.torch = torch
         self.device = device
-        self._kernel: Tuple[str, Optional[Run]] = ("", None)
-        self._network: Tuple[str, Optional[Run]] = ("", None)
+        # One thread's own time leaves out what others did meanwhile; several threads' would count each of them.
+        alone = device == "cpu" and torch.get_num_threads() == 1
+        self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
+        self._kernel: tuple[str, Run | None] = ("", None)
+        self._network: tuple[str, Run | None] = ("", None)
 
-    def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         action = ACTIONS.get(str(request.get("do")))
         if action is None:
-            raise Refused("%r is not known; valid: %s" % (request.get("do"), ", ".join(ACTIONS)))
+            raise Refused("{!r} is not known; valid: {}".format(request.get("do"), ", ".join(ACTIONS)))
         with self.torch.no_grad():
             return action(self, request)
 
-    def hello(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def hello(self, request: dict[str, Any]) -> dict[str, Any]:
         """What runs here, and which kinds of kernels it can run."""
         torch = self.torch
         named = torch.cuda.get_device_name() if self.device == "cuda" else platform.processor() or platform.machine()
@@ -75,10 +78,11 @@ class Worker:
             "device": self.device,
             "device_name": named,
             "threads": torch.get_num_threads(),
+            "clock": self.clock,
             "kinds": sorted(_MAKERS),
         }
 
-    def rates(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def rates(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
         torch, side = self.torch, _PROBE_SIDE
         left, right = self._random((side, side)), self._random((side, side))
@@ -88,13 +92,13 @@ class Worker:
         copy = min(self._time(lambda: target.copy_(source), 10, 2.0))
         return {"flops_per_s": 2e3 * side**3 / product, "bytes_per_s": 2e3 * _PROBE_BYTES / copy}
 
-    def kernel(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Time of one kernel in ms: on a GPU between events around it, elsewhere on the clock from call to return."""
+    def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Time of one kernel in ms: on a GPU between events around it, elsewhere from call to return."""
         run = self._kernel_of(request["kernel"])
         found = self._time(run, int(request.get("timings", 100)), float(request.get("seconds", 1.0)))
         return {"ms": statistics.median(found), "timings": len(found), "ran": self._ran(run)}
 
-    def repeat(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile."""
         run = self._kernel_of(request["kernel"]) if "kernel" in request else self._network_of(request)
         count, start = 0, time.perf_counter()
@@ -107,17 +111,17 @@ class Worker:
         self._wait()
         return {"period_ms": 1e3 * (time.perf_counter() - start) / count, "count": count}
 
-    def issue(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def issue(self, request: dict[str, Any]) -> dict[str, Any]:
         """Host time in ms of issuing some calls once; on a GPU they are queued, and nobody waits for them meanwhile."""
         runs = [self._call(call) for call in request["calls"]]
         burst = [runs[index] for index in request["order"]]
         found = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
         for number in range(_WARM_UP + int(request.get("timings", 100))):
-            start = time.perf_counter()
+            start = self._now()
             for run in burst:
                 run()
-            took = time.perf_counter() - start
+            took = self._now() - start
             self._wait()
             if number >= _WARM_UP:
                 found.append(1e3 * took)
@@ -125,18 +129,18 @@ class Worker:
                 break
         return {"ms": statistics.median(found), "timings": len(found)}
 
-    def network(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def network(self, request: dict[str, Any]) -> dict[str, Any]:
         """Latency of a model file in ms, from the first call to the end of the last kernel."""
         run = self._network_of(request)
         found = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
         for number in range(_WARM_UP + int(request.get("timings", 100))):
             self._wait()
-            start = time.perf_counter()
+            start = self._now()
             run()
             self._wait()
             if number >= _WARM_UP:
-                found.append(1e3 * (time.perf_counter() - start))
+                found.append(1e3 * (self._now() - start))
             if len(found) >= _LEAST and time.perf_counter() > until:
                 break
         return {"ms": statistics.median(found), "timings": len(found), "ran": self._ran(run)}
@@ -145,21 +149,22 @@ class Worker:
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
-    def _time(self, run: Run, timings: int, seconds: float) -> List[float]:
+    def _time(self, run: Run, timings: int, seconds: float) -> list[float]:
         for _ in range(_WARM_UP):
             run()
         self._wait()
-        until, found = time.perf_counter() + seconds, []  # type: Tuple[float, List[float]]
+        until = time.perf_counter() + seconds
+        found: list[float] = []
         while len(found) < timings and (len(found) < _LEAST or time.perf_counter() < until):
             found += self._between_events(run) if self.device == "cuda" else self._on_the_clock(run)
         return found
 
-    def _on_the_clock(self, run: Run) -> List[float]:
-        start = time.perf_counter()
+    def _on_the_clock(self, run: Run) -> list[float]:
+        start = self._now()
         run()
-        return [1e3 * (time.perf_counter() - start)]
+        return [1e3 * (self._now() - start)]
 
-    def _between_events(self, run: Run) -> List[float]:
+    def _between_events(self, run: Run) -> list[float]:
         events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
         self.torch.cuda._sleep(_SLEEP_CYCLES)
         events[0].record()
@@ -167,9 +172,9 @@ class Worker:
             run()
             event.record()
         self.torch.cuda.synchronize()
-        return [first.elapsed_time(second) for first, second in zip(events, events[1:])]  # noqa: B905, RUF007 (Python 3.8)
+        return [first.elapsed_time(second) for first, second in zip(events, events[1:])]
 
-    def _ran(self, run: Run) -> List[str]:
+    def _ran(self, run: Run) -> list[str]:
         """What the profiler saw run: the kernels of a GPU; elsewhere PyTorch's operators, those that others call among them."""
         activity = self.torch.profiler.ProfilerActivity
         kinds = [activity.CPU, activity.CUDA] if self.device == "cuda" else [activity.CPU]
@@ -181,7 +186,7 @@ class Worker:
             return sorted({event.name for event in events if "CUDA" in str(event.device_type)})
         return sorted({event.name for event in events if event.name.startswith("aten::")})
 
-    def _kernel_of(self, kernel: Dict[str, Any]) -> Run:
+    def _kernel_of(self, kernel: dict[str, Any]) -> Run:
         """A kernel as a function without arguments; the last one is kept."""
         key = json.dumps(kernel, sort_keys=True)
         if self._kernel[0] != key or self._kernel[1] is None:
@@ -190,25 +195,25 @@ class Worker:
         assert run is not None
         return run
 
-    def _made(self, kernel: Dict[str, Any]) -> Run:
+    def _made(self, kernel: dict[str, Any]) -> Run:
         maker = _MAKERS.get(kernel["kind"])
         if maker is None:
-            raise Refused("kernel kind %r cannot be run here; valid: %s" % (kernel["kind"], ", ".join(sorted(_MAKERS))))
+            raise Refused("kernel kind {!r} cannot be run here; valid: {}".format(kernel["kind"], ", ".join(sorted(_MAKERS))))
         self.torch.manual_seed(0)
         run = maker(self, kernel)
         made, expected = list(run().shape), list(kernel["output"])
         same = math.prod(made) == math.prod(expected) if kernel["kind"] == "matmul" else made == expected
         if not same:
-            raise Refused("%s: makes a tensor of %s, not of %s" % (kernel["kind"], made, expected))
+            raise Refused("{}: makes a tensor of {}, not of {}".format(kernel["kind"], made, expected))
         return run
 
-    def _call(self, call: Dict[str, Any]) -> Run:
+    def _call(self, call: dict[str, Any]) -> Run:
         if "kind" in call:
             return self._made(call)
         small = self._random((2, 4, 4, 4))
         return _host_call(self.torch, str(call["name"]), small)
 
-    def _network_of(self, request: Dict[str, Any]) -> Run:
+    def _network_of(self, request: dict[str, Any]) -> Run:
         key = json.dumps([request["path"], request["inputs"], request.get("execution", "eager")])
         if self._network[0] != key or self._network[1] is None:
             self._network = (key, self._loaded(request["path"], request["inputs"], request.get("execution", "eager")))
@@ -216,7 +221,7 @@ class Worker:
         assert run is not None
         return run
 
-    def _loaded(self, path: str, inputs: Sequence[Dict[str, Any]], execution: str) -> Run:
+    def _loaded(self, path: str, inputs: Sequence[dict[str, Any]], execution: str) -> Run:
         torch = self.torch
         torch.manual_seed(0)
         scripted = not path.endswith(".pt2")
@@ -232,9 +237,9 @@ class Worker:
             return lambda: frozen(*given)
         if execution == "graph" and self.device == "cuda":
             return self._captured(model, given)
-        raise Refused("execution %r of %s on %s; valid: eager, frozen (TorchScript), graph (CUDA)" % (execution, path, self.device))
+        raise Refused(f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)")
 
-    def _as_written(self, model: Any, given: Tuple[Any, ...]) -> Run:
+    def _as_written(self, model: Any, given: tuple[Any, ...]) -> Run:
         """Each operator of a TorchScript file as it stands there, nothing fused."""
 
         def run() -> Any:
@@ -243,7 +248,7 @@ class Worker:
 
         return run
 
-    def _captured(self, model: Any, given: Tuple[Any, ...]) -> Run:
+    def _captured(self, model: Any, given: tuple[Any, ...]) -> Run:
         torch = self.torch
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
@@ -270,7 +275,7 @@ class Worker:
         torch = self.torch
         kind = getattr(torch, dtype, None)
         if kind is None:
-            raise Refused("element type %r is not one of torch's" % dtype)
+            raise Refused(f"element type {dtype!r} is not one of torch's")
         if kind.is_floating_point:
             return torch.randn(tuple(shape), device=self.device).to(kind)
         if kind is torch.bool:
@@ -278,12 +283,12 @@ class Worker:
         return torch.randint(0, 100, tuple(shape), device=self.device).to(kind)
 
 
-def _tensors(worker: Worker, kernel: Dict[str, Any]) -> List[Any]:
+def _tensors(worker: Worker, kernel: dict[str, Any]) -> list[Any]:
     dtype = "float32" if kernel["dtype"] == "bool" else kernel["dtype"]
     return [worker._random(shape, dtype) for shape in kernel["inputs"]]
 
 
-def _convolution(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _convolution(worker: Worker, kernel: dict[str, Any]) -> Run:
     functional, params = worker.torch.nn.functional, kernel["params"]
     (x,) = _tensors(worker, kernel)
     weight = worker._random(params["weight"], kernel["dtype"])
@@ -295,7 +300,7 @@ def _convolution(worker: Worker, kernel: Dict[str, Any]) -> Run:
     return lambda: apply(x, weight, bias, stride, padding, dilation, groups)
 
 
-def _matmul(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _matmul(worker: Worker, kernel: dict[str, Any]) -> Run:
     torch, params = worker.torch, kernel["params"]
     tensors = _tensors(worker, kernel)
     if len(tensors) > 1:
@@ -306,7 +311,7 @@ def _matmul(worker: Worker, kernel: Dict[str, Any]) -> Run:
     return lambda: torch.nn.functional.linear(tensors[0], weight, bias)
 
 
-def _batch_norm(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _batch_norm(worker: Worker, kernel: dict[str, Any]) -> Run:
     functional = worker.torch.nn.functional
     (x,) = _tensors(worker, kernel)
     mean, bias = (worker._random((x.shape[1],)) for _ in range(2))
@@ -315,7 +320,7 @@ def _batch_norm(worker: Worker, kernel: Dict[str, Any]) -> Run:
     return lambda: functional.batch_norm(x, mean, variance, weight if affine else None, bias if affine else None, False)
 
 
-def _unary(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _unary(worker: Worker, kernel: dict[str, Any]) -> Run:
     torch, name = worker.torch, kernel["kind"]
     (x,) = _tensors(worker, kernel)
     x = x.abs() + 1 if name in _POSITIVE else x
@@ -323,27 +328,27 @@ def _unary(worker: Worker, kernel: Dict[str, Any]) -> Run:
     return lambda: apply(x)
 
 
-def _binary(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _binary(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply = getattr(worker.torch, kernel["kind"])
     tensors = _tensors(worker, kernel)
     left, right = tensors if len(tensors) == 2 else (tensors[0], tensors[0])
     return lambda: apply(left, right)
 
 
-def _with_scalar(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _with_scalar(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply = getattr(worker.torch, kernel["kind"][: -len("_scalar")])
     (x,) = _tensors(worker, kernel)
     number = 1.5 if x.is_floating_point() else 3
     return lambda: apply(x, number)
 
 
-def _cat(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _cat(worker: Worker, kernel: dict[str, Any]) -> Run:
     tensors, dim = _tensors(worker, kernel), kernel["params"]["dim"]
     apply = getattr(worker.torch, kernel["kind"])
     return lambda: apply(tensors, dim)
 
 
-def _pool(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _pool(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, params = getattr(worker.torch.nn.functional, kernel["kind"]), kernel["params"]
     (x,) = _tensors(worker, kernel)
     if "output_size" in params:
@@ -352,18 +357,18 @@ def _pool(worker: Worker, kernel: Dict[str, Any]) -> Run:
     return lambda: apply(x, params["kernel_size"], **options)
 
 
-def _reduction(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _reduction(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, params = getattr(worker.torch, kernel["kind"]), kernel["params"]
     (x,) = _tensors(worker, kernel)
     return lambda: apply(x, params["dim"], keepdim=params.get("keepdim", False))
 
 
-def _clone(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _clone(worker: Worker, kernel: dict[str, Any]) -> Run:
     (x,) = _tensors(worker, kernel)
     return lambda: x.clone()
 
 
-def _norm(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _norm(worker: Worker, kernel: dict[str, Any]) -> Run:
     functional, params = worker.torch.nn.functional, kernel["params"]
     (x,) = _tensors(worker, kernel)
     shape = params["normalized_shape"] if kernel["kind"] == "layer_norm" else x.shape[1:2]
@@ -374,13 +379,13 @@ def _norm(worker: Worker, kernel: Dict[str, Any]) -> Run:
     return lambda: functional.group_norm(x, params["groups"], weight, bias)
 
 
-def _softmax(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _softmax(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, dim = getattr(worker.torch, kernel["kind"]), kernel["params"]["dim"]
     (x,) = _tensors(worker, kernel)
     return lambda: apply(x, dim)
 
 
-def _attention(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _attention(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, params = worker.torch.nn.functional.scaled_dot_product_attention, kernel["params"]
     query, key, value = _tensors(worker, kernel)[:3]
     mask = worker._random((query.shape[-2], key.shape[-2]), kernel["dtype"]) if params.get("mask") else None
@@ -388,14 +393,14 @@ def _attention(worker: Worker, kernel: Dict[str, Any]) -> Run:
     return lambda: apply(query, key, value, attn_mask=mask, is_causal=causal)
 
 
-def _embedding(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _embedding(worker: Worker, kernel: dict[str, Any]) -> Run:
     rows, width = kernel["params"]["weight"]
     table = worker._random((rows, width), kernel["dtype"])
     index = worker.torch.randint(0, rows, tuple(kernel["inputs"][0]), device=worker.device)
     return lambda: worker.torch.nn.functional.embedding(index, table)
 
 
-def _upsample(worker: Worker, kernel: Dict[str, Any]) -> Run:
+def _upsample(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, mode = worker.torch.nn.functional.interpolate, kernel["kind"][len("upsample_") : -len("2d")]
     (x,) = _tensors(worker, kernel)
     size = tuple(kernel["output"][2:])
@@ -415,16 +420,16 @@ _FAMILIES = (
     ("attention", _attention),
     ("embedding", _embedding),
     ("upsample_bilinear2d upsample_nearest2d upsample_bicubic2d", _upsample),
-    (" ".join(_UNARY), _unary),
-    (" ".join(_BINARY), _binary),
-    (" ".join(_SCALAR), _with_scalar),
+    (_UNARY, _unary),
+    (_BINARY, _binary),
+    (_SCALAR, _with_scalar),
 )
-_MAKERS = {name: maker for names, maker in _FAMILIES for name in names.split()}  # type: Dict[str, Callable[..., Run]]
+_MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMILIES for name in names.split()}
 
 
 def _host_call(torch: Any, name: str, x: Any) -> Run:
     """A call that launches nothing, on a tensor of 2 x 4 x 4 x 4; what is not known costs what a view does."""
-    calls = {
+    calls: dict[str, Run] = {
         "slice": lambda: x[:, 1:3],
         "t": lambda: x[0, 0].t(),
         "transpose": lambda: x.transpose(1, 2),
@@ -439,18 +444,18 @@ def _host_call(torch: Any, name: str, x: Any) -> Run:
         "detach": lambda: x.detach(),
         "dropout": lambda: torch.nn.functional.dropout(x, 0.5, False),
         "scalar_tensor": lambda: torch.scalar_tensor(3),
-    }  # type: Dict[str, Run]
+    }
     return calls.get(name, lambda: x.view(2, -1))
 
 
-ACTIONS = {
+ACTIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
     "hello": Worker.hello,
     "rates": Worker.rates,
     "kernel": Worker.kernel,
     "repeat": Worker.repeat,
     "issue": Worker.issue,
     "network": Worker.network,
-}  # type: Dict[str, Callable[[Worker, Dict[str, Any]], Dict[str, Any]]]
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -462,14 +467,14 @@ def main(arguments: Sequence[str]) -> int:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(answer: Dict[str, Any]) -> None:
+    def tell(answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
     try:
         import torch
     except ImportError as error:
-        tell({"error": "%s has no torch (%s)" % (sys.executable, error)})
+        tell({"error": f"{sys.executable} has no torch ({error})"})
         return 1
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -484,7 +489,7 @@ def main(arguments: Sequence[str]) -> int:
         except Refused as error:
             tell({"error": str(error)})
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
-            tell({"error": " ".join(("%s: %s" % (type(error).__name__, error)).split())[:300]})
+            tell({"error": " ".join((f"{type(error).__name__}: {error}").split())[:300]})
     return 0
 
 
