@@ -24,7 +24,18 @@ FlopsRule: TypeAlias = Callable[[Sequence[Shape], Shape, Params], int]
 """Operations of one invocation, from the shapes of its inputs, the shape of its output and its parameters."""
 
 FeatureFamily: TypeAlias = Literal[
-    "", "conv2d", "batch_norm", "matmul", "pointwise", "cat", "pool2d", "adaptive_pool2d", "mean", "conv_nd", "attention", "rows"
+    "",
+    "conv2d",
+    "batch_norm",
+    "matmul",
+    "pointwise",
+    "cat",
+    "pool2d",
+    "adaptive_pool2d",
+    "mean",
+    "conv_nd",
+    "attention",
+    "rows",
 ]
 
 ELEMENTWISE = "elementwise"
@@ -344,7 +355,9 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("masked_fill", moves_only, ELEMENTWISE),
     *_alike("copy fill zeros ones full arange repeat roll flip tril triu", moves_only, "clone"),
     *_alike("gather index index_select index_put scatter embedding im2col col2im", moves_only, "clone"),
-    *_alike("constant_pad_nd reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle", moves_only, "clone"),
+    *_alike(
+        "constant_pad_nd reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle", moves_only, "clone"
+    ),
     *_alike("upsample_nearest1d upsample_nearest2d upsample_nearest3d", moves_only, "clone"),
     *_alike("sort topk", moves_only),
     *_alike("reflection_pad1d reflection_pad3d replication_pad1d replication_pad3d", per_element(1)),

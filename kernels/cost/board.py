@@ -18,7 +18,7 @@ from ..kinds import KINDS
 from ..network import KernelInvocation
 from .host import HostModel
 from .region import Region
-from .roofline import DeviceRates
+from .roofline import NO_FLOOR, DeviceRates, LaunchFloor
 from .totals import NO_SHARES, Shares
 
 # How much less certain a kernel is whose fused epilogue its model has not seen (standard deviation of the logarithm, added in
@@ -41,10 +41,11 @@ class KernelModel:
 
     Attributes:
         kind: the kind, or ``"elementwise"`` for pointwise kinds without a model of their own.
-        time: predicts log(GPU ms / roofline bound).
+        time: predicts log(GPU ms / roofline bound, the board's floor with it).
         power: predicts log(mW above idle on the board's energy rails while the kernel runs).
         time_sigma, power_sigma: standard deviation of log(measured / predicted) of one kernel.
         dtypes: the element types it was trained on; kernels of other types count as unmodelled.
+        features: what it is told, by name, the clocks last; empty: all that is known of its kind.
         region: where it was trained; None where nobody knows, and every kernel is taken to be inside.
     """
 
@@ -54,6 +55,7 @@ class KernelModel:
     time_sigma: float
     power_sigma: float
     dtypes: tuple[str, ...] = ("float32",)
+    features: tuple[str, ...] = ()
     region: Region | None = None
 
 
@@ -71,6 +73,7 @@ class BoardCost:
         sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board,
             whatever its latency and energy are spent on.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
+        floor: what a launch takes that does next to nothing: part of the bound that the models of time refer to.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -86,6 +89,7 @@ class BoardCost:
     sigma_energy: float
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
+    floor: LaunchFloor = NO_FLOOR
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):

@@ -3,35 +3,27 @@
 
 Every kind's last three features are the board's clocks in MHz. They stand as NaN in the rows made here: a sweep takes them from
 the grid's levels, a training set fills them in.
-
-The amounts of work (FLOPs, bytes, their ratio) are what a roofline bound is made of; matrix dimensions, tile counts and the
-share of each tile that does useful work follow the way GEMM libraries cut their work (NVIDIA, "Matrix Multiplication
-Background").
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
 from ..kinds import ELEMENTWISE, KINDS, FeatureFamily
-from ..network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape, numel
+from ..network import KernelInvocation, numel
+from .described import WORK, Described, Row, alignment, log2, work
+from .products import ATTENTION, CONV2D, CONV_ND, MATMUL, attention, conv2d, conv_nd, matmul
 
 FREQUENCY_FEATURES = ("cpu_mhz", "gpu_mhz", "emc_mhz")
 
 MODELLED_KINDS: tuple[str, ...] = tuple(row.name for row in KINDS.values() if row.profiled)
 """The kinds that profiles bring models for."""
-
-_TILES = (32, 64, 128)
-_MAX_ALIGNMENT = 32
-
-Row: TypeAlias = list[float]
 
 
 def feature_names(kind: str) -> tuple[str, ...]:
@@ -41,6 +33,20 @@ def feature_names(kind: str) -> tuple[str, ...]:
         CostModelError: no features are defined for this kind.
     """
     return _definition(kind)[0] + FREQUENCY_FEATURES
+
+
+def columns(kind: str, names: Sequence[str]) -> list[int]:
+    """Where features stand among those of a kind.
+
+    Raises:
+        CostModelError: one is not among them, or the clocks are not the last three.
+    """
+    known = feature_names(kind)
+    strange = [name for name in names if name not in known]
+    if strange or tuple(names[-3:]) != FREQUENCY_FEATURES or len(set(names)) < len(names):
+        wrong = f"unknown: {', '.join(strange)}" if strange else "a name twice, or the clocks not at the end"
+        raise CostModelError(f"{kind}: its features are not those of this release ({wrong}; known: {', '.join(known)})")
+    return [known.index(name) for name in names]
 
 
 def can_be_modelled(invocation: KernelInvocation) -> bool:
@@ -75,204 +81,13 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
     """The features of one kernel without the clocks; cached, because networks repeat kernels and daemons repeat networks."""
     _, inputs, output, dtype, params = signature
-    return tuple(_definition(kind)[1](_Described(inputs, output, dtype, dict(params), flops, moved)))
+    return tuple(_definition(kind)[1](Described(inputs, output, dtype, dict(params), flops, moved)))
 
 
-class _Described:
-    """An invocation taken apart for the functions below."""
-
-    def __init__(
-        self, inputs: tuple[Shape, ...], output: Shape, dtype: str, params: Mapping[str, ParamValue], flops: int, moved: int
-    ) -> None:
-        self.inputs, self.output, self.dtype, self.params = inputs, output, dtype, params
-        self.flops, self.moved, self.element = flops, moved, DTYPE_BYTES[dtype]
-
-    def integer(self, name: str) -> int:
-        value = self.params[name]
-        if not isinstance(value, int):
-            raise TypeError(f"{name} is not an integer")
-        return int(value)
-
-    def pair(self, name: str, default: tuple[int, int] | None = None) -> tuple[int, int]:
-        """A parameter of one or two integers, as (height, width)."""
-        value = self.params.get(name, default) if default is not None else self.params[name]
-        if isinstance(value, int):
-            return value, value
-        if not isinstance(value, tuple) or len(value) not in (1, 2):
-            raise TypeError(f"{name} is not a pair of integers")
-        return value[0], value[-1]
-
-    def steps(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """A parameter of an integer for each dimension, or of one for all."""
-        value = self.params[name]
-        steps = value if isinstance(value, tuple) else (self.integer(name),)
-        return steps if len(steps) == dimensions else steps[:1] * dimensions
-
-    def image(self, shape: Shape) -> tuple[int, int, int, int]:
-        """A batch of images as (batch, channels, height, width); the batch may be missing."""
-        if len(shape) not in (3, 4):
-            raise ValueError(f"{shape} is not a batch of images")
-        batch, channels, height, width = (1, *shape)[-4:]
-        return batch, channels, height, width
+_ROWS_OF = (*WORK, "log2_elements", "log2_last", "log2_rows", "last_alignment", "batch", "log2_normalized", "affine")
 
 
-_WORK = ("log2_flops", "log2_bytes", "log2_intensity", "element_bytes", "bfloat16")
-
-
-def _work(call: _Described) -> Row:
-    return [_log2(call.flops), _log2(call.moved), _log2(call.flops) - _log2(call.moved), call.element, call.dtype == "bfloat16"]
-
-
-_GEMM = (
-    "log2_m", "log2_n", "log2_k", "m_alignment", "n_alignment", "k_alignment",
-    *(f"log2_tiles_{tile}" for tile in _TILES), *(f"tile_use_{tile}" for tile in _TILES),
-)  # fmt: skip
-
-
-def _gemm(m: int, n: int, k: int, count: int) -> Row:
-    """A product of (m, k) by (k, n) matrices, ``count`` of them, as a library that computes square output tiles sees it."""
-    tiles = [max(math.ceil(m / tile) * math.ceil(n / tile) * count, 1) for tile in _TILES]
-    use = [m * n * count / (number * tile * tile) for number, tile in zip(tiles, _TILES, strict=True)]
-    return [
-        _log2(m), _log2(n), _log2(k), _alignment(m), _alignment(n), _alignment(k), *map(math.log2, tiles), *use,
-    ]  # fmt: skip
-
-
-_TRAFFIC = (
-    *(f"log2_traffic_{tile}" for tile in _TILES), *(f"log2_intensity_{tile}" for tile in _TILES),
-    *(f"log2_reread_{tile}" for tile in _TILES[1:]), "weight_share", "output_share", "log2_unfolding",
-)  # fmt: skip
-
-
-def _traffic(m: int, n: int, k: int, groups: int, flops: int, image: int, weights: int, output: int, element: int) -> Row:
-    """Bytes that a convolution moves as a product of (m, k) by (k, n) matrices in square output tiles, ``groups`` of them.
-
-    Each row of tiles reads all weights and each column all of the unfolded image: to the multiprocessors always, from memory
-    (how many times the plain sum of the tensors' bytes) where a cache does not hold them.
-
-    Args:
-        image, weights, output: bytes of the tensors.
-    """
-    rows, columns = ([math.ceil(size / tile) for tile in _TILES] for size in (m, n))
-    moved = [element * groups * (m * k * across + k * n * down + m * n) for down, across in zip(rows, columns, strict=True)]
-    reread = [image * across + weights * down + output for down, across in zip(rows[1:], columns[1:], strict=True)]
-    whole = max(image + weights + output, 1)
-    return [
-        *map(_log2, moved), *(_log2(flops) - _log2(traffic) for traffic in moved),
-        *(_log2(traffic / whole) for traffic in reread),
-        weights / whole, output / whole, _log2(element * groups * m * k) - _log2(image),
-    ]  # fmt: skip
-
-
-_WINOGRAD_TILES = (2, 4)
-_WINOGRAD = (
-    "winograd",
-    *(f"{name}_{tile}" for tile in _WINOGRAD_TILES for name in ("log2_winograd_tiles", "winograd_use", "log2_winograd_bytes")),
-)
-
-
-def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: int) -> Row:
-    """A 3x3 convolution as Winograd's minimal filtering does it in output tiles of 2x2 or 4x4 (Lavin and Gray, CVPR 2016).
-
-    How many tiles there are, the part of them that is output, and the bytes of the transformed image, filters and output.
-    Zeros where it cannot be done.
-    """
-    if not possible:
-        return [0.0] * len(_WINOGRAD)
-    row: Row = [1.0]
-    for tile in _WINOGRAD_TILES:
-        tiles = batch * math.ceil(height / tile) * math.ceil(width / tile)
-        transformed = (tile + 2) ** 2 * (tiles * (channels + filters) + channels * filters)
-        row += [_log2(tiles), batch * height * width / max(tiles * tile * tile, 1), _log2(element * transformed)]
-    return row
-
-
-_CONV2D = (
-    *_WORK, *_GEMM, "batch", "in_channels", "out_channels", "log2_groups", "in_channels_per_group", "out_channels_per_group",
-    "depthwise", "in_height", "in_width", "out_height", "out_width", "width_alignment", "kernel_height", "kernel_width",
-    "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height", "dilation_width", "bias",
-    "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes", *_TRAFFIC, *_WINOGRAD,
-)  # fmt: skip
-
-
-def _conv2d(call: _Described) -> Row:
-    batch, channels, height, width = call.image(call.inputs[0])
-    _, filters, out_height, out_width = call.image(call.output)
-    weight, groups = call.params["weight"], call.integer("groups")
-    if not isinstance(weight, tuple) or len(weight) != 4 or groups < 1:
-        raise ValueError("weight is not (out, in / groups, height, width)")
-    per_group, taps = weight[1], weight[2] * weight[3]
-    product = (batch * out_height * out_width, filters // groups, per_group * taps)
-    image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
-    plain = groups == 1 and weight[2:] == (3, 3) and call.pair("stride") == call.pair("dilation") == (1, 1)
-    return [
-        *_work(call),
-        *_gemm(*product, groups),
-        batch, channels, filters, _log2(groups), per_group, filters // groups, per_group == 1 and groups > 1,
-        height, width, out_height, out_width, _alignment(out_width), weight[2], weight[3],
-        *call.pair("stride"), *call.pair("padding"), *call.pair("dilation"), bool(call.params["bias"]),
-        *map(_log2, (image, weights, output)),
-        *_traffic(*product, groups, call.flops, image, weights, output, call.element),
-        *_winograd(plain, batch, out_height, out_width, channels, filters, call.element),
-    ]  # fmt: skip
-
-
-_CONV_ND = (
-    *_WORK, *_GEMM, "batch", "log2_groups", "depthwise", "taps", "window_last", "stride", "stride_last", "dilation_last",
-    "log2_in_last", "log2_out_last", "last_alignment", "bias", "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes",
-)  # fmt: skip
-
-
-def _conv_nd(call: _Described) -> Row:
-    """A convolution of any number of dimensions, also a transposed one: as a product, and what its last dimension is like."""
-    weight, groups = call.params["weight"], call.integer("groups")
-    if not isinstance(weight, tuple) or len(weight) < 3 or groups < 1:
-        raise ValueError("weight has no window")
-    transposed = "output_padding" in call.params
-    batch, channels = call.inputs[0][:2]
-    filters, taps = call.output[1], numel(weight[2:])
-    places = numel((call.inputs[0] if transposed else call.output)[2:])
-    each, per_group = (weight[1] * taps, channels // groups) if transposed else (filters // groups, weight[1] * taps)
-    image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
-    strides, dilations = call.steps("stride", len(weight) - 2), call.steps("dilation", len(weight) - 2)
-    return [
-        *_work(call), *_gemm(batch * places, each, per_group, groups),
-        batch, _log2(groups), channels == groups and groups > 1, taps, weight[-1], numel(strides), strides[-1], dilations[-1],
-        _log2(call.inputs[0][-1]), _log2(call.output[-1]), _alignment(call.output[-1]), bool(call.params["bias"]),
-        *map(_log2, (image, weights, output)),
-    ]  # fmt: skip
-
-
-_MATMUL = (*_WORK, *_GEMM, "batch", "bias", "two_activations")
-
-
-def _matmul(call: _Described) -> Row:
-    batch = call.integer("batch")
-    return [
-        *_work(call), *_gemm(call.integer("m"), call.integer("n"), call.integer("k"), batch),
-        batch, bool(call.params["bias"]), len(call.inputs) > 1,
-    ]  # fmt: skip
-
-
-_ATTENTION = (
-    *_WORK, *_GEMM, "log2_heads", "batch", "log2_width", "width_alignment", "log2_score_bytes", "mask", "causal",
-)  # fmt: skip
-
-
-def _attention(call: _Described) -> Row:
-    """Attention: of its two products the one that makes the scores, and the scores."""
-    query, key = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else call.inputs[0]
-    heads, (queries, width), keys = numel(query[:-2]), query[-2:], key[-2]
-    return [
-        *_work(call), *_gemm(queries, keys, width, heads), _log2(heads), query[0], _log2(width), _alignment(width),
-        _log2(heads * queries * keys * call.element), bool(call.params.get("mask")), bool(call.params.get("causal")),
-    ]  # fmt: skip
-
-
-_ROWS_OF = (*_WORK, "log2_elements", "log2_last", "log2_rows", "last_alignment", "batch", "log2_normalized", "affine")
-
-
-def _rows(call: _Described) -> Row:
+def _rows(call: Described) -> Row:
     """Norms of rows and softmax: how long a row is, in memory and as it is normalised."""
     elements, last = numel(call.output), call.output[-1] if call.output else 1
     groups, shape = call.params.get("groups"), call.params.get("normalized_shape")
@@ -284,58 +99,58 @@ def _rows(call: _Described) -> Row:
     else:
         together = call.output[dim] if isinstance(dim, int) and call.output else last
     return [
-        *_work(call), _log2(elements), _log2(last), _log2(elements // max(last, 1)), _alignment(last),
-        call.output[0] if call.output else 1, _log2(together), bool(call.params.get("affine")),
+        *work(call), log2(elements), log2(last), log2(elements // max(last, 1)), alignment(last),
+        call.output[0] if call.output else 1, log2(together), bool(call.params.get("affine")),
     ]  # fmt: skip
 
 
-_BATCH_NORM = (*_WORK, "log2_elements", "batch", "channels", "log2_plane", "plane_alignment", "affine")
+_BATCH_NORM = (*WORK, "log2_elements", "batch", "channels", "log2_plane", "plane_alignment", "affine")
 
 
-def _batch_norm(call: _Described) -> Row:
+def _batch_norm(call: Described) -> Row:
     batch, channels, *spatial = call.inputs[0]
     plane = numel(spatial)
     return [
-        *_work(call), _log2(numel(call.output)), batch, channels, _log2(plane), _alignment(plane), bool(call.params["affine"]),
+        *work(call), log2(numel(call.output)), batch, channels, log2(plane), alignment(plane), bool(call.params["affine"]),
     ]  # fmt: skip
 
 
 _POOL = (
-    *_WORK, "log2_outputs", "batch", "channels", "in_height", "in_width", "out_height", "out_width", "width_alignment",
+    *WORK, "log2_outputs", "batch", "channels", "in_height", "in_width", "out_height", "out_width", "width_alignment",
     "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "log2_input_bytes",
 )  # fmt: skip
 
 
-def _pool2d(call: _Described) -> Row:
+def _pool2d(call: Described) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, _, out_height, out_width = call.image(call.output)
     kernel = call.pair("kernel_size")
     stride = call.pair("stride", kernel) if call.params.get("stride") else kernel  # an empty stride is the kernel's size
     return [
-        *_work(call), _log2(numel(call.output)), batch, channels, height, width, out_height, out_width, _alignment(out_width),
-        *kernel, *stride, *call.pair("padding", (0, 0)), _log2(numel(call.inputs[0]) * call.element),
+        *work(call), log2(numel(call.output)), batch, channels, height, width, out_height, out_width, alignment(out_width),
+        *kernel, *stride, *call.pair("padding", (0, 0)), log2(numel(call.inputs[0]) * call.element),
     ]  # fmt: skip
 
 
 _ADAPTIVE = (
-    *_WORK, "log2_outputs", "batch", "channels", "in_height", "in_width", "out_height", "out_width",
+    *WORK, "log2_outputs", "batch", "channels", "in_height", "in_width", "out_height", "out_width",
     "window_height", "window_width",
 )  # fmt: skip
 
 
-def _adaptive_pool2d(call: _Described) -> Row:
+def _adaptive_pool2d(call: Described) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, _, out_height, out_width = call.image(call.output)
     return [
-        *_work(call), _log2(numel(call.output)), batch, channels, height, width, out_height, out_width,
+        *work(call), log2(numel(call.output)), batch, channels, height, width, out_height, out_width,
         height / max(out_height, 1), width / max(out_width, 1),
     ]  # fmt: skip
 
 
-_MEAN = (*_WORK, "log2_outputs", "log2_reduced", "reduced_dims", "inner_reduced", "log2_inner", "batch")
+_MEAN = (*WORK, "log2_outputs", "log2_reduced", "reduced_dims", "inner_reduced", "log2_inner", "batch")
 
 
-def _mean(call: _Described) -> Row:
+def _mean(call: Described) -> Row:
     shape, dim = call.inputs[0], call.params.get("dim")
     dims = range(len(shape)) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
     if isinstance(dims, (str, float)):
@@ -343,52 +158,52 @@ def _mean(call: _Described) -> Row:
     reduced = {index % len(shape) for index in dims} if shape else set()
     inner = shape[max(reduced) + 1 :] if reduced else shape
     return [
-        *_work(call), _log2(numel(call.output)), _log2(numel([shape[index] for index in reduced])), len(reduced),
-        len(shape) - 1 in reduced, _log2(numel(inner)), shape[0] if shape else 1,
+        *work(call), log2(numel(call.output)), log2(numel([shape[index] for index in reduced])), len(reduced),
+        len(shape) - 1 in reduced, log2(numel(inner)), shape[0] if shape else 1,
     ]  # fmt: skip
 
 
 _CAT = (
-    *_WORK, "log2_elements", "tensors", "dim", "batch", "log2_largest_run", "log2_smallest_run", "run_alignment",
+    *WORK, "log2_elements", "tensors", "dim", "batch", "log2_largest_run", "log2_smallest_run", "run_alignment",
     "largest_share",
 )  # fmt: skip
 
 
-def _cat(call: _Described) -> Row:
+def _cat(call: Described) -> Row:
     dim = call.integer("dim") % max(len(call.output), 1)
     runs = [numel(shape[dim:]) for shape in call.inputs if len(shape) > dim]
     largest = max(numel(shape) for shape in call.inputs)
     return [
-        *_work(call), _log2(numel(call.output)), len(call.inputs), dim, call.output[0], _log2(max(runs)), _log2(min(runs)),
-        min(map(_alignment, runs)), largest / max(numel(call.output), 1),
+        *work(call), log2(numel(call.output)), len(call.inputs), dim, call.output[0], log2(max(runs)), log2(min(runs)),
+        min(map(alignment, runs)), largest / max(numel(call.output), 1),
     ]  # fmt: skip
 
 
 _POINTWISE = (
-    *_WORK, "log2_elements", "tensors", "broadcast", "element_alignment", "batch", "log2_inner", "log2_last", "last_alignment",
+    *WORK, "log2_elements", "tensors", "broadcast", "element_alignment", "batch", "log2_inner", "log2_last", "last_alignment",
 )  # fmt: skip
 
 
-def _pointwise(call: _Described) -> Row:
+def _pointwise(call: Described) -> Row:
     elements = numel(call.output)
     return [
-        *_work(call), _log2(elements), len(call.inputs), any(numel(shape) != elements for shape in call.inputs),
-        _alignment(elements), call.output[0] if call.output else 1, _log2(numel(call.output[2:])),
-        _log2(call.output[-1] if call.output else 1), _alignment(call.output[-1] if call.output else 1),
+        *work(call), log2(elements), len(call.inputs), any(numel(shape) != elements for shape in call.inputs),
+        alignment(elements), call.output[0] if call.output else 1, log2(numel(call.output[2:])),
+        log2(call.output[-1] if call.output else 1), alignment(call.output[-1] if call.output else 1),
     ]  # fmt: skip
 
 
-_FAMILIES: Mapping[FeatureFamily, tuple[tuple[str, ...], Callable[[_Described], Row]]] = {
-    "conv2d": (_CONV2D, _conv2d),
+_FAMILIES: Mapping[FeatureFamily, tuple[tuple[str, ...], Callable[[Described], Row]]] = {
+    "conv2d": (CONV2D, conv2d),
     "batch_norm": (_BATCH_NORM, _batch_norm),
-    "matmul": (_MATMUL, _matmul),
+    "matmul": (MATMUL, matmul),
     "pointwise": (_POINTWISE, _pointwise),
     "cat": (_CAT, _cat),
     "pool2d": (_POOL, _pool2d),
     "adaptive_pool2d": (_ADAPTIVE, _adaptive_pool2d),
     "mean": (_MEAN, _mean),
-    "conv_nd": (_CONV_ND, _conv_nd),
-    "attention": (_ATTENTION, _attention),
+    "conv_nd": (CONV_ND, conv_nd),
+    "attention": (ATTENTION, attention),
     "rows": (_ROWS_OF, _rows),
 }
 
@@ -400,18 +215,9 @@ def family_of(kind: str) -> FeatureFamily:
     return row.features if row is not None else ""
 
 
-def _definition(kind: str) -> tuple[tuple[str, ...], Callable[[_Described], Row]]:
+def _definition(kind: str) -> tuple[tuple[str, ...], Callable[[Described], Row]]:
     family = family_of(kind)
     if not family:
         valid = [row.name for row in KINDS.values() if row.features]
         raise CostModelError(f"kind {kind!r} has no features; valid: {', '.join((*valid, ELEMENTWISE))}")
     return _FAMILIES[family]
-
-
-def _log2(value: float) -> float:
-    return math.log2(max(value, 1))
-
-
-def _alignment(value: int) -> int:
-    """The largest power of two, up to 32, that divides ``value``: what vector loads and tensor tiles can make use of."""
-    return math.gcd(value, _MAX_ALIGNMENT) if value else _MAX_ALIGNMENT

@@ -52,6 +52,14 @@ class HostModel:
     default: Coefficients
     per_tensor: Coefficients = (0.0, 0.0, 0.0)
 
+    def scaled(self, factor: float) -> HostModel:
+        """A host on which every call takes so many times as long."""
+
+        def times(one: Coefficients) -> Coefficients:
+            return one[0] * factor, one[1] * factor, one[2] * factor
+
+        return HostModel({name: times(one) for name, one in self.calls.items()}, times(self.default), times(self.per_tensor))
+
     def coefficients(self, name: str) -> Coefficients:
         """(a, b, c) of a call by name, the tensors it gathers left aside; a fused kernel's are those of what it comes from."""
         kind = name.partition(".")[0]

@@ -8,7 +8,7 @@ the whole grid once. A network is then either a timeline of host and GPU or, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain, groupby
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -20,7 +20,7 @@ from ..network import KernelInvocation, Network
 from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
-from .features import feature_rows
+from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .roofline import bound_ms, terms_ms
 from .totals import Group, add_up, common_variance, together_variance
@@ -28,7 +28,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 3
+COST_VERSION = 4
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -36,6 +36,7 @@ COST_VERSION = 3
 UNMODELLED_EFFICIENCY = 0.5
 UNMODELLED_CYCLES = 4000.0
 
+_HALVES = ("float16", "bfloat16")
 _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a float32
 
 
@@ -177,6 +178,8 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
     levels = cost.grid.levels_mhz()
     kernels = costs.kernels[run]
     features = feature_rows(model.kind, kernels)
+    if model.features:
+        features = np.ascontiguousarray(features[:, columns(model.kind, model.features)])
 
     def swept(regressor: Regressor, out: NDArray[np.float32]) -> None:
         logarithm = regressor.sweep(features, levels)
@@ -187,12 +190,27 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
     def time() -> None:
         swept(model.time, costs.gpu_ms[run])
         gpu_ms = costs.gpu_ms[run]
-        gpu_ms *= np.float32(bound_ms(kernels, levels, cost.chip)[:, :1])  # the same at every CPU clock
+        gpu_ms *= np.float32(bound_ms(kernels, levels, cost.chip, cost.floor)[:, :1])  # the same at every CPU clock
+        _fall_with_clocks(gpu_ms)
 
     def power() -> None:
         swept(model.power, costs.dynamic_mw[run])
 
     return time, power
+
+
+def _fall_with_clocks(gpu_ms: NDArray[np.float32]) -> None:
+    """Let no time rise with a clock, in place: between the least time at lower clocks and the greatest at higher ones.
+
+    Trees know nothing of clocks; where few kernels were measured, they can have a kernel end sooner at a lower clock. The
+    geometric mean of the closest that never rise from below and from above is one itself, and leaves what never rose as it was.
+    """
+    above = gpu_ms[:, ::-1, ::-1, ::-1].copy()
+    for axis in (1, 2, 3):
+        np.minimum.accumulate(gpu_ms, axis=axis, out=gpu_ms)
+        np.maximum.accumulate(above, axis=axis, out=above)
+    gpu_ms *= above[:, ::-1, ::-1, ::-1]
+    np.sqrt(gpu_ms, out=gpu_ms)
 
 
 def _length(run: slice) -> int:
@@ -202,11 +220,29 @@ def _length(run: slice) -> int:
 def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
     """Fill in kernels that no model serves: what is left of their bound, at the power that the others draw."""
     levels = cost.grid.levels_mhz()
-    bound = np.float32(bound_ms(costs.kernels[run], levels, cost.chip)[:, :1])
+    bound = np.float32(bound_ms(costs.kernels[run], levels, cost.chip, cost.floor)[:, :1])
     modelled = np.ones(len(costs.kernels), bool)
     modelled[run] = False
     costs.gpu_ms[run] = np.maximum(bound / UNMODELLED_EFFICIENCY, UNMODELLED_CYCLES / (1e3 * levels[1][:, None]))
     costs.dynamic_mw[run] = _usual_dynamic_mw(costs.gpu_ms[modelled], costs.dynamic_mw[modelled], cost)
+    for row in range(run.start, run.stop):
+        _as_in_single(costs, row, cost)
+
+
+def _as_in_single(costs: KernelCosts, row: int, cost: BoardCost) -> None:
+    """Half precision that nobody measured, where single was: as much faster than that as its bound is lower, never slower."""
+    kernel = costs.kernels[row]
+    model = cost.kind_model(kernel)
+    if kernel.dtype not in _HALVES or model is None or "float32" not in model.dtypes:
+        return
+    levels = cost.grid.levels_mhz()
+    single = replace(kernel, dtype="float32", bytes=2 * kernel.bytes)
+    bounds = bound_ms([kernel, single], levels, cost.chip, cost.floor)
+    of_one = replace(costs, kernels=(single,), gpu_ms=costs.gpu_ms[row : row + 1], dynamic_mw=costs.dynamic_mw[row : row + 1])
+    for sweep in _sweeps(model, of_one, slice(0, 1), cost):
+        sweep()
+    costs.gpu_ms[row] *= np.float32(np.minimum(bounds[0] / bounds[1], 1.0))
+    _fall_with_clocks(costs.gpu_ms[row : row + 1])
 
 
 def _host_times_ms(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -30,7 +30,7 @@ MOST_SIGMA = 0.7
 
 _TYPE = ("element_bytes", "bfloat16")
 # What follows from other features, or is a share or an alignment: there a new value is nothing new.
-_DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding")
+_DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
 
 
 class Pair(NamedTuple):
@@ -178,6 +178,11 @@ def _convolution(row: Mapping[str, Any]) -> str:
     return f"{groups}, {window} by {stride}" + (f" dilated {dilation}" if dilation != "1x1" else "")
 
 
+def _of_any_dimensions(row: Mapping[str, Any]) -> str:
+    groups = "depthwise" if row["depthwise"] else "grouped" if row["log2_groups"] else "plain"
+    return f"{groups}, window of {int(row['taps'])} by {int(row['stride'])}"
+
+
 def _pool(row: Mapping[str, Any]) -> str:
     return f"{int(row['kernel_height'])}x{int(row['kernel_width'])} by {int(row['stride_height'])}x{int(row['stride_width'])}"
 
@@ -192,6 +197,11 @@ _VARIETIES: Mapping[FeatureFamily, _Told] = {
         ("two_activations", "bias"), lambda row: "two activations" if row["two_activations"] else "activation by weight"
     ),
     "pool2d": _Told((*_WINDOW, "padding_height", "padding_width"), _pool),
+    "conv_nd": _Told(
+        ("depthwise", "log2_groups", "taps", "window_last", "stride", "stride_last", "dilation_last", "bias"),
+        _of_any_dimensions,
+    ),
+    "attention": _Told(("mask", "causal"), lambda row: "masked" if row["mask"] else "causal" if row["causal"] else "of all"),
     "mean": _Told(
         ("reduced_dims", "inner_reduced"),
         lambda row: f"over {int(row['reduced_dims'])} dimensions" + ("" if row["inner_reduced"] else ", not the last"),

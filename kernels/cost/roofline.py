@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The roofline bound: the least time a kernel can take on a chip of given rates (Williams et al., CACM 52(4), 2009).
 
-``max(flops / (flops per cycle x GPU clock), bytes / (bytes per cycle x memory clock))``, each byte moved once. Kernel models
-predict how far from it a kernel runs, so they need not learn what it already says.
+``max(flops / (flops per cycle x GPU clock), bytes / (bytes per cycle x memory clock))``, each byte moved once, after what a
+launch that does next to nothing takes on the board (:class:`LaunchFloor`). Kernel models predict how far from it a kernel runs,
+so they need not learn what it already says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +20,20 @@ from ..network import KernelInvocation
 #: Real numbers kept in 8 bits are multiplied as integers.
 _RATED_AS = {"qint8": "int8", "quint8": "int8"}
 _CYCLES_PER_MS = 1e3  # of a 1 MHz clock
+
+
+@dataclass(frozen=True)
+class LaunchFloor:
+    """What a launch takes that does next to nothing, as the campaign found it: microseconds, and GPU cycles besides."""
+
+    us: float = 0.0
+    gpu_cycles: float = 0.0
+
+    def ms(self, gpu_mhz: ArrayLike) -> NDArray[np.float64]:
+        return np.asarray(self.us / 1e3 + self.gpu_cycles / (np.asarray(gpu_mhz, np.float64) * _CYCLES_PER_MS))
+
+
+NO_FLOOR = LaunchFloor()
 
 
 class DeviceRates(Protocol):
@@ -52,15 +68,23 @@ def terms_ms(
 
 
 def bound_at_ms(
-    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: DeviceRates
+    invocations: Sequence[KernelInvocation],
+    gpu_mhz: ArrayLike,
+    emc_mhz: ArrayLike,
+    chip: DeviceRates,
+    floor: LaunchFloor = NO_FLOOR,
 ) -> NDArray[np.float64]:
-    """The bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, with the same arguments."""
-    bound: NDArray[np.float64] = np.maximum(*terms_ms(invocations, gpu_mhz, emc_mhz, chip))
+    """The bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, with the same arguments, and the
+    floor before it."""
+    bound: NDArray[np.float64] = np.maximum(*terms_ms(invocations, gpu_mhz, emc_mhz, chip)) + floor.ms(gpu_mhz)
     return bound
 
 
 def bound_ms(
-    invocations: Sequence[KernelInvocation], grid_levels: tuple[NDArray[Any], NDArray[Any], NDArray[Any]], chip: DeviceRates
+    invocations: Sequence[KernelInvocation],
+    grid_levels: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    chip: DeviceRates,
+    floor: LaunchFloor = NO_FLOOR,
 ) -> NDArray[np.float64]:
     """The bound in ms of each invocation over a whole grid: a read-only array of shape ``(n, n_cpu, n_gpu, n_emc)``.
 
@@ -68,7 +92,8 @@ def bound_ms(
         invocations: n kernel invocations.
         grid_levels: the CPU, GPU and memory clocks in MHz, as :meth:`jetdvfs.kernels.grid.FrequencyGrid.levels_mhz` gives them.
         chip: the rates.
+        floor: what a launch takes in any case.
     """
     cpu, gpu, emc = (np.asarray(axis, np.float64) for axis in grid_levels)
-    bound = bound_at_ms(invocations, gpu[None, None, :, None], emc[None, None, None, :], chip)
+    bound = bound_at_ms(invocations, gpu[None, None, :, None], emc[None, None, None, :], chip, floor)
     return np.broadcast_to(bound, (len(invocations), len(cpu), len(gpu), len(emc)))

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from ...kernels.cost.board import BoardCost, KernelModel
-from ...kernels.cost.features import feature_names
+from ...kernels.cost.features import columns
 from ...kernels.cost.region import Region, size_names
 from ...kernels.errors import KernelsError
 from ...kernels.trees.ensemble import TreeEnsemble
@@ -57,8 +57,7 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
         if strange:
             raise BundleError(f"board {board.name} has no rail {', '.join(strange)}; valid: {', '.join(board.roles)}")
         for kind, entry in manifest.kinds.items():
-            if entry.features != feature_names(kind):
-                raise BundleError(f"{kind}: its features are not those of this release ({', '.join(feature_names(kind))})")
+            columns(kind, entry.features)
             if entry.region is not None and entry.region.sizes != size_names(kind):
                 raise BundleError(f"{kind}: its region has not the sizes of this release ({', '.join(size_names(kind))})")
     except (ProfilesError, KernelsError, DocumentError) as error:
@@ -111,7 +110,9 @@ def load_bundle(
             time, power = (MappedModel(partial(model, kind, what)) for what in ("time", "power"))
             known = entry.region
             region = Region(known.spans, known.form_sigma, known.variety_sigma, known.doubling_sigma) if known else None
-            kernels[kind] = KernelModel(kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes, region)
+            kernels[kind] = KernelModel(
+                kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes, entry.features, region
+            )
         if not one_by_one:
             for name, digest in manifest.checksums.items():
                 read_checked(directory / name, digest)
@@ -129,6 +130,7 @@ def load_bundle(
             sigma_energy=manifest.sigma_energy,
             latency_shares=manifest.latency_shares,
             energy_shares=manifest.energy_shares,
+            floor=manifest.floor,
         )
     except (BundleError, KernelsError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error

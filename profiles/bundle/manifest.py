@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from ...kernels.cost.region import Pair, Span
+from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
@@ -17,6 +18,8 @@ from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 
 FORMAT_VERSION = 1
+UNSEEN_FAMILY = "unseen_board_and_family"
+"""The evaluation of networks whose whole families were left out of training."""
 BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
 FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
 Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
@@ -88,6 +91,7 @@ class Manifest:
         temperature_c: the die temperature its idle power refers to.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
+        floor: what a launch takes that does next to nothing.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -109,6 +113,7 @@ class Manifest:
     tools: Mapping[str, str] = field(default_factory=dict)
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
+    floor: LaunchFloor = NO_FLOOR
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
 
@@ -116,6 +121,8 @@ class Manifest:
         for shares in (self.latency_shares, self.energy_shares):
             if min(vars(shares).values()) < 0:
                 raise ValueError(f"expected shares that are not negative, got {shares}")
+        if min(vars(self.floor).values()) < 0:
+            raise ValueError(f"expected a floor that is not negative, got {self.floor}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -134,6 +141,7 @@ class Manifest:
             "sigma_energy": self.sigma_energy,
             "latency_shares": asdict(self.latency_shares),
             "energy_shares": asdict(self.energy_shares),
+            "floor": asdict(self.floor),
             "kinds": {
                 kind: {
                     "features": list(entry.features),

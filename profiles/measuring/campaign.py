@@ -244,7 +244,13 @@ def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.ran
     rows = _rows(what, unit.node, flat, above_idle / np.maximum(busy, _LEAST_BUSY))
     gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
     gaps = _rows(what, unit.node, flat, (period_ms - gpu_ms) * 1e3)
-    return {"kernel_mw": rows.where(busy >= _LEAST_BUSY), "gap_us": gaps.where(gpu_bound)}
+    alone = meter.kernel_times_ms(calls, configurations)
+    timing = _rows(what, unit.node, flat, (alone - gpu_ms) * 1e3)
+    return {
+        "kernel_mw": rows.where(busy >= _LEAST_BUSY),
+        "gap_us": gaps.where(gpu_bound),
+        "timing_us": timing.where(gpu_ms < _SHORT_MS),
+    }
 
 
 def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
@@ -318,7 +324,7 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
 def _pairs(
     campaign: Campaign, unit: Unit, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[KernelInvocation], list[FrequencyConfiguration]]:
-    """Each kernel of a unit at random configurations: which kernel, which configuration as a flat index, and both themselves."""
+    """Each kernel of a unit at random configurations: which kernel, which configuration (flat index), and both themselves."""
     drawn = [_random_configurations(campaign, unit.configurations, rng) for _ in unit.what]
     what = np.repeat(np.array(unit.what, np.int64), [len(flat) for flat, _ in drawn])
     configurations = [configuration for _, each in drawn for configuration in each]

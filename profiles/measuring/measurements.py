@@ -57,6 +57,7 @@ TABLES: Mapping[str, str] = {
     "kernel_ms": "GPU time of invocations[what], ms",
     "kernel_mw": "power of the GPU-side rails above idle while invocations[what] runs, mW",
     "gap_us": "pause of the GPU between two launches of invocations[what] that follow back to back, us",
+    "timing_us": "by how much invocations[what] takes longer timed by itself than repeated back to back, us",
     "host_us": "time the host takes to issue one call of calls[what], us",
     "host_active_mw": "power of the CPU rail above idle while the host issues work, mW (what: 0)",
     "idle_mw": "power of all energy rails when nothing runs, mW (what: 0)",

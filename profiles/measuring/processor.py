@@ -32,7 +32,7 @@ class Model:
 
 
 def processor_size(random_kernels: int) -> CampaignSize:
-    """How much is measured of a processor with so many random kernels of a kind, and three times as many convolutions and products."""
+    """How much is measured: so many random kernels of each kind, and three times as many convolutions and products."""
     return CampaignSize(
         nodes=(0,),
         random_kernels={"conv2d": 3 * random_kernels, "matmul": 3 * random_kernels},
@@ -90,7 +90,7 @@ def measure_processor(
     models: Sequence[Model],
     process: TorchProcess,
     rapl: Rapl,
-    patience: Patience = Patience(),
+    patience: Patience,
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:

@@ -26,8 +26,6 @@ MOST_ELEMENTS = 16e6
 _MARGIN = 0.10
 _OUTLIER = 2.0  # a gap by at least this factor, beyond the bulk, starts a range of its own
 _MODERATE = 4096  # below this a gap is not an outlier's
-_CHANNELS_MULTIPLE = 8  # what designers of networks round channels to, and libraries have fast paths for
-_ALIGNED = 0.6  # the share of channel counts that are rounded to it, where sizes are drawn by magnitude
 
 Params = dict[str, ParamValue]
 
@@ -38,12 +36,9 @@ class Sampler:
     Args:
         networks: where ranges and real invocations come from.
         seed: the same seed draws the same invocations.
-        by_magnitude: draw the sizes of convolutions so that every factor is as likely as any other, and most channel counts as
-            networks have them, in place of the paper's even draws, which make nearly all of them large.
     """
 
-    def __init__(self, networks: Sequence[Network], seed: int = 0, *, by_magnitude: bool = False) -> None:
-        self._by_magnitude = by_magnitude
+    def __init__(self, networks: Sequence[Network], seed: int = 0) -> None:
         self._random = np.random.default_rng([0x5A3, seed])
         self._seen: dict[str, list[KernelInvocation]] = {}
         unique = {launch.signature: launch for network in networks for launch in network.launches}
@@ -71,7 +66,7 @@ class Sampler:
         real = self._random.random(count) < real_share
         picks = self._random.integers(0, len(seen), count)
         make = _MAKERS.get(kind_of(kind).features, _pointwise)
-        source = _Ranges(seen, self._random, self._by_magnitude)
+        source = _Ranges(seen, self._random)
         return [seen[pick] if own else _until_bounded(make, kind, source) for own, pick in zip(real, picks, strict=True)]
 
 
@@ -84,8 +79,7 @@ def random_configurations(grid: FrequencyGrid, count: int, random: np.random.Gen
 class _Ranges:
     """The ranges of one kind's sizes."""
 
-    def __init__(self, seen: Sequence[KernelInvocation], random: np.random.Generator, by_magnitude: bool = False) -> None:
-        self.by_magnitude = by_magnitude
+    def __init__(self, seen: Sequence[KernelInvocation], random: np.random.Generator) -> None:
         self.seen = seen
         self.random = random
         self._ranges: dict[object, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
@@ -97,20 +91,6 @@ class _Ranges:
         low, high = self._ranges[name]
         which = self.random.choice(len(low), p=(high - low + 1) / (high - low + 1).sum()) if len(low) > 1 else 0
         return int(self.random.integers(low[which], high[which], endpoint=True))
-
-    def magnitude(self, name: str, value: Callable[[KernelInvocation], int], multiple: int = 1) -> int:
-        """A size from the span of ``value`` over the kernels seen, every factor as likely as any other.
-
-        Of those beyond ``multiple``, most are rounded to it.
-        """
-        if not self.by_magnitude:
-            return self.size(name, value)
-        if name not in self._ranges:
-            self._ranges[name] = _ranges(sorted({value(call) for call in self.seen}), 1)
-        low, high = self._ranges[name]
-        size = float(np.exp(self.random.uniform(np.log(low[0]), np.log(high[-1] + 1))))
-        aligned = multiple > 1 and size > multiple and self.random.random() < _ALIGNED
-        return round(size / multiple) * multiple if aligned else max(int(size), 1)
 
     @cached_property
     def of_images(self) -> _Ranges:
@@ -166,13 +146,13 @@ def _image(source: _Ranges) -> tuple[int, int, int]:
 
 
 def _conv2d(kind: str, source: _Ranges) -> KernelInvocation | None:
-    channels = source.magnitude("channels", lambda call: call.inputs[0][1], _CHANNELS_MULTIPLE)
-    height = width = source.magnitude("side", lambda call: call.inputs[0][2])
+    channels = source.size("channels", lambda call: call.inputs[0][1])
+    height = width = source.size("side", lambda call: call.inputs[0][2])
     window, steps, edge = source.like(), source.like(), source.like()
     weight = window.params["weight"]
     assert isinstance(weight, tuple)
     kernel, stride, padding = weight[2:], _pair(steps, "stride"), _pair(edge, "padding")
-    filters = source.magnitude("filters", lambda call: call.output[1], _CHANNELS_MULTIPLE)
+    filters = source.size("filters", lambda call: call.output[1])
     depthwise = window.params["groups"] != 1
     if depthwise:
         filters = channels

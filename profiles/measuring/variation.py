@@ -245,7 +245,8 @@ def _pool(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation 
         params = dict(like.params)
         names = ("kernel_size", "stride", "padding", "dilation")
         steps = zip(image, *(_steps(like, name, len(image)) for name in names), strict=True)
-        out = tuple(pooled(*each, bool(like.params.get("ceil_mode"))) for each in steps)
+        ceil_mode = bool(like.params.get("ceil_mode"))
+        out = tuple(pooled(size, window, step, pad, gap, ceil_mode) for size, window, step, pad, gap in steps)
     if min(out) < 1:
         return None
     first = batch * like.inputs[0][0]

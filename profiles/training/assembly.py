@@ -19,16 +19,18 @@ from ...kernels.cost.features import feature_names
 from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
+from ...kernels.kinds import served_by
 from ...kernels.network import Network
-from ..board import BoardDescription
 from ..bundle.manifest import KindEntry, Manifest, RegionEntry
 from ..bundle.writing import BundleContents
+from ..device import MeasuredDevice
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
 from .common_error import Observation, fit_shares, squared_parts
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
-from .kernel_models import TrainedKind, TrainingOptions, ensemble_of, residuals_of, train_kind
+from .inside import ALONE, Inside, fit_inside
+from .kernel_models import TrainedKind, TrainingOptions, ensemble_of, floor_of, residuals_of, scaled_bytes, train_kind
 from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
@@ -63,7 +65,7 @@ class Fold:
 
 def train_all(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     kinds: Sequence[str],
     options: TrainingOptions,
@@ -88,10 +90,11 @@ def train_all(
 
 def board_cost(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty | None = None,
     without_nodes: Collection[int] = (),
+    inside: Inside = ALONE,
 ) -> BoardCost:
     """Trained models and fitted host costs as cost models; without ``uncertainty`` their sigmas are zero."""
     tables = {name: rows.where(~np.isin(rows.node, list(without_nodes))) for name, rows in measurements.tables.items()}
@@ -99,10 +102,11 @@ def board_cost(
     kernels = {
         kind: KernelModel(
             kind,
-            ensemble_of(models.time),
-            ensemble_of(models.power),
+            ensemble_of(models.time, inside.time),
+            ensemble_of(models.power, inside.power),
             uncertainty.time[kind] if uncertainty else 0.0,
             uncertainty.power[kind] if uncertainty else 0.0,
+            _types_of(measurements, kind),
         )
         for kind, models in trained.items()
     }
@@ -110,14 +114,30 @@ def board_cost(
         grid=board.grid,
         chip=board.chip,
         kernels=kernels,
-        host=fit_host_model(measurements, board.grid),
+        host=fit_host_model(measurements, board.grid).scaled(inside.host),
         idle_mw=fit_idle_mw(tables["idle_mw"], board.grid),
         host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid),
         sigma_latency=_LEAST_SIGMA if uncertainty else 0.0,
         sigma_energy=_LEAST_SIGMA if uncertainty else 0.0,
         latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
+        floor=floor_of(measurements, board),
     )
+
+
+def inside_networks(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    networks: Sequence[Network],
+    trained: Mapping[str, TrainedKind],
+    fold: Fold | None = None,
+) -> Inside:
+    """What kernels and calls take inside of the networks that were measured as a whole; with ``fold``, without its own."""
+    left_out: Collection[int] = fold.nodes if fold else ()
+    cost = board_cost(measurements, board, trained, without_nodes=left_out)
+    nodes = [node for node in measurements.nodes if node not in left_out]
+    kept = [network for network in networks if fold is None or network not in fold.networks]
+    return fit_inside(cost, [item for network in kept for item in whole_network(measurements, networks, network, nodes)])
 
 
 def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[Fold]:
@@ -136,7 +156,7 @@ def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, se
 
 def left_out_uncertainty(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     trained: Mapping[str, TrainedKind],
     folds: Sequence[Fold],
@@ -162,7 +182,8 @@ def left_out_uncertainty(
             for target in ("time", "power"):
                 found = residuals_of(measurements, board, kind, target, getattr(model, target), strange, fold.nodes)
                 residuals[target][kind].append(found)
-        cost = board_cost(measurements, board, models, without_nodes=fold.nodes)
+        inside = inside_networks(measurements, board, networks, models, fold)
+        cost = board_cost(measurements, board, models, without_nodes=fold.nodes, inside=inside)
         predicted += [
             (cost, network, item)
             for network in fold.networks
@@ -212,10 +233,13 @@ def whole_network(
     return found
 
 
-def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost) -> BundleContents:
+def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost, inside: Inside = ALONE) -> BundleContents:
     """What a bundle holds besides its manifest."""
     return BundleContents(
-        models={kind: (models.time.treelite, models.power.treelite) for kind, models in trained.items()},
+        models={
+            kind: (scaled_bytes(models.time, inside.time), scaled_bytes(models.power, inside.power))
+            for kind, models in trained.items()
+        },
         host=cost.host,
         idle_mw=np.asarray(cost.idle_mw, np.float32),
         host_active_mw=np.asarray(cost.host_active_mw, np.float32),
@@ -225,7 +249,7 @@ def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost) -> BundleCo
 def manifest_of(
     name: str,
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty,
     regions: Mapping[str, Region],
@@ -233,7 +257,7 @@ def manifest_of(
     tools: Mapping[str, str],
 ) -> Manifest:
     """The manifest of a bundle, without evaluation and checksums."""
-    dtypes = tuple(sorted({kernel.dtype for kernel in measurements.invocations}))
+    dtypes = {kind: _types_of(measurements, kind) for kind in trained}
     return Manifest(
         name=name,
         board=board.name,
@@ -246,7 +270,7 @@ def manifest_of(
         kinds={
             kind: KindEntry(
                 feature_names(kind),
-                dtypes,
+                dtypes[kind],
                 uncertainty.time[kind],
                 uncertainty.power[kind],
                 models.time.samples,
@@ -259,6 +283,7 @@ def manifest_of(
         sigma_energy=_LEAST_SIGMA,
         latency_shares=uncertainty.latency,
         energy_shares=uncertainty.energy,
+        floor=floor_of(measurements, board),
         command=command,
         tools=tools,
     )
@@ -266,7 +291,7 @@ def manifest_of(
 
 def regions_of(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty,
@@ -285,6 +310,11 @@ def regions_of(
 
 def _entry_of(kind: str, region: Region) -> RegionEntry:
     return RegionEntry(size_names(kind), **vars(region))
+
+
+def _types_of(measurements: Measurements, kind: str) -> tuple[str, ...]:
+    """The element types of the kernels that a kind's models are trained on."""
+    return tuple(sorted({kernel.dtype for kernel in measurements.invocations if kernel.kind in {kind, *served_by(kind)}}))
 
 
 def _signatures(networks: Sequence[Network]) -> set[Any]:

@@ -7,9 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.cost.host import Coefficients, HostModel, issue_key
+from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ...kernels.grid import FrequencyGrid
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements, Rows
+
+_TIMINGS, _TIMING_ROUNDS = 10_000, 20
 
 
 def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:
@@ -59,6 +62,34 @@ def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
     middle = np.array([np.median(rows.value[gpu_mhz == level]) for level in levels])
     slope, constant = np.polyfit(1 / levels, middle, 1) if len(levels) > 1 else (0.0, middle[0])
     return (max(float(constant), 0.0), max(float(slope), 0.0))
+
+
+def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]:
+    """What timing a kernel by itself adds to its time, as ``a + b / cpu_mhz + c / gpu_mhz`` us where that is positive; nothing
+    where it was not measured."""
+    if not len(rows):
+        return (0.0, 0.0, 0.0)
+    rows = rows.where(np.arange(len(rows)) % max(len(rows) // _TIMINGS, 1) == 0)
+    cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, grid)
+    terms = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / gpu_mhz], axis=1)
+    found: NDArray[np.float64] = np.zeros(3)
+    positive: NDArray[np.bool_] = np.ones(len(rows), np.bool_)
+    for _ in range(_TIMING_ROUNDS):
+        weight = positive / (1.0 + np.abs(rows.value - terms @ found))  # single figures may be far off
+        found = np.asarray(np.linalg.lstsq(terms * weight[:, None], rows.value * weight, rcond=None)[0], np.float64)
+        positive = terms @ found > 0
+    return (float(found[0]), float(found[1]), float(found[2]))
+
+
+def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFloor:
+    """What launches that do next to nothing take; relative errors count. Nothing where none was measured."""
+    from scipy.optimize import nnls
+
+    if not len(us):
+        return NO_FLOOR
+    terms = np.stack([1 / us, 1 / gpu_mhz / us], axis=1)
+    constant_us, cycles = map(float, nnls(terms, np.ones(len(us)))[0])
+    return LaunchFloor(constant_us, cycles)
 
 
 def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:

@@ -16,18 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.cost.features import feature_rows
-from ...kernels.cost.roofline import bound_at_ms
+from ...kernels.cost.roofline import LaunchFloor, bound_at_ms
 from ...kernels.kinds import served_by
 from ...kernels.network import KernelInvocation
 from ...kernels.trees.ensemble import TreeEnsemble
 from ..device import MeasuredDevice
 from ..errors import MeasurementError
-from ..measuring.measurements import Measurements
-from .host_fit import clocks_mhz, fit_gap_us
+from ..measuring.measurements import Measurements, Rows
+from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
 
 TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 """The two models of a kind and the table each is trained on."""
 
+_NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
+_LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
 _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
 
@@ -132,6 +134,8 @@ def table_of(
     if nodes is not None:
         mask &= np.isin(rows.node, list(nodes))
     rows = rows.where(mask)
+    if target == "time":
+        rows = _in_stream(measurements, board, rows)
     if not len(rows):
         raise MeasurementError(f"{kind}: no {target} was measured")
     position = {what: index for index, what in enumerate(kept)}
@@ -141,16 +145,33 @@ def table_of(
     clocks = clocks_mhz(rows.configuration, board.grid)
     features[:, -3:] = np.stack(clocks, axis=1)
     if target == "time":
-        # In a network kernels follow each other, so the pause between two belongs to their time.
-        constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
-        in_stream_ms = rows.value + (constant_us + slope_us / clocks[1]) / 1e3
-        label = np.log(in_stream_ms / _bounds(invocations, of_row, clocks, board))
+        bounds = _bounds(invocations, of_row, clocks, board, floor_of(measurements, board))
+        label = np.log(rows.value / bounds)
     else:
         label = np.log(np.maximum(rows.value, _LEAST_MW))
     of_network = np.array([invocation.signature in familiar for invocation in invocations])[of_row]
     share = float(of_network.mean())
     weight = np.where(of_network, 0.5 / share, 0.5 / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
     return Table(features, label, weight, rows.node, of_row)
+
+
+def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
+    """What launches that do next to nothing take in a network."""
+    idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
+    rows = measurements.tables[TARGETS["time"]]
+    rows = _in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
+    return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * rows.value)
+
+
+def _in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
+    """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
+    two belongs to their time. Times that are mostly of timing say nothing and are left out."""
+    cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, board.grid)
+    constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
+    timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)
+    own = rows.value - np.maximum(timing_us + of_cpu / cpu_mhz + of_gpu / gpu_mhz, 0.0) / 1e3
+    in_stream = replace(rows, value=own + (constant_us + slope_us / gpu_mhz) / 1e3)
+    return in_stream.where(own > _LEAST_OF_TIMED * rows.value)
 
 
 def residuals_of(
@@ -177,6 +198,7 @@ def _bounds(
     of_row: NDArray[Any],
     clocks: Sequence[NDArray[np.float64]],
     board: MeasuredDevice,
+    floor: LaunchFloor,
 ) -> NDArray[np.float64]:
     gpu_mhz, emc_mhz = clocks[1], clocks[2]
     bound = np.empty(len(of_row))
@@ -184,7 +206,9 @@ def _bounds(
     starts = np.flatnonzero(np.diff(of_row[order], prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         mine = order[start:end]
-        bound[mine] = bound_at_ms([invocations[of_row[mine[0]]]], gpu_mhz[None, mine], emc_mhz[None, mine], board.chip)[0]
+        bound[mine] = bound_at_ms([invocations[of_row[mine[0]]]], gpu_mhz[None, mine], emc_mhz[None, mine], board.chip, floor)[
+            0
+        ]
     return bound
 
 
@@ -297,8 +321,18 @@ def treelite_bytes(booster: Any) -> bytes:
     return bytes(model.serialize_bytes())
 
 
-def ensemble_of(model: TrainedModel) -> TreeEnsemble:
-    """A trained model as the cost models use it."""
+def scaled_bytes(model: TrainedModel, factor: float) -> bytes:
+    """A trained model whose predictions, logarithms, are of so many times as much, in treelite's serialised form."""
     import treelite
 
-    return TreeEnsemble.from_treelite(treelite.Model.deserialize_bytes(model.treelite))
+    scaled = treelite.Model.deserialize_bytes(model.treelite)
+    header = scaled.get_header_accessor()
+    header.set_field("base_scores", header.get_field("base_scores") + np.log(factor))
+    return bytes(scaled.serialize_bytes())
+
+
+def ensemble_of(model: TrainedModel, factor: float = 1.0) -> TreeEnsemble:
+    """A trained model as the cost models use it, of so many times as much."""
+    import treelite
+
+    return TreeEnsemble.from_treelite(treelite.Model.deserialize_bytes(scaled_bytes(model, factor)))

@@ -23,7 +23,7 @@ from ...kernels.network import Network
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
-from .kernel_models import TARGETS, TrainedModel, TrainingOptions, ensemble_of, table_of, train_model
+from .kernel_models import TARGETS, TrainedModel, TrainingOptions, ensemble_of, floor_of, table_of, train_model
 
 Progress = Callable[[int, int, str], None]
 
@@ -129,6 +129,7 @@ def _cost_without(
         else np.zeros(grid.shape[0], np.float32),
         sigma_latency=0.0,
         sigma_energy=0.0,
+        floor=floor_of(measurements, device),
     )
 
 

@@ -19,18 +19,20 @@ from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Network
 from ..board import load_board
 from ..bundle.bundle import Bundle, load_bundle
+from ..bundle.manifest import UNSEEN_FAMILY
 from ..bundle.writing import write_bundle, write_manifest
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
 from ..measuring.variation import Variations
-from ..reference import reference_names, reference_network, trained_networks
+from ..reference import left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon, version_of
 from .assembly import (
     Uncertainty,
     board_cost,
     contents_of,
+    inside_networks,
     left_out_uncertainty,
     make_folds,
     manifest_of,
@@ -46,16 +48,16 @@ EVALUATION_NODES = (11, 12)
 
 UNSEEN_BOARD = "unseen_board"
 UNSEEN_NETWORK = "unseen_board_and_network"
-"""The two evaluations that a manifest keeps."""
+"""What evaluations a manifest keeps besides :data:`~jetdvfs.profiles.bundle.manifest.UNSEEN_FAMILY`."""
 
 FULL = CampaignSize(
-    nodes=tuple(range(11)),
-    random_kernels={"conv2d": 16000, "matmul": 8000, ELEMENTWISE: 5000},
-    random_kernels_default=2000,
+    nodes=tuple(range(8)),
+    random_kernels={"conv2d": 12000, "matmul": 6000, ELEMENTWISE: 3600},
+    random_kernels_default=1200,
     configurations=4,
-    network_configurations=16,
-    whole_network_configurations=40,
-    host_configurations=64,
+    network_configurations=8,
+    whole_network_configurations=24,
+    host_configurations=24,
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
@@ -69,8 +71,8 @@ QUICK = CampaignSize(
 """For trying the command out; too little for a bundle to rely on."""
 
 _RECIPES = {
-    "conv2d": (Recipe(7, 0.1, 10.0), Recipe(9, 0.1, 10.0)),
-    "": (Recipe(5, 0.1), Recipe(7, 0.1)),
+    "conv2d": (Recipe(9, 0.1),),
+    "": (Recipe(7, 0.1),),
 }
 
 
@@ -120,12 +122,12 @@ def plan_simulated(
         seed=seed,
     )
     options = TrainingOptions(
-        {kind: recipes[:1] for kind, recipes in _RECIPES.items()} if quick else _RECIPES,
+        _RECIPES,
         most_rounds=60 if quick else 300,
         threads=threads,
         seed=seed,
     )
-    return Production(name, command, campaign, options, folds=2 if quick else 5, silicon=silicon)
+    return Production(name, command, campaign, options, folds=2 if quick else 4, silicon=silicon)
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
@@ -145,13 +147,15 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     trained = train_all(measurements, board, networks, KINDS, production.options, progress)
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
-    cost = board_cost(measurements, board, trained, uncertainty)
+    inside = inside_networks(measurements, board, networks, trained)
+    cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
     regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
     manifest = manifest_of(production.name, measurements, board, trained, uncertainty, regions, production.command, _tools())
-    written = write_bundle(directory, manifest, contents_of(trained, cost))
+    written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
-    complete = replace(written, evaluation=evaluation_record(errors, uncertainty))
+    strange = evaluate_simulated(bundle, left_out_networks(), EVALUATION_NODES)
+    complete = replace(written, evaluation=evaluation_record(errors, uncertainty, strange))
     return replace(bundle, manifest=write_manifest(directory, complete, written.checksums))
 
 
@@ -173,8 +177,10 @@ def evaluate_simulated(
     return evaluate(bundle.cost, measured)
 
 
-def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) -> dict[str, Any]:
-    """What a manifest keeps of its evaluation: a board left out, and networks left out as well."""
+def evaluation_record(
+    errors: Sequence[NetworkError], uncertainty: Uncertainty, strange: Sequence[NetworkError]
+) -> dict[str, Any]:
+    """What a manifest keeps of its evaluation: a board left out; networks left out as well; whole families left out as well."""
     return {
         UNSEEN_BOARD: {
             "nodes": list(EVALUATION_NODES),
@@ -184,6 +190,11 @@ def evaluation_record(errors: Sequence[NetworkError], uncertainty: Uncertainty) 
         UNSEEN_NETWORK: {
             "mean": summary(uncertainty.errors),
             "networks": [error.to_json() for error in uncertainty.errors],
+        },
+        UNSEEN_FAMILY: {
+            "nodes": list(EVALUATION_NODES),
+            "mean": summary(strange),
+            "networks": [error.to_json() for error in strange],
         },
     }
 

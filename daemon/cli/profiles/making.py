@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ....profiles.bundle.bundle import bundle_bytes, load_bundle
-from ....profiles.bundle.manifest import Manifest
+from ....profiles.bundle.manifest import UNSEEN_FAMILY, Manifest
 from ....profiles.errors import BundleError
 from ... import arguments
 from ...errors import InputError, UsageError
@@ -79,7 +79,21 @@ def describe(path: Path, manifest: Manifest) -> str:
             for method, mean in record["mean"].items()
         )
         lines.append(f"  mean error    {name.replace('_', ' ')}, latency / energy: {', '.join(means)}")
+    lines += _families(manifest)
     return "\n".join(lines)
+
+
+def _families(manifest: Manifest) -> list[str]:
+    """How the networks do whose whole families were left out of training, each by itself; boards are averaged."""
+    errors: dict[str, list[Mapping[str, float]]] = {}
+    for row in manifest.evaluation.get(UNSEEN_FAMILY, {}).get("networks", ()):
+        if row["method"] == "timeline":
+            errors.setdefault(row["network"], []).append(row)
+    lines = []
+    for network, rows in errors.items():
+        latency, energy = (sum(row[f"{name}_percent"] for row in rows) / len(rows) for name in ("latency", "energy"))
+        lines.append(f"    {network:20} latency {latency:5.1f}%  energy {energy:5.1f}%")
+    return lines
 
 
 def _beyond(manifest: Manifest) -> list[str]:

@@ -20,7 +20,7 @@ _CHUNK = 4096
 
 
 class TwinMeter:
-    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of one simulated chip; the same seed measures the same noise."""
+    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of one simulated chip; the same seed, the same noise."""
 
     def __init__(self, silicon: Silicon, seed: int = 0) -> None:
         self.silicon = silicon

@@ -22,7 +22,7 @@ from jetdvfs.profiles.errors import BundleError
 from jetdvfs.profiles.reference import reference_model
 from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu, view
 
-NETWORK = network(conv2d(), view(), relu(1 << 18), matmul(300), relu(1 << 16, kind="softmax"))
+NETWORK = network(conv2d(), view(), relu(1 << 18), matmul(300), relu(1 << 16, kind="cumsum"))
 COST = board(sigma=0.1, common=0.05)
 
 
@@ -74,7 +74,7 @@ def test_decompose_prints_each_kind_with_its_work(model: str, capsys: pytest.Cap
 def test_decompose_lists_launches_in_order_with_shapes_and_parameters(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "decompose", model, "--launches", "--host-calls")[1].splitlines()[3:]
     assert [line.split()[:2] for line in lines] == [
-        ["0", "conv2d"], ["-", "view"], ["1", "relu"], ["2", "matmul"], ["3", "softmax"],
+        ["0", "conv2d"], ["-", "view"], ["1", "relu"], ["2", "matmul"], ["3", "cumsum"],
     ]  # fmt: skip
     assert "1x64x56x56 -> 1x64x56x56" in lines[0] and "weight=64x64x3x3" in lines[0] and "groups=1" in lines[0]
 
@@ -98,13 +98,13 @@ def test_decompose_says_what_has_no_model_and_against_what(
 ) -> None:
     out = run(capsys, "decompose", model)[1]
     assert "unmodelled (what no profile can have a model for)" in out
-    assert re.search(r"^  softmax +1 +0\.\d\d% of FLOPs +\d\.\d\d% of bytes$", out, re.MULTILINE)
+    assert re.search(r"^  cumsum +1 +0\.\d\d% of FLOPs +\d\.\d\d% of bytes$", out, re.MULTILINE)
     out = run(capsys, "decompose", model, "--profile", "small-sim")[1]
     assert "unmodelled by profile small-sim" in out
-    assert re.search(r"^softmax .* none$", out, re.MULTILINE) and re.search(r"^conv2d .* own$", out, re.MULTILINE)
+    assert re.search(r"^cumsum .* none$", out, re.MULTILINE) and re.search(r"^conv2d .* own$", out, re.MULTILINE)
     data = run_json(capsys, "decompose", model, "--profile", "small-sim")
     assert data["unmodelled_by"] == "profile small-sim"
-    assert [kind["kind"] for kind in data["unmodelled"]] == ["softmax"]
+    assert [kind["kind"] for kind in data["unmodelled"]] == ["cumsum"]
 
 
 def test_the_fused_view_is_one_option_of_every_verb(
@@ -159,7 +159,7 @@ def test_predict_shows_what_stands_out_and_says_that_it_is_simulated(
     fastest = surface(NETWORK, COST).latency_ms.min()
     assert code == 0 and "simulated" in out
     assert re.search(rf"^lowest latency .* {fastest:.2f} ", out, re.MULTILINE)
-    assert "no model for softmax (1 launches" in out and "stands in" not in out
+    assert "no model for cumsum (1 launches" in out and "stands in" not in out
     simulated.simulated = False
     simulated.name = "small"
     assert "simulated" not in run(capsys, "predict", model, "--profile", "small")[1]
@@ -191,7 +191,7 @@ def test_predict_json_holds_the_whole_surface(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = run_json(capsys, "predict", model, "--profile", "small-sim")
-    assert data["simulated"] is True and data["unmodelled"][0]["kind"] == "softmax"
+    assert data["simulated"] is True and data["unmodelled"][0]["kind"] == "cumsum"
     assert np.shape(data["latency_ms"]) == GRID.shape and data["grid"]["cpu_khz"] == list(GRID.cpu_khz)
 
 
@@ -371,7 +371,7 @@ def test_explain_prints_the_kernels_what_bounds_them_and_each_step(
     assert "handmade on agx-xavier, profile small-sim, at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz" in out
     assert "simulated" in out
     assert re.search(r"^conv2d +conv +1x64x56x56 +compute +1 +1\.156 ", out, re.MULTILINE)
-    assert re.search(r"^softmax .* no model$", out, re.MULTILINE)
+    assert re.search(r"^cumsum .* no model$", out, re.MULTILINE)
     assert re.search(r"^bound by compute \d\d\.\d%, ", out, re.MULTILINE)
     assert re.search(r"^  GPU up to 800 MHz +[\d.]+ +-\d", out, re.MULTILINE)
     assert "EMC up" not in out  # it is at its top
@@ -384,7 +384,7 @@ def test_explain_json_holds_the_whole_and_its_parts(
     assert data["prediction"]["configuration"] == GRID.top._asdict() and data["simulated"] is True
     parts = data["idle_mj"] + data["host_mj"] + data["kernels_mj"]
     assert parts == pytest.approx(data["prediction"]["energy_mj"], rel=1e-5)
-    assert {part["kernel"]["kind"] for part in data["kernels"]} == {"conv2d", "relu", "matmul", "softmax"}
+    assert {part["kernel"]["kind"] for part in data["kernels"]} == {"conv2d", "relu", "matmul", "cumsum"}
     assert [(step["axis"], step["direction"]) for step in data["steps"]] == [
         ("cpu_khz", "down"), ("gpu_hz", "down"), ("emc_hz", "down"),
     ]  # fmt: skip

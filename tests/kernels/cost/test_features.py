@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jetdvfs.kernels.cost.features import MODELLED_KINDS, feature_names, feature_rows
+from jetdvfs.kernels.cost.features import MODELLED_KINDS, columns, feature_names, feature_rows
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.tests.support.analytic import conv2d, matmul, relu
@@ -19,6 +19,13 @@ IMAGE = (2, 64, 28, 28)
 
 def image_kernel(kind: str, output: tuple[int, ...] = IMAGE, *, inputs: int = 1, **params: Any) -> KernelInvocation:
     return KernelInvocation(kind, "block", (IMAGE,) * inputs, output, "float32", params, 100_352, 802_816)
+
+
+def convolution(
+    kind: str, image: tuple[int, ...], output: tuple[int, ...], weight: tuple[int, ...], groups: int, **params: Any
+) -> KernelInvocation:
+    more = {"weight": weight, "groups": groups, "dilation": (1,) * (len(weight) - 2), "bias": True, **params}
+    return KernelInvocation(kind, "", (image,), output, "float32", more, 1_000_000, 100_000)
 
 
 EXAMPLES = {
@@ -36,6 +43,15 @@ EXAMPLES = {
     "mean": image_kernel("mean", (2, 64, 1, 1), dim=(2, 3), keepdim=True),
     "add": image_kernel("add", inputs=2),
     "clone": image_kernel("clone"),
+    "layer_norm": image_kernel("layer_norm", normalized_shape=(28,), affine=True),
+    "group_norm": image_kernel("group_norm", groups=8, affine=True),
+    "softmax": image_kernel("softmax", dim=1),
+    "attention": image_kernel("attention", inputs=3, mask=False, causal=True),
+    "conv1d": convolution("conv1d", (2, 64, 100), (2, 32, 50), (32, 64, 3), 1, stride=(2,)),
+    "conv3d": convolution("conv3d", (2, 64, 8, 28, 28), (2, 64, 8, 28, 28), (64, 1, 3, 3, 3), 64, stride=(1, 1, 1)),
+    "conv_transpose2d": convolution(
+        "conv_transpose2d", IMAGE, (2, 32, 56, 56), (64, 8, 2, 2), 4, stride=(2, 2), output_padding=(0, 0)
+    ),
 }
 
 
@@ -109,6 +125,40 @@ def test_a_mean_knows_what_it_reduces() -> None:
     assert 2 ** named(everything)["log2_reduced"] == pytest.approx(2 * 64 * 28 * 28, rel=1e-5)
 
 
+def test_convolutions_of_any_dimensions_are_told_as_the_products_they_are() -> None:
+    line, depthwise, transposed = (named(EXAMPLES[kind]) for kind in ("conv1d", "conv3d", "conv_transpose2d"))
+    assert [line[f"log2_{name}"] for name in "mnk"] == pytest.approx(np.log2([2 * 50, 32, 64 * 3]))
+    assert line["stride"] == 2 and line["taps"] == 3 and not line["depthwise"]
+    assert depthwise["depthwise"] == 1 and depthwise["taps"] == 27
+    assert depthwise["log2_k"] == pytest.approx(np.log2(27)) and depthwise["log2_n"] == 0
+    assert [transposed[f"log2_{name}"] for name in "mnk"] == pytest.approx(np.log2([2 * 28 * 28, 8 * 4, 64 / 4]))
+
+
+def test_norms_are_told_by_what_they_normalise_together() -> None:
+    elements = np.log2(np.prod(IMAGE))
+    layers, groups, over_channels = (named(EXAMPLES[kind]) for kind in ("layer_norm", "group_norm", "softmax"))
+    assert layers["log2_normalized"] == pytest.approx(np.log2(28)) and layers["log2_elements"] == pytest.approx(elements)
+    assert groups["log2_normalized"] == pytest.approx(np.log2(64 * 28 * 28 / 8))
+    assert over_channels["log2_normalized"] == pytest.approx(np.log2(64)) and over_channels["log2_last"] == layers["log2_last"]
+
+
+def test_half_precisions_of_one_size_are_told_apart() -> None:
+    half, brain = (named(replace(relu(), dtype=dtype)) for dtype in ("float16", "bfloat16"))
+    assert half["element_bytes"] == brain["element_bytes"] == 2 and half["bfloat16"] != brain["bfloat16"]
+
+
+def test_a_model_may_be_told_less_than_is_known() -> None:
+    names = feature_names("relu")
+    assert columns("relu", names[2:]) == list(range(2, len(names)))
+    assert columns("relu", (names[4], names[1], *names[-3:])) == [4, 1, *range(len(names) - 3, len(names))]
+    with pytest.raises(
+        CostModelError, match=r"relu: its features are not those of this release \(unknown: log2_age; known: log2"
+    ):
+        columns("relu", ("log2_age", *names))
+    with pytest.raises(CostModelError, match="a name twice, or the clocks not at the end"):
+        columns("relu", names[::-1])
+
+
 def test_broadcasting_shows() -> None:
     scaled = KernelInvocation("add", "", (IMAGE, (64, 1, 1)), IMAGE, "float32", {}, 1, 1)
     assert named(scaled)["broadcast"] == 1 and named(EXAMPLES["add"])["broadcast"] == 0
@@ -123,8 +173,8 @@ def test_kernels_equal_in_shape_but_not_in_work_are_not_mixed_up() -> None:
 
 
 def test_unknown_kinds_and_misshapen_kernels_are_refused_by_name() -> None:
-    with pytest.raises(CostModelError, match="'attention' has no features; valid: conv2d, batch_norm"):
-        feature_names("attention")
+    with pytest.raises(CostModelError, match="'lstm' has no features; valid: conv2d, batch_norm"):
+        feature_names("lstm")
     with pytest.raises(CostModelError, match=r"conv2d 'stem': .*KeyError\('weight'\)"):
         feature_rows("conv2d", [replace(conv2d(scope="stem"), params={"groups": 1})])
     with pytest.raises(CostModelError, match="max_pool2d 'block'"):

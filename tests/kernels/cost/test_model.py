@@ -17,7 +17,7 @@ from jetdvfs.kernels.cost.board import BoardCost, KernelModel, Regressor
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import kernel_costs, surface
-from jetdvfs.kernels.cost.roofline import bound_at_ms, bound_ms
+from jetdvfs.kernels.cost.roofline import NO_FLOOR, LaunchFloor, bound_at_ms, bound_ms
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import Call, Network
@@ -39,6 +39,45 @@ def test_the_bound_at_single_clocks_is_the_bound_over_the_grid() -> None:
     calls = [matmul(100), relu(), conv2d()]
     whole = bound_ms(calls, GRID.levels_mhz(), Rates())
     np.testing.assert_allclose(bound_at_ms(calls, [400.0] * 3, [1600.0] * 3, Rates()), whole[:, 0, 1, 1], rtol=1e-6)
+
+
+def test_what_a_launch_takes_in_any_case_comes_before_the_bound() -> None:
+    floor = LaunchFloor(2.0, 3000.0)
+    bare, whole = (bound_ms([matmul(10), relu(64)], GRID.levels_mhz(), Rates(), each) for each in (NO_FLOOR, floor))
+    np.testing.assert_allclose((whole - bare)[:, 0, :, 0] * 1e3, [[2 + 15, 2 + 7.5, 2 + 3.75, 2 + 3]] * 2)
+    plain, with_floor = (surface(network(relu(1)), replace(board(), floor=each)).latency_ms for each in (NO_FLOOR, floor))
+    assert (with_floor > plain).all()
+
+
+def test_no_time_rises_with_a_clock_whatever_a_model_says() -> None:
+    bumpy = Analytic(lambda cpu, gpu, emc: np.log(2.0) + 1.5 * np.sin(cpu + gpu / 90) + emc / 500)
+    cost = replace(board(host_us=(0, 0, 0)), kernels={"relu": KernelModel("relu", bumpy, bumpy, 0, 0)})
+    took = kernel_costs(network(relu()), cost).gpu_ms[0]
+    for axis in range(3):
+        assert (np.diff(took, axis=axis) <= 1e-6 * took.max()).all()
+    assert took.max() > 1.5 * took.min()
+
+
+def test_times_that_fall_with_every_clock_stay_as_the_model_says() -> None:
+    falling = Analytic(lambda cpu, gpu, emc: np.log(2.0) - cpu / 9000)
+    cost = replace(board(), kernels={"relu": KernelModel("relu", falling, falling, 0, 0)})
+    took = kernel_costs(network(relu()), cost).gpu_ms[0]
+    cpu_mhz = GRID.levels_mhz()[0][:, None, None]
+    expected = bound_ms([relu()], GRID.levels_mhz(), Rates())[0] * 2.0 * np.exp(-cpu_mhz / 9000)
+    np.testing.assert_allclose(took, expected, rtol=1e-6)
+
+
+def test_a_model_is_told_the_features_that_it_was_trained_on() -> None:
+    class Told(Analytic):
+        def sweep(self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], ...]) -> NDArray[np.float32]:
+            self.told = features[0, :-3].tolist()
+            return super().sweep(features, levels)
+
+    model = Told(lambda cpu, gpu, emc: 0 * gpu)
+    names = ("log2_elements", "log2_flops", "cpu_mhz", "gpu_mhz", "emc_mhz")
+    kernels = {"relu": KernelModel("relu", model, model, 0, 0, features=names)}
+    kernel_costs(network(relu(1 << 10)), replace(board(), kernels=kernels))
+    assert model.told == [10, 10]
 
 
 def test_element_types_without_a_rate_count_as_float32_and_empty_kernels_have_a_bound() -> None:
@@ -156,7 +195,7 @@ def test_an_elementwise_model_serves_pointwise_kinds_without_their_own() -> None
     cost = replace(board(kinds=("relu",)), kernels={**board(kinds=("relu",)).kernels, "elementwise": family})
     assert cost.model_for(relu(kind="silu")) is family
     assert cost.model_for(relu(kind="relu")) is cost.kernels["relu"]
-    assert cost.model_for(relu(kind="softmax")) is None
+    assert cost.model_for(relu(kind="cumsum")) is None
     assert not surface(network(relu(kind="silu")), cost).unmodelled
 
 

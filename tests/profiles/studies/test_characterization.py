@@ -50,10 +50,10 @@ def test_the_parts_of_a_run_add_up() -> None:
 
 
 def test_a_prediction_is_the_surface_and_its_kernels() -> None:
-    launched, cost = network(conv2d(), relu(1 << 18), matmul(300), relu(1 << 16, kind="softmax")), board()
+    launched, cost = network(conv2d(), relu(1 << 18), matmul(300), relu(1 << 16, kind="cumsum")), board()
     run = predicted(launched, cost, GRID.top)
     assert run.time_ms == surface(launched, cost).at(GRID.top).latency_ms
-    assert set(run.kernel_ms) == {"conv2d", "relu", "matmul", "softmax"} and run.unmodelled == ("softmax",)
+    assert set(run.kernel_ms) == {"conv2d", "relu", "matmul", "cumsum"} and run.unmodelled == ("cumsum",)
     assert run.all_ms == pytest.approx(run.busy_ms)
     assert predicted(launched, cost, GRID.top, "sum").time_ms == pytest.approx(run.all_ms)
 
@@ -96,11 +96,11 @@ def test_without_a_model_it_is_the_papers_table_on_simulated_boards(capsys: pyte
 
 def test_with_a_profile_everything_is_predicted(simulated: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    file.write_text(json.dumps(network(conv2d(), relu(1 << 20, kind="softmax")).to_json()))
+    file.write_text(json.dumps(network(conv2d(), relu(1 << 20, kind="cumsum")).to_json()))
     code, out, _ = run_verb(capsys, "alexnet", str(file), "--profile", "p", "--config", "1000,400,1600")
     assert code == 0
     assert "2 networks on agx-xavier at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz: predicted by profile small-sim" in out
-    assert "simulated" in out and "no model for softmax in handmade: bounded by the roofline" in out
+    assert "simulated" in out and "no model for cumsum in handmade: bounded by the roofline" in out
     data: dict[str, Any] = json.loads(run_verb(capsys, "resnet18", "--profile", "p", "--fused", "--json")[1])
     assert "fused_pointwise" in data["networks"][0]["kernel_ms"] and "fused" in data["origin"]
 

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Features of products of matrices: convolutions, products proper, attention.
+
+Matrix dimensions, tile counts and the share of each tile that does useful work follow the way GEMM libraries cut their work
+(NVIDIA, "Matrix Multiplication Background").
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..network import numel
+from .described import WORK, Described, Row, alignment, log2, work
+
+_TILES = (32, 64, 128)
+
+_GEMM = (
+    "log2_m", "log2_n", "log2_k", "m_alignment", "n_alignment", "k_alignment",
+    *(f"log2_tiles_{tile}" for tile in _TILES), *(f"tile_use_{tile}" for tile in _TILES),
+)  # fmt: skip
+
+
+def _gemm(m: int, n: int, k: int, count: int) -> Row:
+    """A product of (m, k) by (k, n) matrices, ``count`` of them, as a library that computes square output tiles sees it."""
+    tiles = [max(math.ceil(m / tile) * math.ceil(n / tile) * count, 1) for tile in _TILES]
+    use = [m * n * count / (number * tile * tile) for number, tile in zip(tiles, _TILES, strict=True)]
+    return [
+        log2(m), log2(n), log2(k), alignment(m), alignment(n), alignment(k), *map(math.log2, tiles), *use,
+    ]  # fmt: skip
+
+
+_TRAFFIC = (
+    *(f"log2_traffic_{tile}" for tile in _TILES), *(f"log2_intensity_{tile}" for tile in _TILES),
+    *(f"log2_reread_{tile}" for tile in _TILES[1:]), "weight_share", "output_share", "log2_unfolding",
+)  # fmt: skip
+
+
+def _traffic(m: int, n: int, k: int, groups: int, flops: int, image: int, weights: int, output: int, element: int) -> Row:
+    """Bytes that a convolution moves as a product of (m, k) by (k, n) matrices in square output tiles, ``groups`` of them.
+
+    Each row of tiles reads all weights and each column all of the unfolded image: to the multiprocessors always, from memory
+    (how many times the plain sum of the tensors' bytes) where a cache does not hold them.
+
+    Args:
+        image, weights, output: bytes of the tensors.
+    """
+    rows, columns = ([math.ceil(size / tile) for tile in _TILES] for size in (m, n))
+    moved = [element * groups * (m * k * across + k * n * down + m * n) for down, across in zip(rows, columns, strict=True)]
+    reread = [image * across + weights * down + output for down, across in zip(rows[1:], columns[1:], strict=True)]
+    whole = max(image + weights + output, 1)
+    return [
+        *map(log2, moved), *(log2(flops) - log2(traffic) for traffic in moved),
+        *(log2(traffic / whole) for traffic in reread),
+        weights / whole, output / whole, log2(element * groups * m * k) - log2(image),
+    ]  # fmt: skip
+
+
+_WINOGRAD_TILES = (2, 4)
+_WINOGRAD = (
+    "winograd",
+    *(f"{name}_{tile}" for tile in _WINOGRAD_TILES for name in ("log2_winograd_tiles", "winograd_use", "log2_winograd_bytes")),
+)
+
+
+def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: int) -> Row:
+    """A 3x3 convolution as Winograd's minimal filtering does it in output tiles of 2x2 or 4x4 (Lavin and Gray, CVPR 2016).
+
+    How many tiles there are, the part of them that is output, and the bytes of the transformed image, filters and output.
+    Zeros where it cannot be done.
+    """
+    if not possible:
+        return [0.0] * len(_WINOGRAD)
+    row: Row = [1.0]
+    for tile in _WINOGRAD_TILES:
+        tiles = batch * math.ceil(height / tile) * math.ceil(width / tile)
+        transformed = (tile + 2) ** 2 * (tiles * (channels + filters) + channels * filters)
+        row += [log2(tiles), batch * height * width / max(tiles * tile * tile, 1), log2(element * transformed)]
+    return row
+
+
+CONV2D = (
+    *WORK, *_GEMM, "batch", "in_channels", "out_channels", "log2_groups", "in_channels_per_group", "out_channels_per_group",
+    "depthwise", "in_height", "in_width", "out_height", "out_width", "width_alignment", "kernel_height", "kernel_width",
+    "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height", "dilation_width", "bias",
+    "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes", *_TRAFFIC, *_WINOGRAD,
+)  # fmt: skip
+
+
+def conv2d(call: Described) -> Row:
+    batch, channels, height, width = call.image(call.inputs[0])
+    _, filters, out_height, out_width = call.image(call.output)
+    weight, groups = call.params["weight"], call.integer("groups")
+    if not isinstance(weight, tuple) or len(weight) != 4 or groups < 1:
+        raise ValueError("weight is not (out, in / groups, height, width)")
+    per_group, taps = weight[1], weight[2] * weight[3]
+    product = (batch * out_height * out_width, filters // groups, per_group * taps)
+    image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
+    plain = groups == 1 and weight[2:] == (3, 3) and call.pair("stride") == call.pair("dilation") == (1, 1)
+    return [
+        *work(call),
+        *_gemm(*product, groups),
+        batch, channels, filters, log2(groups), per_group, filters // groups, per_group == 1 and groups > 1,
+        height, width, out_height, out_width, alignment(out_width), weight[2], weight[3],
+        *call.pair("stride"), *call.pair("padding"), *call.pair("dilation"), bool(call.params["bias"]),
+        *map(log2, (image, weights, output)),
+        *_traffic(*product, groups, call.flops, image, weights, output, call.element),
+        *_winograd(plain, batch, out_height, out_width, channels, filters, call.element),
+    ]  # fmt: skip
+
+
+CONV_ND = (
+    *WORK, *_GEMM, "batch", "log2_groups", "depthwise", "taps", "window_last", "stride", "stride_last", "dilation_last",
+    "log2_in_last", "log2_out_last", "last_alignment", "bias", "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes",
+)  # fmt: skip
+
+
+def conv_nd(call: Described) -> Row:
+    """A convolution of any number of dimensions, also a transposed one: as a product, and what its last dimension is like."""
+    weight, groups = call.params["weight"], call.integer("groups")
+    if not isinstance(weight, tuple) or len(weight) < 3 or groups < 1:
+        raise ValueError("weight has no window")
+    transposed = "output_padding" in call.params
+    batch, channels = call.inputs[0][:2]
+    filters, taps = call.output[1], numel(weight[2:])
+    places = numel((call.inputs[0] if transposed else call.output)[2:])
+    each, per_group = (weight[1] * taps, channels // groups) if transposed else (filters // groups, weight[1] * taps)
+    image, weights, output = (numel(shape) * call.element for shape in (call.inputs[0], weight, call.output))
+    strides, dilations = call.steps("stride", len(weight) - 2), call.steps("dilation", len(weight) - 2)
+    return [
+        *work(call), *_gemm(batch * places, each, per_group, groups),
+        batch, log2(groups), channels == groups and groups > 1, taps, weight[-1], numel(strides), strides[-1], dilations[-1],
+        log2(call.inputs[0][-1]), log2(call.output[-1]), alignment(call.output[-1]), bool(call.params["bias"]),
+        *map(log2, (image, weights, output)),
+    ]  # fmt: skip
+
+
+MATMUL = (*WORK, *_GEMM, "batch", "bias", "two_activations")
+
+
+def matmul(call: Described) -> Row:
+    batch = call.integer("batch")
+    return [
+        *work(call), *_gemm(call.integer("m"), call.integer("n"), call.integer("k"), batch),
+        batch, bool(call.params["bias"]), len(call.inputs) > 1,
+    ]  # fmt: skip
+
+
+ATTENTION = (
+    *WORK, *_GEMM, "log2_heads", "batch", "log2_width", "width_alignment", "log2_score_bytes", "mask", "causal",
+)  # fmt: skip
+
+
+def attention(call: Described) -> Row:
+    """Attention: of its two products the one that makes the scores, and the scores."""
+    query, key = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else call.inputs[0]
+    heads, (queries, width), keys = numel(query[:-2]), query[-2:], key[-2]
+    return [
+        *work(call), *_gemm(queries, keys, width, heads), log2(heads), query[0], log2(width), alignment(width),
+        log2(heads * queries * keys * call.element), bool(call.params.get("mask")), bool(call.params.get("causal")),
+    ]  # fmt: skip

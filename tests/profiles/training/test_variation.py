@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random kernels around those of networks: what is drawn for training."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from jetdvfs.kernels.cost.features import feature_rows
+from jetdvfs.kernels.kinds import ELEMENTWISE, flops
+from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
+from jetdvfs.profiles.errors import ProfilesError
+from jetdvfs.profiles.measuring.variation import MOST_ELEMENTS, MOST_FLOPS, Variations
+from jetdvfs.profiles.reference import left_out_networks, trained_networks
+from jetdvfs.profiles.training.production import KINDS
+
+
+@pytest.fixture(scope="module")
+def variations() -> Variations:
+    return Variations(trained_networks(), seed=3)
+
+
+def drawn(variations: Variations, kind: str, count: int = 200) -> list[KernelInvocation]:
+    return variations.draw(kind, count)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "hardtanh"])
+def test_kernels_of_every_model_are_drawn_whole(variations: Variations, kind: str) -> None:
+    calls = drawn(variations, kind)
+    feature_rows(kind, calls)  # the shapes, parameters and work fit each other
+    for call in calls:
+        assert call.flops == flops(call.kind, call.inputs, call.output, call.params) <= MOST_FLOPS
+        sizes = [size for shape in (*call.inputs, call.output) for size in shape]
+        assert all(size > 0 for size in sizes) and call.bytes > 0
+        elements = 1
+        for size in call.output:
+            elements *= size
+        assert elements <= MOST_ELEMENTS and call.bytes >= elements * DTYPE_BYTES[call.dtype] * 0.2
+
+
+def test_batches_types_and_forms_that_people_run_are_among_them(variations: Variations) -> None:
+    convolutions = drawn(variations, "conv2d", 2000)
+    forms: Counter[str] = Counter()
+    for call in convolutions:
+        weight, groups = call.params["weight"], call.params["groups"]
+        assert isinstance(weight, tuple) and isinstance(groups, int)
+        assert weight[1] * groups == call.inputs[0][1] and weight[0] == call.output[1] and not weight[0] % groups
+        forms["plain" if groups == 1 else "depthwise" if weight[1] == 1 else "grouped"] += 1
+    assert min(forms["plain"], forms["depthwise"], forms["grouped"]) > 10
+    assert max(call.inputs[0][0] for call in convolutions) >= 32
+    products = drawn(variations, "matmul", 500)
+    assert {call.dtype for call in convolutions} == {"float32", "float16", "bfloat16", "int8"}
+    assert {call.params["m"] == 1 for call in products} == {True, False}
+    assert {len(call.inputs) for call in products} == {1, 2}
+
+
+def test_the_same_seed_draws_the_same_and_another_one_others(variations: Variations) -> None:
+    networks = trained_networks()
+    first, again, other = (Variations(networks, seed).draw("matmul", 30) for seed in (7, 7, 8))
+    assert first == again != other
+
+
+def test_one_model_draws_no_kernels_that_another_one_draws(variations: Variations) -> None:
+    assert not {call.kind for call in variations.own(ELEMENTWISE)} & {"relu", "add", "clone"}
+    assert {"gelu", "silu", "mul"} <= {call.kind for call in variations.own(ELEMENTWISE)}
+
+
+def test_a_kind_that_no_network_has_is_refused_by_name() -> None:
+    with pytest.raises(ProfilesError, match="no kernel of kind 'conv2d' in the networks; valid: "):
+        Variations([network for network in trained_networks() if network.name == "bert_128"]).draw("conv2d", 1)
+
+
+def test_no_network_that_is_left_out_is_trained_on() -> None:
+    trained, left_out = ({network.digest for network in networks} for networks in (trained_networks(), left_out_networks()))
+    assert len(trained) >= 60 and len(left_out) >= 10 and not trained & left_out
+    families = " ".join(network.name for network in trained_networks())
+    for name in ("vit_b", "convnext_", "resnext", "regnet", "yolo", "smollm"):
+        assert name not in families
