@@ -189,7 +189,7 @@ def _take(row: Mapping[str, str], mapping: Mapped, found: dict[str, _Found], wan
         what = one.networks.setdefault(f"{title} {batch}", (len(one.networks), _network(title, batch, mapping)))[0]
         tables, power = ("network_ms", "network_mw"), power_mw
     else:
-        kernel = _kernel(row, mapping)
+        kernel = kernel_of_row(row, mapping)
         what = one.invocations.setdefault((kernel.signature, kernel.flops, kernel.bytes), (len(one.invocations), kernel))[0]
         if mapping.kernel is not None:
             _check_possible(kernel, time_ms, configuration, one)
@@ -230,7 +230,12 @@ def _configuration(row: Mapping[str, str], mapping: Mapped, device: MeasuredDevi
     return FrequencyConfiguration(*levels)
 
 
-def _kernel(row: Mapping[str, str], mapping: Mapped) -> KernelInvocation:
+def kernel_of_row(row: Mapping[str, str], mapping: Mapped) -> KernelInvocation:
+    """The kernel that a row measured, by the mapping of its table.
+
+    Raises:
+        ValueError: the row has no such kernel.
+    """
     launch = mapping.launch
     if launch is not None:
         flops, moved = (round(_number(row, name)) if name else 0 for name in (launch.flops, launch.bytes))
