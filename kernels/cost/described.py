@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from ..network import DTYPE_BYTES, ParamValue, Shape
+from ..network import ParamValue, Shape, element_bytes
 
 _MAX_ALIGNMENT = 32
 
@@ -24,7 +24,7 @@ class Described:
         self, inputs: tuple[Shape, ...], output: Shape, dtype: str, params: Mapping[str, ParamValue], flops: int, moved: int
     ) -> None:
         self.inputs, self.output, self.dtype, self.params = inputs, output, dtype, params
-        self.flops, self.moved, self.element = flops, moved, DTYPE_BYTES[dtype]
+        self.flops, self.moved, self.element = flops, moved, element_bytes(dtype)
 
     def integer(self, name: str) -> int:
         value = self.params[name]

@@ -170,6 +170,8 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         guessed=guesses(costs.kernels, launches, costs.gpu_ms, costs.trust),
         unmodelled=unmodelled_kinds(network, cost.model_for),
         boundary=network.boundary,
+        leakage_mw=np.zeros(()) if cost.leakage_mw is None else cost.leakage_mw.astype(np.float64),
+        heat=cost.heat,
     )
 
 

@@ -35,7 +35,9 @@ _TRAFFIC = (
 )  # fmt: skip
 
 
-def _traffic(m: int, n: int, k: int, groups: int, flops: int, image: int, weights: int, output: int, element: int) -> Row:
+def _traffic(
+    m: int, n: int, k: int, groups: int, flops: int, image: float, weights: float, output: float, element: float
+) -> Row:
     """Bytes that a convolution moves as a product of (m, k) by (k, n) matrices in square output tiles, ``groups`` of them.
 
     Each row of tiles reads all weights and each column all of the unfolded image: to the multiprocessors always, from memory
@@ -62,7 +64,7 @@ _WINOGRAD = (
 )
 
 
-def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: int) -> Row:
+def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: float) -> Row:
     """A 3x3 convolution as Winograd's minimal filtering does it in output tiles of 2x2 or 4x4 (Lavin and Gray, CVPR 2016).
 
     How many tiles there are, the part of them that is output, and the bytes of the transformed image, filters and output.

@@ -14,6 +14,7 @@ from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
+from ...kernels.heat import Heat
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 
@@ -89,6 +90,7 @@ class Manifest:
         simulated: whether it was measured on a simulated board, of silicon ``silicon_version``.
         nodes: the boards (by number) it was trained on.
         temperature_c: the die temperature its idle power refers to.
+        leakage_fold_c: with how many degrees more leakage is e times as much; None where it was measured at one temperature.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing.
@@ -116,6 +118,12 @@ class Manifest:
     floor: LaunchFloor = NO_FLOOR
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
+    leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
+
+    @property
+    def heat(self) -> Heat | None:
+        """How leakage depends on temperature; None where it was measured at one temperature only."""
+        return None if self.leakage_fold_c is None else Heat(self.temperature_c, self.leakage_fold_c)
 
     def __post_init__(self) -> None:
         for shares in (self.latency_shares, self.energy_shares):
@@ -135,6 +143,7 @@ class Manifest:
             "tools": dict(self.tools),
             "nodes": list(self.nodes),
             "temperature_c": self.temperature_c,
+            **({} if self.leakage_fold_c is None else {"leakage_fold_c": self.leakage_fold_c}),
             "rails": list(self.rails),
             "grid": self.grid.to_json(),
             "sigma_latency": self.sigma_latency,

@@ -61,6 +61,7 @@ TABLES: Mapping[str, str] = {
     "host_us": "time the host takes to issue one call of calls[what], us",
     "host_active_mw": "power of the CPU rail above idle while the host issues work, mW (what: 0)",
     "idle_mw": "power of all energy rails when nothing runs, mW (what: 0)",
+    "warm_idle_mw": "the same as idle_mw with the die at temperatures_c[what]",
     "network_ms": "latency of networks[what], ms",
     "network_mw": "mean power of all energy rails while networks[what] runs, mW",
 }
@@ -74,6 +75,7 @@ class Measurements:
         board: name of the board's description, or of ``device``; its grid gives configurations their meaning.
         silicon_version: version of the simulated silicon, or an empty string for real boards.
         temperature_c: die temperature while measuring.
+        temperatures_c: others that idle power was measured at.
         rails: the energy rails.
         invocations: the kernels that were measured.
         calls: the calls whose issue time was measured.
@@ -91,6 +93,7 @@ class Measurements:
     calls: tuple[Call, ...]
     networks: tuple[Network, ...]
     tables: Mapping[str, Rows]
+    temperatures_c: tuple[float, ...] = ()
     device: Device | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
 
@@ -113,6 +116,7 @@ class Measurements:
             "board": self.board,
             "silicon_version": self.silicon_version,
             "temperature_c": self.temperature_c,
+            "temperatures_c": self.temperatures_c,
             "rails": self.rails,
             "calls": [call_json(call) for call in self.calls],
             "networks": [network.to_json(host_calls=True) for network in self.networks],
@@ -145,6 +149,7 @@ class Measurements:
                 calls=tuple(_call(item) for item in about["calls"]),
                 networks=tuple(Network.from_json(item) for item in about["networks"]),
                 tables=tables,
+                temperatures_c=tuple(float(item) for item in about["temperatures_c"]),
                 device=Device.from_json(about["device"]) if about["device"] else None,
                 environment=about["environment"],
             )

@@ -115,6 +115,18 @@ class Variations:
         return str(self._random.choice(_FLOATS, p=_TYPES))
 
 
+def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:
+    """Choose kernels so that every octave of bytes moved is as well represented as the candidates allow.
+
+    Drawing each dimension evenly makes nearly all kernels large, while networks are made of small and middling ones as well.
+    """
+    octaves: dict[int, list[KernelInvocation]] = {}
+    for kernel in candidates:
+        octaves.setdefault(max(kernel.bytes, 1).bit_length(), []).append(kernel)
+    turns = sorted((turn, octave) for octave, kernels in octaves.items() for turn in range(len(kernels)))
+    return [octaves[octave][turn] for turn, octave in turns[:count]]
+
+
 class Sizes:
     """How the sizes of one kernel are varied: equal ones alike.
 

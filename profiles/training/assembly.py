@@ -19,6 +19,7 @@ from ...kernels.cost.features import feature_names
 from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
+from ...kernels.heat import Heat
 from ...kernels.kinds import served_by
 from ...kernels.network import Network
 from ..bundle.manifest import KindEntry, Manifest, RegionEntry
@@ -31,6 +32,7 @@ from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
 from .inside import ALONE, Inside, fit_inside
 from .kernel_models import TrainedKind, TrainingOptions, ensemble_of, floor_of, residuals_of, scaled_bytes, train_kind
+from .leakage_fit import fit_leakage
 from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
@@ -110,18 +112,23 @@ def board_cost(
         )
         for kind, models in trained.items()
     }
+    idle_mw = fit_idle_mw(tables["idle_mw"], board.grid)
+    warm, temperature_c = tables["warm_idle_mw"], measurements.temperature_c
+    leakage = fit_leakage(warm, measurements.temperatures_c, idle_mw, temperature_c, board.grid)
     return BoardCost(
         grid=board.grid,
         chip=board.chip,
         kernels=kernels,
         host=fit_host_model(measurements, board.grid).scaled(inside.host),
-        idle_mw=fit_idle_mw(tables["idle_mw"], board.grid),
+        idle_mw=idle_mw,
         host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid),
         sigma_latency=_LEAST_SIGMA if uncertainty else 0.0,
         sigma_energy=_LEAST_SIGMA if uncertainty else 0.0,
         latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
         floor=floor_of(measurements, board),
+        leakage_mw=leakage and leakage[0],
+        heat=leakage and leakage[1],
     )
 
 
@@ -243,6 +250,7 @@ def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost, inside: Ins
         host=cost.host,
         idle_mw=np.asarray(cost.idle_mw, np.float32),
         host_active_mw=np.asarray(cost.host_active_mw, np.float32),
+        leakage_mw=cost.leakage_mw,
     )
 
 
@@ -255,6 +263,7 @@ def manifest_of(
     regions: Mapping[str, Region],
     command: str,
     tools: Mapping[str, str],
+    heat: Heat | None,
 ) -> Manifest:
     """The manifest of a bundle, without evaluation and checksums."""
     dtypes = {kind: _types_of(measurements, kind) for kind in trained}
@@ -286,6 +295,7 @@ def manifest_of(
         floor=floor_of(measurements, board),
         command=command,
         tools=tools,
+        leakage_fold_c=None if heat is None else heat.fold_c,
     )
 
 

@@ -52,12 +52,13 @@ UNSEEN_NETWORK = "unseen_board_and_network"
 
 FULL = CampaignSize(
     nodes=tuple(range(8)),
-    random_kernels={"conv2d": 12000, "matmul": 6000, ELEMENTWISE: 3600},
-    random_kernels_default=1200,
+    random_kernels={"conv2d": 9000, "matmul": 4500, ELEMENTWISE: 2400},
+    random_kernels_default=900,
     configurations=4,
     network_configurations=8,
     whole_network_configurations=24,
     host_configurations=24,
+    warm_configurations=256,
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
@@ -67,12 +68,16 @@ QUICK = CampaignSize(
     network_configurations=8,
     whole_network_configurations=10,
     host_configurations=16,
+    warm_configurations=128,
 )
 """For trying the command out; too little for a bundle to rely on."""
 
+WARMER_C = (25.0, 65.0, 85.0)
+"""Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
+
 _RECIPES = {
-    "conv2d": (Recipe(9, 0.1),),
-    "": (Recipe(7, 0.1),),
+    "conv2d": (Recipe(8, 0.1),),
+    "": (Recipe(6, 0.1),),
 }
 
 
@@ -118,6 +123,7 @@ def plan_simulated(
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
         others=others,
+        warmer_c=WARMER_C,
         silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
@@ -127,7 +133,7 @@ def plan_simulated(
         threads=threads,
         seed=seed,
     )
-    return Production(name, command, campaign, options, folds=2 if quick else 4, silicon=silicon)
+    return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
@@ -150,7 +156,9 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     inside = inside_networks(measurements, board, networks, trained)
     cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
     regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
-    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, regions, production.command, _tools())
+    manifest = manifest_of(
+        production.name, measurements, board, trained, uncertainty, regions, production.command, _tools(), cost.heat
+    )
     written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
@@ -208,6 +216,6 @@ def _tools() -> dict[str, str]:
     return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}
 
 
-def twin_meter(board: str, node: int, seed: int, silicon: int = 1) -> TwinMeter:
-    """The measuring instrument of one simulated board, of that version of the silicon's behaviour."""
-    return TwinMeter(Silicon(node, board=board, version=silicon), seed=seed + 1000 * node)
+def twin_meter(board: str, node: int, seed: int, silicon: int = 1, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
+    """The measuring instrument of one simulated board, of that version of the silicon's behaviour, at that temperature."""
+    return TwinMeter(Silicon(node, board=board, version=silicon), seed + 1000 * node, temperature_c)

@@ -14,9 +14,8 @@ from ....kernels.inputs import parse_input
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import InputError, UsageError
-from ..output import print_json, table
+from ..output import print_json, progress_bar, table
 from .checks import add_seed, add_threads
-from .making import bar
 
 if TYPE_CHECKING:
     from ....profiles.measuring.processor import Model
@@ -81,7 +80,7 @@ def collect(args: argparse.Namespace) -> int:
             _print_about(what, args.json)
             return 0
         patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
-        found = measure_processor(campaign, models, process, rapl, patience, args.folder, bar)
+        found = measure_processor(campaign, models, process, rapl, patience, args.folder, progress_bar)
     found.save(args.out)
     _print_about(what, args.json)
     return 0
@@ -120,7 +119,7 @@ def judge(args: argparse.Namespace) -> int:
 
         recipes = {"": (Recipe(_DEPTH, _RATE, min_child_weight=1.0),)}
         options = TrainingOptions(recipes, most_rounds=_ROUNDS, threads=args.threads, seed=args.seed)
-        found = leave_each_out(record, options, bar)
+        found = leave_each_out(record, options, progress_bar)
     except ModuleNotFoundError as error:
         raise InputError(f"profile judge: needs the Python package {error.name} (jetdvfs[train])") from error
     mean = sum(one.latency_percent for one in found) / len(found)

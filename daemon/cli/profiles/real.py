@@ -10,9 +10,8 @@ from dataclasses import asdict
 from ....profiles.errors import ComparisonDataError
 from ... import arguments
 from ...errors import InputError
-from ..output import print_json
+from ..output import print_json, progress_bar
 from .checks import MISSED, add_seed, add_threads
-from .making import bar
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         print("mean error of kernels held out; goal: within its figure where there is one, and no worse than the plain recipe")
         print(f"{'table':<8}{'GPU':<8}{'kernels':>8}{'plain':>8}{'own':>8}{'goal':>8}")
     try:
-        for pair in pairs(args.data, args.threads, args.seed, bar):
+        for pair in pairs(args.data, args.threads, args.seed, progress_bar):
             found.append(pair)
             if not args.json:
                 goal = "" if pair.goal_percent is None else f"{pair.goal_percent:.1f}%"

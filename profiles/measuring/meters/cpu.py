@@ -105,7 +105,9 @@ class CpuMeter:
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         return self.idle_rails_mw(configurations)  # what issuing draws is among what kernels draw
 
-    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
         rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
         before, began = self._rapl.read_uj(), time.monotonic()
         self._wait(self._patience.power_s)
