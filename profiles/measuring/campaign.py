@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...kernels.cost.host import issue_key
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Call, HostOp, KernelInvocation, Network
-from ..board import BoardDescription
+from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
 from .measurements import TABLES, Measurements, Rows, arrays_of, call_json, rows_of
 from .meters.meter import Meter
@@ -80,7 +80,7 @@ class Campaign:
     """Everything that will be measured, decided before the first measurement.
 
     Attributes:
-        board: the board description.
+        board: the board, or another device.
         silicon_version: version of the simulated silicon, or an empty string.
         temperature_c: the die temperature that boards are kept at.
         size: how much.
@@ -92,7 +92,7 @@ class Campaign:
         temperatures_c: others that idle power is measured at.
     """
 
-    board: BoardDescription
+    board: MeasuredDevice
     silicon_version: str
     temperature_c: float
     size: CampaignSize
@@ -115,7 +115,7 @@ class Campaign:
 
 
 def plan_campaign(
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     random_kernels: Callable[[str, int], Sequence[KernelInvocation]],
     size: CampaignSize,
@@ -123,6 +123,7 @@ def plan_campaign(
     kinds: Sequence[str],
     temperature_c: float,
     others: Sequence[Network] = (),
+    issued: Callable[[Call], bool] = lambda call: True,
     warmer_c: Sequence[float] = (),
     silicon_version: str = "",
     seed: int = 0,
@@ -130,13 +131,14 @@ def plan_campaign(
     """Decide what a campaign measures.
 
     Args:
-        board: the board's description.
+        board: the board's description; where it has no energy rails, power is not measured.
         networks: the networks whose kernels and calls are measured on every board.
         random_kernels: gives so many random kernels of a kind.
         size: how much.
         kinds: the kernel kinds that get a model.
         temperature_c: the die temperature that boards are kept at.
         others: networks of which only the calls are measured.
+        issued: which calls cost the host time of their own.
         warmer_c: others that idle power is measured at besides.
         silicon_version: version of the simulated silicon, or an empty string.
         seed: what random choices follow from.
@@ -144,19 +146,20 @@ def plan_campaign(
     unique = {launch.signature: launch for network in networks for launch in network.launches if launch.kind in kinds}
     of_networks = list(unique.values())
     drawn = [kernel for kind in kinds for kernel in random_kernels(kind, size.kernels_of(kind))]
-    called = [call for network in (*networks, *others) for call in network.calls]
+    called = [call for network in (*networks, *others) for call in network.calls if issued(call)]
     calls = _some_of_each_name(called, np.random.default_rng([seed, 4]))
     order = np.random.default_rng([seed, 1]).permutation(len(drawn)) + len(of_networks)
     units: list[Unit] = []
     for position, node in enumerate(size.nodes):
         mine = order[position :: len(size.nodes)]
-        units += [
-            Unit("idle_mw", node, (0,), size.warm_configurations),
-            Unit("host_active_mw", node, (0,), size.host_configurations),
-        ]
+        if board.energy_rails:
+            units += [
+                Unit("idle_mw", node, (0,), size.warm_configurations),
+                Unit("host_active_mw", node, (0,), size.host_configurations),
+            ]
         units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
         units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
-        for kind in ("kernel_ms", "kernel_mw"):
+        for kind in ("kernel_ms", "kernel_mw") if board.energy_rails else ("kernel_ms",):
             units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
             units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
     return Campaign(
@@ -221,9 +224,10 @@ def run_campaign(
         rails=campaign.board.energy_rails,
         invocations=campaign.invocations,
         calls=campaign.calls,
-        network_names=tuple(network.name for network in campaign.networks),
+        networks=campaign.networks,
         tables={name: Rows.joined(parts) for name, parts in tables.items()},
         temperatures_c=campaign.temperatures_c,
+        device=campaign.board if isinstance(campaign.board, Device) else None,
     )
 
 
@@ -320,10 +324,14 @@ def _idle_rows(
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
     flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-    rails = meter.network_rails_mw(campaign.networks[what], configurations)
-    power_mw = sum((np.asarray(rails[rail]) for rail in campaign.board.energy_rails), np.zeros(len(flat)))
-    latency_ms = meter.network_latency_ms(campaign.networks[what], configurations)
-    return {"network_ms": _rows(what, unit.node, flat, latency_ms), "network_mw": _rows(what, unit.node, flat, power_mw)}
+    network, rails = campaign.networks[what], campaign.board.energy_rails
+    tables: Tables = {}
+    if rails:
+        measured = meter.network_rails_mw(network, configurations)
+        power_mw = sum((np.asarray(measured[rail]) for rail in rails), np.zeros(len(flat)))
+        tables["network_mw"] = _rows(what, unit.node, flat, power_mw)
+    tables["network_ms"] = _rows(what, unit.node, flat, meter.network_latency_ms(network, configurations))
+    return tables
 
 
 _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Tables]] = {

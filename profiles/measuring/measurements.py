@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.errors import KernelsError
-from ...kernels.network import Call, HostOp, KernelInvocation
+from ...kernels.network import Call, HostOp, KernelInvocation, Network
+from ..board import load_board
+from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
 
 
@@ -60,8 +62,8 @@ TABLES: Mapping[str, str] = {
     "host_active_mw": "power of the CPU rail above idle while the host issues work, mW (what: 0)",
     "idle_mw": "power of all energy rails when nothing runs, mW (what: 0)",
     "warm_idle_mw": "the same as idle_mw with the die at temperatures_c[what]",
-    "network_ms": "latency of network_names[what], ms",
-    "network_mw": "mean power of all energy rails while network_names[what] runs, mW",
+    "network_ms": "latency of networks[what], ms",
+    "network_mw": "mean power of all energy rails while networks[what] runs, mW",
 }
 
 
@@ -70,15 +72,17 @@ class Measurements:
     """The figures of one campaign.
 
     Attributes:
-        board: name of the board's description; its grid gives configurations their meaning.
+        board: name of the board's description, or of ``device``; its grid gives configurations their meaning.
         silicon_version: version of the simulated silicon, or an empty string for real boards.
         temperature_c: die temperature while measuring.
         temperatures_c: others that idle power was measured at.
         rails: the energy rails.
         invocations: the kernels that were measured.
         calls: the calls whose issue time was measured.
-        network_names: the networks that were measured as a whole.
+        networks: those that were measured as a whole.
         tables: one :class:`Rows` for each name in :data:`TABLES`.
+        device: what was measured, where it is no board that has a description.
+        environment: what measured, and what it saw run: for people.
     """
 
     board: str
@@ -87,13 +91,24 @@ class Measurements:
     rails: tuple[str, ...]
     invocations: tuple[KernelInvocation, ...]
     calls: tuple[Call, ...]
-    network_names: tuple[str, ...]
+    networks: tuple[Network, ...]
     tables: Mapping[str, Rows]
     temperatures_c: tuple[float, ...] = ()
+    device: Device | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[int, ...]:
         return tuple(sorted({int(node) for rows in self.tables.values() for node in np.unique(rows.node)}))
+
+    @property
+    def described(self) -> MeasuredDevice:
+        """What was measured.
+
+        Raises:
+            BoardDescriptionError: it is a board that has no description here.
+        """
+        return self.device or load_board(self.board)
 
     def save(self, path: Path) -> None:
         """Write everything as one npz file."""
@@ -104,7 +119,9 @@ class Measurements:
             "temperatures_c": self.temperatures_c,
             "rails": self.rails,
             "calls": [call_json(call) for call in self.calls],
-            "network_names": self.network_names,
+            "networks": [network.to_json(host_calls=True) for network in self.networks],
+            "device": self.device and self.device.to_json(),
+            "environment": dict(self.environment),
             "invocations": [invocation.to_json() for invocation in self.invocations],
         }
         with path.open("wb") as file:
@@ -130,9 +147,11 @@ class Measurements:
                 rails=tuple(about["rails"]),
                 invocations=tuple(KernelInvocation.from_json(item) for item in about["invocations"]),
                 calls=tuple(_call(item) for item in about["calls"]),
-                network_names=tuple(about["network_names"]),
+                networks=tuple(Network.from_json(item) for item in about["networks"]),
                 tables=tables,
                 temperatures_c=tuple(float(item) for item in about["temperatures_c"]),
+                device=Device.from_json(about["device"]) if about["device"] else None,
+                environment=about["environment"],
             )
         except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, KernelsError) as error:
             raise MeasurementError(f"measurements {path}: not a campaign's result ({error})") from error

@@ -17,7 +17,9 @@ import numpy as np
 
 from ...kernels.kinds import flops, kind_of, served_by
 from ...kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
+from ...kernels.operators.layers.pooling import pooled
 from ..errors import ProfilesError
+from .campaign import spread_over_sizes
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6
 """What no campaign could wait for, or no board has the memory for, is not drawn."""
@@ -37,6 +39,8 @@ _TYPES = (0.5, 0.3, 0.2)
 _INTEGER_SHARE = 0.15
 _INTEGER_KINDS = ("conv2d", "matmul", "add", "relu")
 _ATTEMPTS = 100
+_CANDIDATES = 4  # drawn for each random kernel that is measured
+_OWN_SHARE = 3
 
 
 class Variations:
@@ -69,6 +73,19 @@ class Variations:
         if not seen:
             raise ProfilesError(f"no kernel of kind {model!r} in the networks; valid: {', '.join(sorted(self._seen))}")
         return [self._bounded(seen[index]) for index in self._random.integers(0, len(seen), count)]
+
+    def some(
+        self, model: str, count: int, wanted: Callable[[KernelInvocation], bool] = lambda call: True
+    ) -> list[KernelInvocation]:
+        """Of the kernels that networks have, as many as make up a third; the others around them, spread over sizes.
+
+        Args:
+            wanted: which kernels are taken.
+        """
+        own = [call for call in self.own(model) if wanted(call)]
+        chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
+        drawn = spread_over_sizes([call for call in self.draw(model, _CANDIDATES * count) if wanted(call)], count - len(chosen))
+        return [*(own[index] for index in chosen), *drawn]
 
     def _bounded(self, like: KernelInvocation) -> KernelInvocation:
         for _ in range(_ATTEMPTS):
@@ -238,12 +255,10 @@ def _pool(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation 
         params: Params = {**like.params, "output_size": out}
     else:
         params = dict(like.params)
-        kernel, stride, padding = (_steps(like, name, len(image)) for name in ("kernel_size", "stride", "padding"))
-        ones = (1,) * len(image)
-        out = tuple(
-            _outputs(size, *each, transposed=False)
-            for size, *each in zip(image, kernel, stride or kernel, padding, ones, strict=True)
-        )
+        names = ("kernel_size", "stride", "padding", "dilation")
+        steps = zip(image, *(_steps(like, name, len(image)) for name in names), strict=True)
+        ceil_mode = bool(like.params.get("ceil_mode"))
+        out = tuple(pooled(size, window, step, pad, gap, ceil_mode) for size, window, step, pad, gap in steps)
     if min(out) < 1:
         return None
     first = batch * like.inputs[0][0]

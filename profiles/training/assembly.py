@@ -22,9 +22,9 @@ from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.heat import Heat
 from ...kernels.kinds import served_by
 from ...kernels.network import Network
-from ..board import BoardDescription
 from ..bundle.manifest import KindEntry, Manifest, RegionEntry
 from ..bundle.writing import BundleContents
+from ..device import MeasuredDevice
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
 from .common_error import Observation, fit_shares, squared_parts
@@ -67,7 +67,7 @@ class Fold:
 
 def train_all(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     kinds: Sequence[str],
     options: TrainingOptions,
@@ -92,7 +92,7 @@ def train_all(
 
 def board_cost(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty | None = None,
     without_nodes: Collection[int] = (),
@@ -134,7 +134,7 @@ def board_cost(
 
 def inside_networks(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     trained: Mapping[str, TrainedKind],
     fold: Fold | None = None,
@@ -163,7 +163,7 @@ def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, se
 
 def left_out_uncertainty(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     trained: Mapping[str, TrainedKind],
     folds: Sequence[Fold],
@@ -257,7 +257,7 @@ def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost, inside: Ins
 def manifest_of(
     name: str,
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty,
     regions: Mapping[str, Region],
@@ -301,7 +301,7 @@ def manifest_of(
 
 def regions_of(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     networks: Sequence[Network],
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty,

@@ -20,7 +20,7 @@ from ...kernels.cost.roofline import LaunchFloor, bound_at_ms
 from ...kernels.kinds import served_by
 from ...kernels.network import KernelInvocation
 from ...kernels.trees.ensemble import TreeEnsemble
-from ..board import BoardDescription
+from ..device import MeasuredDevice
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements, Rows
 from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
@@ -105,7 +105,7 @@ class TrainedKind:
 
 def table_of(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     kind: str,
     target: str,
     familiar: Collection[Any],
@@ -155,7 +155,7 @@ def table_of(
     return Table(features, label, weight, rows.node, of_row)
 
 
-def floor_of(measurements: Measurements, board: BoardDescription) -> LaunchFloor:
+def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
     """What launches that do next to nothing take in a network."""
     idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
     rows = measurements.tables[TARGETS["time"]]
@@ -163,7 +163,7 @@ def floor_of(measurements: Measurements, board: BoardDescription) -> LaunchFloor
     return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * rows.value)
 
 
-def _in_stream(measurements: Measurements, board: BoardDescription, rows: Rows) -> Rows:
+def _in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
     """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
     two belongs to their time. Times that are mostly of timing say nothing and are left out."""
     cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, board.grid)
@@ -176,7 +176,7 @@ def _in_stream(measurements: Measurements, board: BoardDescription, rows: Rows) 
 
 def residuals_of(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     kind: str,
     target: str,
     model: TrainedModel,
@@ -197,7 +197,7 @@ def _bounds(
     invocations: Sequence[KernelInvocation],
     of_row: NDArray[Any],
     clocks: Sequence[NDArray[np.float64]],
-    board: BoardDescription,
+    board: MeasuredDevice,
     floor: LaunchFloor,
 ) -> NDArray[np.float64]:
     gpu_mhz, emc_mhz = clocks[1], clocks[2]
@@ -214,7 +214,7 @@ def _bounds(
 
 def train_kind(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     kind: str,
     options: TrainingOptions,
     familiar: Collection[Any],
@@ -231,14 +231,18 @@ def train_kind(
     models = {}
     for target in TARGETS:
         table = table_of(measurements, board, kind, target, familiar, nodes, without)
-        if recipes is None:
-            recipe, sigma = choose_recipe(table, options.recipes.get(kind, options.recipes[""]), options)
-        else:
-            earlier: TrainedModel = getattr(recipes, target)
-            recipe, sigma = earlier.recipe, earlier.sigma
-        booster = _boost(table, recipe, options, recipe.rounds)[0]
-        models[target] = TrainedModel(treelite_bytes(booster), recipe, sigma, len(table.label))
+        models[target] = train_model(table, kind, options, None if recipes is None else getattr(recipes, target))
     return TrainedKind(kind, models["time"], models["power"])
+
+
+def train_model(table: Table, kind: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
+    """Choose hyperparameters by validation, or take those of an earlier training, and train on everything."""
+    if earlier is None:
+        recipe, sigma = choose_recipe(table, options.recipes.get(kind, options.recipes[""]), options)
+    else:
+        recipe, sigma = earlier.recipe, earlier.sigma
+    booster = _boost(table, recipe, options, recipe.rounds)[0]
+    return TrainedModel(treelite_bytes(booster), recipe, sigma, len(table.label))
 
 
 def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:

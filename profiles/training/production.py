@@ -16,7 +16,7 @@ import numpy as np
 
 from ...kernels.cost.features import MODELLED_KINDS
 from ...kernels.kinds import ELEMENTWISE
-from ...kernels.network import KernelInvocation, Network
+from ...kernels.network import Network
 from ..board import load_board
 from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.manifest import UNSEEN_FAMILY
@@ -24,7 +24,7 @@ from ..bundle.writing import write_bundle, write_manifest
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
-from ..measuring.variation import Variations, spread_over_sizes
+from ..measuring.variation import Variations
 from ..reference import left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon, version_of
@@ -75,9 +75,6 @@ QUICK = CampaignSize(
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
-_CANDIDATES = 4  # drawn for each random kernel that is measured
-_OWN_SHARE = 3
-
 _RECIPES = {
     "conv2d": (Recipe(8, 0.1),),
     "": (Recipe(6, 0.1),),
@@ -121,7 +118,7 @@ def plan_simulated(
     campaign = plan_campaign(
         board,
         networks,
-        lambda kind, count: _random_kernels(variations, kind, count),
+        variations.some,
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
@@ -137,14 +134,6 @@ def plan_simulated(
         seed=seed,
     )
     return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)
-
-
-def _random_kernels(variations: Variations, kind: str, count: int) -> list[KernelInvocation]:
-    """Of the kernels that networks have, as many as make up a third; the others around them, spread over sizes."""
-    own = variations.own(kind)
-    chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
-    drawn = spread_over_sizes(variations.draw(kind, _CANDIDATES * count), count - len(chosen))
-    return [*(own[index] for index in chosen), *drawn]
 
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.guesses import UNMODELLED_SIGMA
 from ...kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, outside, spans_of, varieties_of
-from ..board import BoardDescription
+from ..device import MeasuredDevice
 from ..measuring.measurements import Measurements
 from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, left_out_error, table_of
 
@@ -28,7 +28,7 @@ _NOTHING = Pair(0.0, 0.0)
 
 def fit_region(
     measurements: Measurements,
-    board: BoardDescription,
+    board: MeasuredDevice,
     trained: TrainedKind,
     options: TrainingOptions,
     familiar: Collection[Any],

@@ -16,7 +16,7 @@ from ..registry import operator
 from ..values import Tensor
 
 
-def _pooled(size: int, kernel: int, step: int, pad: int, gap: int, ceil_mode: bool) -> int:
+def pooled(size: int, kernel: int, step: int, pad: int, gap: int, ceil_mode: bool) -> int:
     """ATen's ``pooling_output_shape``: the last window must start inside the input or its left padding."""
     span = size + 2 * pad - gap * (kernel - 1) - 1 + (step - 1 if ceil_mode else 0)
     out = span // step + 1
@@ -50,7 +50,7 @@ def _pool(
         made = _pool(recorder, f"{kind[:-2]}2d", flat, (1, *kernel), (1, *steps), (0, *pads), (1, *gaps), ceil_mode, wide)
         return squeeze(recorder, made, -2)
     spatial = x.shape[-rank:]
-    sizes = [_pooled(*place, bool(ceil_mode)) for place in zip(spatial, kernel, steps, pads, gaps, strict=True)]
+    sizes = [pooled(*place, bool(ceil_mode)) for place in zip(spatial, kernel, steps, pads, gaps, strict=True)]
     if min(sizes) < 1:
         raise ShapeError(f"{kind} with kernel {show(kernel)} does not fit an input of shape {show(x.shape)}")
     shape = (*x.shape[:-rank], *sizes)

@@ -8,22 +8,26 @@ operator as PyTorch runs it again and again: no shorter than the host takes to i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.network import KernelInvocation, ParamValue
+from ....kernels.network import KernelInvocation
 from ...board import load_board
+from ...measuring.mapping import Mapped, load_mapping
+from ...measuring.tables import kernel_of_row
 from ...twin.silicon.chip import Clocks
 from ...twin.silicon.silicon import Silicon
-from .fit import numbers, product, read_rows
+from .fit import numbers, read_rows
 
 FILES = {"conv2d": "conv.csv.gz", "add": "add.csv.gz", "matmul": "linear.csv.gz"}
 GPUS = ("Tesla V100", "Tesla T4", "NVIDIA A100", "Tesla P100", "Tesla P4")
 COMPARED = GPUS[:2]
 """Those whose shapes are simulated; the others say how far GPUs lie apart."""
+MAPPING = "gpu-kernels"
 _LONGEST_S = 0.5  # a kernel of a desktop GPU that would take longer than that here is left out
 _HELD_OUT = 0.2
 
@@ -93,15 +97,9 @@ def _work(call: KernelInvocation) -> float:
 
 
 def _call(kind: str, row: Mapping[str, str]) -> KernelInvocation:
-    if kind == "add":
-        shape = (int(row["B"]), int(row["H"]))
-        return KernelInvocation("add", "", (shape, shape), shape, "float32", {})
-    if kind == "matmul":
-        return product(int(row["M"]), int(row["K"]), int(row["N"]))
-    batch, channels, filters, size, kernel, stride, padding = (
-        int(row[name]) for name in ("B", "Input_Channel", "Output_Channel", "Input_Size", "Kernel_Size", "Stride", "Padding")
-    )
-    side = (size + 2 * padding - kernel) // stride + 1
-    pair = {"stride": (stride, stride), "padding": (padding, padding), "dilation": (1, 1)}
-    params: dict[str, ParamValue] = {"weight": (filters, channels, kernel, kernel), "bias": False, "groups": 1, **pair}
-    return KernelInvocation("conv2d", "", ((batch, channels, size, size),), (batch, filters, side, side), "float32", params)
+    return kernel_of_row(row, _mapping(FILES[kind]))
+
+
+@lru_cache
+def _mapping(table: str) -> Mapped:
+    return load_mapping(MAPPING).of_table(Path(table))

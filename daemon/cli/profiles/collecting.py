@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of ``jetdvfs profile`` that measure what is at hand and judge a record: ``collect`` and ``judge``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....kernels.decompose import decompose
+from ....kernels.inputs import parse_input
+from ....profiles.reference import reference_input, reference_model, reference_names
+from ... import arguments
+from ...errors import InputError, UsageError
+from ..output import print_json, progress_bar, table
+from .checks import add_seed, add_threads
+
+if TYPE_CHECKING:
+    from ....profiles.measuring.processor import Model
+    from ....profiles.training.left_out import LeftOut
+
+KERNELS, QUICK_KERNELS = 40, 8
+_RUN = (".pt", ".pt2")
+_ROUNDS = 200
+_DEPTH, _RATE = 5, 0.1
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    sub = verb("collect", "measure networks and kernels with PyTorch on this machine's processor, into a record", collect)
+    sub.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="TorchScript or torch.export files, or names of reference networks (default: all of those)",
+    )
+    arguments.add_input(sub)
+    sub.add_argument("--meter", default="cpu", choices=("cpu",), help="what measures (default cpu: this machine's processor)")
+    sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
+    sub.add_argument(
+        "--folder", type=Path, metavar="DIR", help="keep what is measured here, and go on from what is there already"
+    )
+    sub.add_argument(
+        "--kernels",
+        type=arguments.whole(1),
+        metavar="N",
+        help=f"random kernels of each kind, and three times as many convolutions and products (default {KERNELS})",
+    )
+    sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
+    sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
+    sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
+    add_seed(sub)
+    sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
+    sub = verb("judge", "leave each network of a record out of training, predict it, and compare with what it took", judge)
+    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what 'profile collect' or 'import' wrote")
+    add_threads(sub)
+    add_seed(sub)
+
+
+def collect(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.meters.cpu import Patience
+    from ....profiles.measuring.processor import measure_processor, plan_processor, processor_size, start_processor
+
+    if not args.out.parent.is_dir():
+        raise InputError(f"--out: {args.out.parent} is not a folder")
+    models = _models(args.models, args.inputs)
+    process, rapl, device = start_processor(args.python, args.threads)
+    with process:
+        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels), args.seed)
+        what: dict[str, Any] = {
+            "device": process.about["device_name"], "torch": process.about["torch"], "threads": process.about["threads"],
+            "power": ", ".join(device.energy_rails) or "none: no counter can be read",
+            "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
+            "steps": len(campaign.units), "writes": str(args.out),
+        }  # fmt: skip
+        if args.dry_run:
+            _print_about(what, args.json)
+            return 0
+        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
+        found = measure_processor(campaign, models, process, rapl, patience, args.folder, progress_bar)
+    found.save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _print_about(what: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(what)
+    else:
+        print("\n".join(f"{key:10} {value}" for key, value in what.items()))
+
+
+def _models(names: Sequence[str], inputs: Sequence[str]) -> list[Model]:
+    from ....profiles.measuring.processor import Model
+
+    known = reference_names()
+    models = []
+    for name in names or known:
+        path = reference_model(name) if name in known else Path(name)
+        if path.suffix not in _RUN:
+            raise UsageError(f"{name}: not a file that PyTorch runs; valid: {', '.join(_RUN)}, or one of {', '.join(known)}")
+        if name not in known and not inputs:
+            raise UsageError(f"{name}: say the shape of its inputs, for instance --input 1x3x224x224")
+        specs = (reference_input(name),) if name in known and not inputs else tuple(parse_input(text) for text in inputs)
+        models.append(Model(path, decompose(path, specs, name=path.stem), specs))
+    return models
+
+
+def judge(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.measurements import Measurements
+
+    record = Measurements.load(args.record)
+    try:
+        from ....profiles.training.kernel_models import Recipe, TrainingOptions
+        from ....profiles.training.left_out import leave_each_out
+
+        recipes = {"": (Recipe(_DEPTH, _RATE, min_child_weight=1.0),)}
+        options = TrainingOptions(recipes, most_rounds=_ROUNDS, threads=args.threads, seed=args.seed)
+        found = leave_each_out(record, options, progress_bar)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile judge: needs the Python package {error.name} (jetdvfs[train])") from error
+    mean = sum(one.latency_percent for one in found) / len(found)
+    if args.json:
+        about = {
+            "device": record.described.name,
+            "environment": dict(record.environment),
+            "simulated": bool(record.silicon_version),
+        }
+        print_json({**about, "mean_latency_percent": round(mean, 4), "networks": [one.to_json() for one in found]})
+        return 0
+    print(f"{record.described.name}: each network predicted by models trained without it; no other device was seen")
+    print(_table(found))
+    print(f"mean latency error {mean:.1f}%")
+    return 0
+
+
+def _table(found: Sequence[LeftOut]) -> str:
+    powered = any(one.energy_percent is not None for one in found)
+    headers = ["network", "measured ms", "predicted ms", "error", "plain sum", "guessed", *(["energy"] if powered else [])]
+    rows = []
+    for one in found:
+        energy = "-" if one.energy_percent is None else f"{one.energy_percent:.1f}%"
+        errors = [
+            f"{one.latency_percent:.1f}%",
+            f"{one.sum_percent:.1f}%",
+            f"{one.guessed:.0%}",
+            *([energy] if powered else []),
+        ]
+        rows.append([one.network, f"{one.measured_ms:.3g}", f"{one.predicted_ms:.3g}", *errors])
+    return table(headers, rows)

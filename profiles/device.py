@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What measuring and training need to know of a device: a board that has a description, or any other that is described beside
+its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..kernels.errors import KernelsError
+from ..kernels.grid import FrequencyGrid
+from .board import ChipRates
+from .documents import DocumentError, Text, convert
+from .errors import MeasurementError
+
+
+class MeasuredDevice(Protocol):
+    """A :class:`~jetdvfs.profiles.board.BoardDescription` or a :class:`Device`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def grid(self) -> FrequencyGrid: ...
+
+    @property
+    def chip(self) -> ChipRates: ...
+
+    @property
+    def energy_rails(self) -> tuple[str, ...]: ...
+
+    @property
+    def host_rails(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that is no board of ours.
+
+    Attributes:
+        name: for people.
+        grid: its frequency configurations; of a device whose clocks nobody sets, the one that it is measured at.
+        chip: the rates that its roofline bound is made of.
+        energy_rails: the power sensors whose sum is the energy of an inference; none where power is not measured.
+        host_rails: those of them that feed the host alone.
+    """
+
+    name: Text
+    grid: FrequencyGrid
+    chip: ChipRates
+    energy_rails: tuple[Text, ...] = ()
+    host_rails: tuple[Text, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        rates: Mapping[str, float] = self.chip.flops_per_gpu_cycle
+        return {
+            "name": self.name,
+            "grid": self.grid.to_json(),
+            "chip": {"flops_per_gpu_cycle": dict(rates), "bytes_per_emc_cycle": self.chip.bytes_per_emc_cycle},
+            "energy_rails": list(self.energy_rails),
+            "host_rails": list(self.host_rails),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Device:
+        """Read the JSON form.
+
+        Raises:
+            MeasurementError: it is not of that form.
+        """
+        try:
+            return convert(data, cls)
+        except (DocumentError, KernelsError) as error:
+            raise MeasurementError(f"device: {error}") from error

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the columns of a table of measurements mean: a YAML file for each kind of table, some of them shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ...kernels.errors import GridError
+from ...kernels.grid import FrequencyGrid
+from ...kernels.network import DTYPE_BYTES
+from ..board import ChipRates
+from ..documents import Count, DocumentError, Text, convert, load_yaml
+from ..errors import MeasurementError
+from .shapes import NEEDS, Form
+
+SHIPPED = Path(__file__).parents[1] / "mappings"
+
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
+PowerUnit: TypeAlias = Literal["W", "mW", "J", "mJ"]
+ClockUnit: TypeAlias = Literal["Hz", "kHz", "MHz"]
+MS: Mapping[str, float] = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A column's cell.
+
+    Attributes:
+        column: its heading.
+        at: which part of it, counted from 0, where it is several numbers with an x between them.
+        values: what stands in the record for each text that may stand in the table; nothing: the text itself.
+    """
+
+    column: Text
+    at: Count | None = None
+    values: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Time:
+    """A column of times."""
+
+    column: Text
+    unit: TimeUnit
+
+
+@dataclass(frozen=True)
+class Power:
+    """A column of powers, or of energies for one run.
+
+    Attributes:
+        idle_mw: what the same sensors show when nothing runs; of kernels, what is above it is kept.
+    """
+
+    column: Text
+    unit: PowerUnit
+    idle_mw: float = 0.0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A column of clocks, or of texts that each stand for one."""
+
+    column: Text
+    unit: ClockUnit
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DescribedDevice:
+    """A device that is no board of ours; without axes, at the one configuration of clocks of 1 GHz."""
+
+    name: Text
+    chip: ChipRates
+    axes: FrequencyGrid = field(default_factory=lambda: FrequencyGrid((1_000_000,), (10**9,), (10**9,)))
+
+
+@dataclass(frozen=True)
+class KernelColumns:
+    """The kernel that a row measured; a size is a number, a column's name, or a cell."""
+
+    form: Form
+    sizes: Mapping[str, Cell | str | int]
+    kind: Text = "elementwise"
+    dtype: Cell | str = "float32"
+
+
+@dataclass(frozen=True)
+class LaunchColumns:
+    """What a row measured where a table does not say its sizes: such a kernel counts as one that has no model."""
+
+    kind: Cell
+    flops: str = ""
+    bytes: str = ""
+    dtype: Cell | str = "float32"
+
+
+@dataclass(frozen=True)
+class NetworkColumns:
+    """The network that a row measured; with ``reference``, the reference network that it is."""
+
+    name: Cell | str
+    batch: str = ""
+    reference: str = ""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A mapping, checked.
+
+    Attributes:
+        source: where the table comes from, for people.
+        device: the device or board of a row: its name, or the column that has it; empty where whoever imports must say it.
+        kernels: what a row measured, by the table's file name without endings.
+        devices: what is known of devices that are no boards, by what the table calls them.
+        boards: the boards' names here, by what the table calls them.
+        clocks: columns by axis (``cpu_khz``, ``gpu_hz``, ``emc_hz``); an axis without one is at its top or where ``held`` says.
+        held: the levels of axes that no column says.
+        only: rows are taken where these columns have these texts.
+        units_row: whether the line below the heading holds units.
+    """
+
+    source: Text
+    time: Time
+    device: Cell | str = ""
+    kernel: KernelColumns | None = None
+    kernels: Mapping[str, KernelColumns] = field(default_factory=dict)
+    launch: LaunchColumns | None = None
+    network: NetworkColumns | None = None
+    devices: Mapping[str, DescribedDevice] = field(default_factory=dict)
+    boards: Mapping[str, Text] = field(default_factory=dict)
+    power: Power | None = None
+    clocks: Mapping[Literal["cpu_khz", "gpu_hz", "emc_hz"], Clock] = field(default_factory=dict)
+    held: Mapping[Literal["cpu_khz", "gpu_hz", "emc_hz"], int] = field(default_factory=dict)
+    only: Mapping[str, str] = field(default_factory=dict)
+    units_row: bool = False
+
+    def __post_init__(self) -> None:
+        if sum(bool(part) for part in (self.kernel, self.kernels, self.launch, self.network)) != 1:
+            raise ValueError("says not what a row is; valid: one of kernel, kernels, launch, network")
+        kernels = [*self.kernels.values(), *([self.kernel] if self.kernel else [])]
+        for kernel in kernels:
+            if kernel.form not in NEEDS:
+                continue
+            needs = NEEDS[kernel.form]
+            missing = [name for name in needs.sizes if name not in kernel.sizes]
+            unknown = [name for name in kernel.sizes if name not in (*needs.sizes, *needs.usual)]
+            if missing or unknown:
+                valid = ", ".join((*needs.sizes, *(f"{name} ({value})" for name, value in needs.usual.items())))
+                raise ValueError(f"kernel.sizes of a {kernel.form}: {', '.join(missing or unknown)}: expected {valid}")
+        for part in (*kernels, *([self.launch] if self.launch else [])):
+            if isinstance(part.dtype, str) and part.dtype not in DTYPE_BYTES:
+                raise ValueError(f"dtype {part.dtype!r}; valid: {', '.join(DTYPE_BYTES)}")
+
+    def of_table(self, path: Path) -> Mapped:
+        """The mapping of one table.
+
+        Raises:
+            MeasurementError: it is for tables of other names.
+        """
+        if not self.kernels:
+            return self
+        stem = path.name.partition(".")[0]
+        if stem not in self.kernels:
+            raise MeasurementError(f"{path}: the mapping is for tables called {', '.join(self.kernels)}")
+        return replace(self, kernel=self.kernels[stem], kernels={})
+
+
+def shipped_mappings() -> tuple[str, ...]:
+    """The names of the mappings that come with the product."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+
+
+def load_mapping(name: str) -> Mapped:
+    """Read a mapping: a file's name, or that of one that is shipped.
+
+    Raises:
+        MeasurementError: there is none, or it is malformed; the text says where.
+    """
+    path = SHIPPED / f"{name}.yaml" if name in shipped_mappings() else Path(name)
+    if path.suffix != ".yaml":
+        raise MeasurementError(f"mapping {name!r}: expected a .yaml file, or one of {', '.join(shipped_mappings())}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise MeasurementError(f"mapping {path}: {error}") from error
+    try:
+        return convert(load_yaml(text), Mapped, exact=True)
+    except DocumentError as error:
+        raise MeasurementError(error.in_file(f"mapping {path}", text)) from error
+    except GridError as error:
+        raise MeasurementError(f"mapping {path}: {error}") from error

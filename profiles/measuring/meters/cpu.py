@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring the processor that this runs on: PyTorch in a process of its own, at the clocks there are.
+
+A processor is its own host: what a kernel takes has the issuing in it, and there are no pauses between kernels. Power is that
+of the packages, where their counters can be read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
+from ...board import ChipRates
+from ...device import Device
+from ...errors import MeasurementError
+from .meter import KernelPower
+from .rapl import Rapl
+from .torch_process import TorchProcess
+
+DTYPES = ("float32",)
+"""The element types that processors are measured in: others are emulated on most."""
+
+_UNKNOWN_HZ = 1_000_000_000  # where the system does not say: rates and clock are measured together, only their product counts
+_MEMORY_HZ = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long one figure may take, in seconds, and from how many timings it comes at most."""
+
+    kernel_s: float = 0.3
+    network_s: float = 2.0
+    power_s: float = 1.0
+    timings: int = 100
+
+
+def processor(process: TorchProcess, rapl: Rapl, name: str = "cpu") -> Device:
+    """This machine's processor, its rates measured: what a matrix product and a copy reach."""
+    rates = process.ask({"do": "rates"})
+    clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    hz = round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
+    grid = FrequencyGrid((hz // 1000,), (hz,), (_MEMORY_HZ,))
+    flops, moved = float(rates["flops_per_s"]), float(rates["bytes_per_s"])
+    return Device(name, grid, ChipRates({"float32": flops / hz}, moved / _MEMORY_HZ), rapl.rails, ())
+
+
+class CpuMeter:
+    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of this machine's processor.
+
+    Args:
+        process: the worker.
+        models: the files of the networks that are measured as a whole, by name.
+        rapl: the power counters.
+        wait: passes the time in which idle power is measured.
+    """
+
+    def __init__(
+        self,
+        process: TorchProcess,
+        models: Mapping[str, tuple[Path, Sequence[TensorSpec]]],
+        rapl: Rapl,
+        patience: Patience = Patience(),
+        execution: str = "eager",
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._process, self._models, self._rapl = process, models, rapl
+        self._patience, self._execution, self._wait = patience, execution, wait
+        self.ran: dict[str, list[str]] = {}
+
+    def kernel_times_ms(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> NDArray[np.float64]:
+        return np.array([self._kernel_ms(call) for call, _ in zip(invocations, configurations, strict=True)])
+
+    def kernel_powers(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> KernelPower:
+        rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
+        period_ms = []
+        for call, _ in zip(invocations, configurations, strict=True):
+            took = self._repeated({"kernel": call.to_json()}, rails)
+            period_ms.append(took)
+        period = np.array(period_ms)
+        return KernelPower(_arrays(rails), period, period, np.zeros(len(period)))
+
+    def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        distinct = list(dict.fromkeys(_host_name(call) for call in calls))
+        request = {
+            "do": "issue",
+            "calls": [{"name": name} for name in distinct],
+            "order": [distinct.index(_host_name(call)) for call in calls],
+            "timings": self._patience.timings,
+            "seconds": self._patience.kernel_s,
+        }
+        return np.array([float(self._process.ask(request)["ms"]) for _ in configurations])
+
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        return self.idle_rails_mw(configurations)  # what issuing draws is among what kernels draw
+
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
+        before, began = self._rapl.read_uj(), time.monotonic()
+        self._wait(self._patience.power_s)
+        self._read(before, began, rails)
+        return {rail: np.repeat(found, len(configurations)) for rail, found in rails.items()}  # at the one there is
+
+    def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        request = {
+            **self._model(network),
+            "do": "network",
+            "timings": self._patience.timings,
+            "seconds": self._patience.network_s,
+        }
+        found = []
+        for _ in configurations:
+            answer = self._process.ask(request)
+            self.ran[f"network {network.name}"] = answer["ran"]
+            found.append(float(answer["ms"]))
+        return np.array(found)
+
+    def network_rails_mw(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration]
+    ) -> dict[str, NDArray[np.float64]]:
+        rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
+        for _ in configurations if rails else ():
+            self._repeated(self._model(network), rails)
+        return _arrays(rails)
+
+    def _kernel_ms(self, call: KernelInvocation) -> float:
+        limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}
+        answer = self._process.ask({"do": "kernel", "kernel": call.to_json(), **limits})
+        known = self.ran.setdefault(call.kind, [])
+        known += [name for name in answer["ran"] if name not in known]
+        return float(answer["ms"])
+
+    def _repeated(self, what: Mapping[str, object], rails: Mapping[str, list[float]]) -> float:
+        """Time in ms from one repetition to the next; adds each rail's mean power in mW."""
+        self._process.ask({**what, "do": "repeat", "seconds": 0.0})  # operands are made, and nothing is measured
+        before, began = self._rapl.read_uj(), time.monotonic()
+        period_ms = float(self._process.ask({**what, "do": "repeat", "seconds": self._patience.power_s})["period_ms"])
+        self._read(before, began, rails)
+        return period_ms
+
+    def _read(self, before: Mapping[str, int], began: float, rails: Mapping[str, list[float]]) -> None:
+        took_s = max(time.monotonic() - began, 1e-9)
+        for rail, energy_mj in self._rapl.since_mj(before).items():
+            rails[rail].append(energy_mj / took_s)
+
+    def _model(self, network: Network) -> dict[str, object]:
+        if network.name not in self._models:
+            raise MeasurementError(f"meter: no model file of network {network.name!r}; there are: {', '.join(self._models)}")
+        path, inputs = self._models[network.name]
+        return {"path": str(path), "inputs": [spec.to_json() for spec in inputs], "execution": self._execution}
+
+
+def _host_name(call: Call) -> str:
+    if not isinstance(call, HostOp):
+        raise MeasurementError(f"meter: a processor issues {call.kind} by running it; only host calls are issued by themselves")
+    return call.name
+
+
+def _arrays(rails: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]:
+    return {rail: np.array(found) for rail, found in rails.items()}

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A campaign on the processor that this runs on: what is measured of it, and the record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...kernels.cost.features import MODELLED_KINDS
+from ...kernels.kinds import ELEMENTWISE
+from ...kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
+from ..device import Device
+from ..errors import MeasurementError
+from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
+from .measurements import Measurements
+from .meters.cpu import DTYPES, CpuMeter, Patience, processor
+from .meters.rapl import Rapl
+from .meters.torch_process import TorchProcess
+from .variation import Variations
+
+_MOST_FLOPS, _MOST_ELEMENTS = 2e9, 8e6  # a processor takes a tenth of a second for them
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model file that is measured as a whole, and what it launches."""
+
+    path: Path
+    network: Network
+    inputs: tuple[TensorSpec, ...]
+
+
+def processor_size(random_kernels: int) -> CampaignSize:
+    """How much is measured: so many random kernels of each kind, and three times as many convolutions and products."""
+    return CampaignSize(
+        nodes=(0,),
+        random_kernels={"conv2d": 3 * random_kernels, "matmul": 3 * random_kernels},
+        random_kernels_default=random_kernels,
+        configurations=1,
+        network_configurations=1,
+        whole_network_configurations=1,
+        host_configurations=1,
+    )
+
+
+def plan_processor(
+    device: Device, models: Sequence[Model], runnable: Collection[str], size: CampaignSize, seed: int = 0
+) -> Campaign:
+    """Decide what is measured: the networks, their kernels and random ones around them, and calls that launch nothing.
+
+    Args:
+        runnable: the kinds that the meter can run; kernels of others get no model.
+
+    Raises:
+        MeasurementError: two models have one name, or a model's list of launches ends early.
+    """
+    networks = [model.network for model in models]
+    names = [network.name for network in networks]
+    for network in networks:
+        if names.count(network.name) > 1:
+            raise MeasurementError(f"two models are called {network.name!r}; give each file a name of its own")
+        network.check_whole()
+
+    def wanted(call: KernelInvocation) -> bool:
+        largest = max(map(numel, (*call.inputs, call.output)))
+        sizes = call.flops <= _MOST_FLOPS and largest <= _MOST_ELEMENTS
+        return call.dtype in DTYPES and call.kind in runnable and sizes
+
+    variations = Variations(networks, seed)
+    kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if any(map(wanted, variations.own(kind)))]
+    return plan_campaign(
+        device,
+        networks,
+        lambda kind, count: variations.some(kind, count, wanted),
+        size,
+        kinds=kinds,
+        temperature_c=float("nan"),
+        issued=_only_issued,
+        seed=seed,
+    )
+
+
+def _only_issued(call: Call) -> bool:
+    return isinstance(call, HostOp)
+
+
+def measure_processor(
+    campaign: Campaign,
+    models: Sequence[Model],
+    process: TorchProcess,
+    rapl: Rapl,
+    patience: Patience,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+) -> Measurements:
+    """Run a campaign on this machine's processor.
+
+    Raises:
+        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
+    """
+    files: Mapping[str, tuple[Path, Sequence[TensorSpec]]] = {
+        model.network.name: (model.path, model.inputs) for model in models
+    }
+    meter = CpuMeter(process, files, rapl, patience)
+    found = run_campaign(campaign, lambda node: meter, folder, progress)
+    return replace(found, environment={"meter": "PyTorch on the processor", **process.about, "ran": meter.ran})
+
+
+def start_processor(python: str, threads: int, root: Path = Path("/")) -> tuple[TorchProcess, Rapl, Device]:
+    """The worker, the power counters and the processor as it describes itself.
+
+    Raises:
+        MeasurementError: that Python cannot be started, or has no PyTorch.
+    """
+    process, rapl = TorchProcess(python, threads=threads), Rapl(root)
+    try:
+        return process, rapl, processor(process, rapl)
+    except BaseException:
+        process.close()
+        raise

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real kernels (sitar-lab/NeuSight): how well the recipe of our profiles predicts those held out, beside the plain recipe.
+
+Of each table and GPU a fifth of the kernels is held out at random. The plain recipe learns the logarithm of the time from sizes
+as they stand, as MIRAGE did; ours learns how far a kernel is from its bound, the floor of a launch with it, from the features
+that profiles have. The floor is that of the GPU's smallest pointwise kernels, as a campaign would find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ComparisonDataError, MeasurementError
+from ...measuring.mapping import load_mapping
+from ...measuring.measurements import Measurements, Rows
+from ...measuring.tables import import_table
+from ...training.kernel_models import Recipe, TrainingOptions, ensemble_of, table_of, train_model
+from ..difficulty import trained
+from .desktop import MAPPING
+from .fit import find_file
+
+TABLES: Mapping[str, str] = {"linear": "matmul", "bmm": "matmul", "add": "add", "relu": "relu", "conv": "conv2d"}
+"""The kind of each table's kernels."""
+GOALS: Mapping[tuple[str, str], float] = {
+    ("v100", "linear"): 4.5, ("v100", "bmm"): 4.5, ("v100", "add"): 0.5, ("v100", "relu"): 0.5, ("v100", "conv"): 12.0,
+}  # fmt: skip
+"""Mean error in per cent that is aimed at."""
+_HELD_OUT = 0.2
+_PLAIN_ROUNDS, _PLAIN_DEPTH, _RATE = 600, 8, 0.1
+_RECIPES = {"conv2d": (Recipe(7, _RATE, 10.0), Recipe(9, _RATE, 10.0)), "": (Recipe(5, _RATE), Recipe(7, _RATE))}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One table and GPU.
+
+    Attributes:
+        kernels: how many there are.
+        plain_percent, own_percent: mean absolute percentage error of the kernels held out.
+        goal_percent: what is aimed at; None where nothing is.
+    """
+
+    table: str
+    gpu: str
+    kernels: int
+    plain_percent: float
+    own_percent: float
+    goal_percent: float | None
+
+    @property
+    def passed(self) -> bool:
+        """No worse than the plain recipe, and within the goal."""
+        return self.own_percent <= min(self.plain_percent, self.goal_percent or np.inf)
+
+
+def pairs(
+    folder: Path, threads: int, seed: int = 0, progress: Callable[[int, int, str], None] = lambda done, total, text: None
+) -> Iterator[Pair]:
+    """Every pair of a table and a GPU.
+
+    Raises:
+        ComparisonDataError: the tables are not in the folder, or are no such tables.
+    """
+    options = TrainingOptions(_RECIPES, most_rounds=1000, threads=threads, seed=seed)
+    mapping = load_mapping(MAPPING)
+    try:
+        records = {name: import_table(find_file(folder, f"{name}.csv.gz"), mapping) for name in TABLES}
+    except MeasurementError as error:
+        raise ComparisonDataError(str(error)) from error
+    of_each = [(name, gpu) for name in TABLES for gpu in sorted(records[name])]
+    for number, (name, gpu) in enumerate(of_each):
+        progress(number, len(of_each), f"{name} on {gpu}")
+        yield _pair(name, gpu, records[name][gpu], records["relu"][gpu], options)
+    progress(len(of_each), len(of_each), "done")
+
+
+def _pair(name: str, gpu: str, record: Measurements, pointwise: Measurements, options: TrainingOptions) -> Pair:
+    kind = TABLES[name]
+    table = table_of(record if name == "relu" else _together(record, pointwise), record.described, kind, "time", ())
+    held = np.random.default_rng(options.seed).random(table.kernel.max() + 1)[table.kernel] < _HELD_OUT
+    model = train_model(table.where(~held), kind, options)
+    predicted = np.asarray(ensemble_of(model).predict(table.features[held]), np.float64)
+    own = np.exp(predicted - table.label[held]) - 1
+    times = record.tables["kernel_ms"]
+    sizes = np.array([_sizes(record, what) for what in times.what], np.float32)
+    plain = trained(
+        sizes[~held], times.value[~held], _PLAIN_ROUNDS, options.threads, options.seed, learning_rate=_RATE, depth=_PLAIN_DEPTH
+    )
+    beside = plain(sizes[held]) / times.value[held] - 1
+    return Pair(name, gpu, len(table.label), _percent(beside), _percent(own), GOALS.get((gpu, name)))
+
+
+def _together(record: Measurements, pointwise: Measurements) -> Measurements:
+    """A record, and after its kernels the pointwise ones of another of the same GPU."""
+    first, more = record.tables["kernel_ms"], pointwise.tables["kernel_ms"]
+    shifted = replace(more, what=more.what + len(record.invocations))
+    tables = {**record.tables, "kernel_ms": Rows.joined([first, shifted])}
+    return replace(record, invocations=(*record.invocations, *pointwise.invocations), tables=tables)
+
+
+def _sizes(record: Measurements, what: int) -> list[float]:
+    """Every size of a kernel as it stands."""
+    kernel = record.invocations[what]
+    sizes = [float(size) for shape in (*kernel.inputs[:1], kernel.output) for size in shape]
+    for value in kernel.params.values():
+        sizes += map(float, value) if isinstance(value, tuple) else [float(value or 0)]
+    return sizes
+
+
+def _percent(errors: NDArray[np.float64]) -> float:
+    return float(np.abs(errors).mean() * 100)

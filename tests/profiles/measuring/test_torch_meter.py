@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PyTorch worker and the meter of the processor that the tests run on."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.features import MODELLED_KINDS
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.network import HostOp, KernelInvocation, TensorSpec
+from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience, processor
+from jetdvfs.profiles.measuring.meters.rapl import Rapl
+from jetdvfs.profiles.measuring.meters.torch_process import WORKER, TorchProcess
+from jetdvfs.profiles.measuring.processor import Model, measure_processor, plan_processor, processor_size, start_processor
+from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
+
+SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.01, timings=5)
+
+
+def smallest(kind: str) -> KernelInvocation:
+    networks = (*trained_networks(), *left_out_networks(), reference_network("mobilenet_v2"))
+    calls = [call for network in networks for call in network.launches if call.kind == kind and call.dtype == "float32"]
+    return min(calls, key=lambda call: call.flops + call.bytes)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TorchProcess]:
+    pytest.importorskip("torch", reason="the worker runs PyTorch; it is not installed")
+    with TorchProcess(threads=1) as started:
+        yield started
+
+
+def test_the_worker_is_one_file_for_python_3_8_with_torch_alone() -> None:
+    tree = ast.parse(WORKER.read_text(encoding="utf-8"), feature_version=(3, 8))
+    imported = {
+        name.name if isinstance(node, ast.Import) else node.module or "."
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in node.names
+    }
+    assert not imported - {"torch"} - sys.stdlib_module_names
+    newer = {"removeprefix", "removesuffix", "pairwise", "batched"}
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not used & newer
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "strict"]
+
+
+@pytest.mark.parametrize("kind", [*MODELLED_KINDS, "sigmoid", "gelu", "mul", "mul_scalar", "embedding", "upsample_nearest2d"])
+def test_a_kernel_of_each_modelled_kind_runs_and_makes_what_it_should(kind: str, process: TorchProcess) -> None:
+    answer = process.ask({"do": "kernel", "kernel": smallest(kind).to_json(), "timings": 5, "seconds": 0.0})
+    assert answer["ms"] > 0 and answer["timings"] >= 5
+    assert any(name.startswith("aten::") for name in answer["ran"])
+
+
+def test_a_kernel_that_takes_more_is_measured_as_taking_more(process: TorchProcess) -> None:
+    def product(side: int) -> KernelInvocation:
+        params: dict[str, Any] = {"m": side, "n": side, "k": side, "batch": 1, "bias": False}
+        return KernelInvocation("matmul", "", ((side, side),), (side, side), "float32", params, 2 * side**3, 12 * side**2)
+
+    meter = CpuMeter(process, {}, Rapl(Path("/nowhere")), SHORT)
+    small, large = meter.kernel_times_ms([product(32), product(512)], [None, None])  # type: ignore[list-item]
+    assert 10 * small < large
+
+
+def test_calls_that_launch_nothing_take_microseconds(process: TorchProcess) -> None:
+    meter = CpuMeter(process, {}, Rapl(Path("/nowhere")), SHORT)
+    (burst_ms,) = meter.host_time_ms([HostOp(name, "") for name in ("view", "slice", "dropout", "strange")] * 8, [None])  # type: ignore[list-item]
+    assert 1e-4 < burst_ms / 32 < 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"do": "fly"}, "'fly' is not known; valid: hello"),
+        ({"do": "kernel", "kernel": {"kind": "lstm", "inputs": [], "output": [1], "dtype": "float32", "params": {}}}, "'lstm'"),
+        (
+            {"do": "kernel", "kernel": {"kind": "relu", "inputs": [[4]], "output": [5], "dtype": "float32", "params": {}}},
+            "makes a tensor of [4], not of [5]",
+        ),
+        ({"do": "network", "path": "/nowhere.pt", "inputs": []}, "/nowhere.pt"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_line_and_the_worker_goes_on(
+    request_: dict[str, Any], said: str, process: TorchProcess
+) -> None:
+    with pytest.raises(MeasurementError) as refused:
+        process.ask(request_)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert process.ask({"do": "hello"})["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import time; time.sleep(60)", "did not answer 'hello' within 0.5 s"),
+        ("import sys; sys.exit('no memory left')", "ended at 'hello' with code 1: no memory left"),
+        ("import os; os.kill(os.getpid(), 9)", "with signal 9"),
+        ("print('Segmentation fault', flush=True); input()", "answered 'hello' with 'Segmentation fault"),
+        ("print('[1]', flush=True); input()", "answered 'hello'"),
+    ],
+)
+def test_a_worker_that_hangs_dies_or_babbles_ends_with_one_line(program: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(program)
+    with pytest.raises(MeasurementError) as ended:
+        TorchProcess(worker=tmp_path / "worker.py", patience_s=0.5 if "sleep" in program else 30)
+    assert said in str(ended.value) and "\n" not in str(ended.value)
+
+
+def test_a_python_that_is_not_there_or_has_no_cuda_is_told(process: TorchProcess) -> None:
+    import torch
+
+    with pytest.raises(MeasurementError, match="/nowhere/python cannot be started"):
+        TorchProcess("/nowhere/python")
+    if not torch.cuda.is_available():
+        with pytest.raises(MeasurementError, match="has no CUDA; valid: --device cpu"):
+            TorchProcess(device="cuda")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
+    """Three small networks of the same layers, each of other widths."""
+    torch = pytest.importorskip("torch", reason="the worker runs PyTorch; it is not installed")
+    folder = tmp_path_factory.mktemp("models")
+    found = []
+    for name, width in (("narrow", 8), ("middle", 16), ("wide", 24)):
+        network = torch.nn.Sequential(
+            torch.nn.Conv2d(3, width, 3, padding=1), torch.nn.BatchNorm2d(width), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+            torch.nn.Conv2d(width, 2 * width, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(2 * width, width, 1),
+            torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(width, 10),
+        )  # fmt: skip
+        path, inputs = folder / f"{name}.pt", (TensorSpec((1, 3, 32, 32)),)
+        torch.jit.save(torch.jit.script(network.eval()), path)
+        found.append(Model(path, decompose(path, inputs, name=name), inputs))
+    return found
+
+
+def test_the_processor_is_measured_from_end_to_end_and_an_interrupted_campaign_goes_on(
+    models: list[Model], tmp_path: Path
+) -> None:
+    process, rapl, device = start_processor(sys.executable, 1, tmp_path)
+    steps: list[str] = []
+
+    def interrupt(done: int, total: int, text: str) -> None:
+        steps.append(text)
+        if len(steps) == 4:
+            process.close()
+
+    campaign = plan_processor(device, models, process.about["kinds"], processor_size(3))
+    with process, pytest.raises(MeasurementError, match="the PyTorch process ended"):
+        measure_processor(campaign, models, process, rapl, SHORT, tmp_path / "kept", interrupt)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*/*.npz")}
+    assert len(kept) == 3
+    with TorchProcess(threads=1) as again:
+        found = measure_processor(campaign, models, again, rapl, SHORT, tmp_path / "kept")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    found.save(tmp_path / "record.npz")
+    record = Measurements.load(tmp_path / "record.npz")
+    assert [network.name for network in record.networks] == ["narrow", "middle", "wide"]
+    assert record.described.name == "cpu" and record.described.grid.size == 1 and not record.described.energy_rails
+    assert set(record.tables["kernel_ms"].what) == set(range(len(record.invocations)))
+    assert (record.tables["kernel_ms"].value > 0).all() and len(record.tables["network_ms"]) == 3
+    assert not len(record.tables["kernel_mw"]) and not len(record.tables["idle_mw"])
+    assert "aten::conv2d" in record.environment["ran"]["conv2d"] and record.environment["torch"]
+
+
+def counters(root: Path, energy_uj: int, largest_uj: int = 10**9) -> Path:
+    """A machine with one package and a part of it, as Linux's powercap has them."""
+    for name, label in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core")):
+        zone = root / "sys/class/powercap" / name
+        zone.mkdir(parents=True, exist_ok=True)
+        (zone / "name").write_text(f"{label}\n")
+        (zone / "energy_uj").write_text(f"{energy_uj}\n")
+        (zone / "max_energy_range_uj").write_text(f"{largest_uj}\n")
+    return root
+
+
+def test_energy_is_that_of_whole_packages_and_a_counter_may_begin_again(tmp_path: Path) -> None:
+    rapl = Rapl(counters(tmp_path, 999_999_000))
+    assert rapl.rails == ("package-0",)
+    before = rapl.read_uj()
+    counters(tmp_path, 4_001_000 - 1)
+    assert rapl.since_mj(before) == {"package-0": pytest.approx(4_002)}
+    assert Rapl(tmp_path / "elsewhere").rails == ()
+
+
+def test_power_is_the_energy_of_the_time_between_two_readings(tmp_path: Path, process: TorchProcess) -> None:
+    rapl = Rapl(counters(tmp_path, 0))
+
+    def wait(seconds: float) -> None:
+        import time
+
+        time.sleep(seconds)
+        counters(tmp_path, 5_000_000)
+
+    meter = CpuMeter(process, {}, rapl, Patience(power_s=0.2), wait=wait)
+    idle = meter.idle_rails_mw([None, None])["package-0"]  # type: ignore[list-item]
+    assert idle.shape == (2,) and np.all((idle > 10_000) & (idle <= 25_000))  # 5 J within 0.2 s or a little more
+    power = meter.kernel_powers([smallest("relu")], [None])  # type: ignore[list-item]
+    assert power.rails_mw["package-0"] == [0.0] and power.period_ms[0] > 0
+
+
+def test_a_processor_with_counters_is_measured_with_its_power(
+    models: list[Model], tmp_path: Path, process: TorchProcess
+) -> None:
+    device = processor(process, Rapl(counters(tmp_path, 1)))
+    campaign = plan_processor(device, models, process.about["kinds"], processor_size(1))
+    assert {unit.kind for unit in campaign.units} >= {"kernel_mw", "idle_mw", "kernel_ms", "network"}
+
+
+def test_two_models_of_one_name_are_refused(models: list[Model], process: TorchProcess) -> None:
+    device = processor(process, Rapl(Path("/nowhere")))
+    with pytest.raises(MeasurementError, match="two models are called 'narrow'"):
+        plan_processor(device, [models[0], models[0]], process.about["kinds"], processor_size(1))
