@@ -58,7 +58,10 @@ def test_an_engine_is_loaded_by_its_layers_without_inputs(daemon: Daemon, tmp_pa
     with daemon.client() as client:
         network = client.load(path)
         assert network.info["kinds"]["conv2d_add_relu"] == 1
-        assert {guess["kind"] for guess in client.predict(network)["guessed"]} >= {"conv2d_relu", "conv2d_add_relu"}
+        assert {guess["kind"] for guess in client.call("Predict", {"network": network.handle})["guessed"]} >= {
+            "conv2d_relu",
+            "conv2d_add_relu",
+        }
         with pytest.raises(InputError):
             client.load(MODEL)
 
