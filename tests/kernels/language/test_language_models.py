@@ -21,7 +21,8 @@ from jetdvfs.tests.support.analytic import board, matmul
 from jetdvfs.tests.support.handmade_gguf import gguf, header, model, safetensors, text, value, weight_bytes
 
 #: The sizes of Llama 3.1 8B by its config.json.
-LLAMA_8B = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "inner": 14336, "tokens": 128256, "head_size": 128}
+LLAMA_8B: dict[str, Any] = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "inner": 14336, "head_size": 128}
+LLAMA_8B["tokens"] = 128256
 
 
 def read(content: bytes, phase: str) -> Network:
@@ -121,7 +122,7 @@ def test_a_sliding_block_reads_the_last_positions_alone() -> None:
 
 
 def test_a_mixture_reads_the_experts_that_are_taken() -> None:
-    said = {"architecture": "qwen3moe", "experts": 8, "used": 2}
+    said: dict[str, Any] = {"architecture": "qwen3moe", "experts": 8, "used": 2}
     one, prompt = decode(**said), read(gguf(*model(**said)), "prefill=64")
     taken, all_of_them = (of(network, "blk.0.ffn_up_exps") for network in (one, prompt))
     assert (taken.params["m"], taken.params["experts"]) == (2, 2)
