@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
-from ..operators.layout import dim_of, show
+from ..operators.layout import dim_of, show, view_of
 from ..operators.values import Tensor
 from .call import NodeCall, held, numbers_in, onnx_operator, paired
 
@@ -47,9 +47,20 @@ def gather(call: NodeCall) -> Any:
         return call.aten("select", x, place, int(rows.number))
     if "aten.as_strided" in call.node.origin and rows.numel == x.numel:
         return call.aten("reshape", x, list(rows.shape))
+    if "aten.unfold" in call.node.origin and rows.rank == 2 and call.is_known(1):
+        return _windows(call, x, rows, place)
     if x.parameter and x.rank == 2 and place == 0 and not rows.parameter:
         return call.aten("embedding", x, rows)
     return call.aten("index", x, [None] * place + [rows])
+
+
+def _windows(call: NodeCall, x: Tensor, rows: Tensor, place: int) -> Tensor:
+    """What ``unfold`` looks at: the places of each window, one step from those of the window before."""
+    places, (count, width) = numbers_in(rows), rows.shape
+    step = int(places[width]) - int(places[0]) if count > 1 else 1
+    shape = (*x.shape[:place], count, width, *x.shape[place + 1 :])
+    strides = (*x.strides[:place], step * x.strides[place], x.strides[place], *x.strides[place + 1 :])
+    return view_of(call.recorder, x, shape, strides, "unfold")
 
 
 @onnx_operator("GatherElements")

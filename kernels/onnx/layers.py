@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ModelError, ShapeError, UnsupportedOperator
+from ..network import numel
 from ..operators.layout import contiguous, show
 from ..operators.recorder import Recorder
 from ..operators.values import Tensor
@@ -78,6 +79,9 @@ def attention(call: NodeCall) -> Any:
     order = call.attribute("turned")
     if order is not None:
         key = call.aten("permute", key, [*order[:-2], order[-1], order[-2]])
+    lead = value.shape[:-2]
+    if key.rank != value.rank and numel(key.shape[:-2]) == numel(lead):  # the exporter joined its reshape with the next
+        key = call.aten("reshape", key, [*lead, *key.shape[-2:]])
     grouped = query.rank == key.rank == 4 and query.shape[1] != key.shape[1]
     causal = bool(call.attribute("causal", 0))
     return call.aten("scaled_dot_product_attention", query, key, value, mask, 0.0, causal, None, grouped)

@@ -4,15 +4,19 @@
 This is the one place that says where an ONNX file and the network it was exported from differ:
 
 * ``MatMul`` with a matrix of weights, then ``Add`` of a row of weights: one ``linear``.
-* ``gelu`` (by ``Erf`` or by ``Tanh``), ``silu``, ``mish``, ``hardswish`` and ``log_sigmoid`` written out: one call each.
-* ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call.
+* ``gelu`` (by ``Erf`` or by ``Tanh``), ``silu``, ``mish``, ``hardswish``, ``log_sigmoid`` and ``floor_divide`` written out: one
+  call each.
+* ``layer_norm`` written out as means, differences and a square root, with the scale and shift behind it: one call, up to the
+  operator set (17) that has an operator for it.
 * ``group_norm`` written as an instance norm between two reshapes: one call.
 * Attention, where queries *and* transposed keys are multiplied by a factor each before their product, as the exporters write
-  ``scaled_dot_product_attention``: one ``attention``, causal where a triangle of ones made its mask; heads that are repeated
-  on the way are shared (``enable_gqa``). A product that is scaled afterwards was written by the model's author, and stays so.
+  ``scaled_dot_product_attention``, or where the newer one noted that call: one ``attention``, causal where a triangle of ones
+  made its mask; heads that are repeated on the way are shared (``enable_gqa``), unless the note says that the author repeated
+  them. A product that is scaled afterwards was written by the model's author, and stays so.
 * A packed projection taken apart (``Unsqueeze``, ``Transpose``, ``Squeeze``, one ``Gather`` each): PyTorch makes it contiguous
-  first, which the older exporter leaves out; so it does with rows picked from a table by fixed indices and permuted (the
-  position bias of Swin and its relatives), and with the clone of a weight that is then written into.
+  first, which the older exporter leaves out; so it does with tokens that become a picture for a convolution, with rows picked
+  from a table by fixed indices and permuted (the position bias of Swin and its relatives), and with the clone of a weight that
+  is then written into. What the newer one leaves out is in :mod:`.copies`.
 * Two slices of one tensor joined the other way round, along one dimension after the other: one ``roll``.
 * Weights of recurrent layers packed into ONNX's order: nothing. Several layers stay several, one launch each.
 * Writing into a slice (``ScatterND`` at places computed from sizes alone): one fill or copy; computing the places launches
@@ -26,7 +30,6 @@ training=TrainingMode.PRESERVE, do_constant_folding=False)`` and ``torch.onnx.ex
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,70 +38,13 @@ from typing import Any
 from ..budget import Account
 from .model import Graph, Node, TensorHeader, outer_names
 from .quantized import FLOATS
+from .templates import ANY, BY_LAST, C, S, Template
 
-X, C, S, ANY = "x", "#number", "#factor", "#any"
-Template = str | tuple[Any, ...]
-
-_ERF: list[Template] = [("Erf", ("Div", X, C)), ("Erf", ("Mul", X, C))]
-_CUBE: list[Template] = [("Pow", X, C), ("Mul", ("Mul", X, X), X)]
-_TANH: list[Template] = [("Tanh", ("Mul", ("Add", X, ("Mul", cube, C)), C)) for cube in _CUBE]
-_DIFFERENCE = ("Sub", X, ("ReduceMean", X))
-_NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
-_CAUSAL = ("Where", ("Equal", ("Trilu", ("Expand", C, ANY)), C), C, C)
-
-
-def _repeated(name: str) -> list[Template]:
-    """Heads that several queries share, written out once for each."""
-    spread: Template = ("Expand", ("Unsqueeze", name, ANY), ANY)
-    return [("Reshape", ("Reshape", spread, ANY), ANY), ("Reshape", spread, ANY)]
-
-
-def _attentions() -> Iterator[Template]:
-    """The spellings of attention: with the keys turned at once or as a stack of matrices, masked or not, checked or not."""
-    grouped = _repeated("key")
-    for shared, inners in ((True, grouped), (False, ["key"])):
-        keys: list[Template] = [("Transpose", inner) for inner in inners]
-        keys += [("Reshape", ("Transpose", ("Reshape", inner, ANY)), ANY) for inner in inners]
-        if shared:  # what is reshaped twice may be reshaped once
-            keys.append(("Reshape", ("Transpose", grouped[1]), ANY))
-        for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
-            scores: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
-            for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
-                soft: Template = ("Softmax", inner)
-                yield ("MatMul", soft, value)
-                yield ("MatMul", ("Where", ("IsNaN", soft), C, soft), value)
-
-
-#: What is recognised: the call, its template, and which of the template's names are its inputs.
-TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
-    *(("gelu", ("Mul", ("Mul", X, ("Add", inner, C)), C), (X,)) for inner in _ERF + _TANH),
-    *(("gelu", ("Mul", ("Mul", X, C), ("Add", inner, C)), (X,)) for inner in _ERF + _TANH),
-    *(("gelu", ("Mul", X, ("Mul", ("Add", inner, C), C)), (X,)) for inner in _ERF + _TANH),
-    ("silu", ("Mul", X, ("Sigmoid", X)), (X,)),
-    ("mish", ("Mul", X, ("Tanh", ("Softplus", X))), (X,)),
-    ("hardswish", ("Mul", X, ("HardSigmoid", X)), (X,)),
-    ("hardswish", ("Div", ("Mul", X, ("Clip", ("Add", X, C), C, C)), C), (X,)),
-    ("ne", ("Not", ("Equal", X, "y")), (X, "y")),
-    ("log_sigmoid", ("Log", ("Sigmoid", X)), (X,)),
-    ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
-    ("layer_norm", _NORM, (X,)),
-    ("linear", ("Add", ("MatMul", X, "#matrix"), "#row"), (X, "#matrix", "#row")),
-    *(("attention", template, ("query", "key", "value", "mask")) for template in _attentions()),
-    (
-        "group_norm",
-        ("Add", ("Mul", ("Reshape", ("InstanceNormalization", ("Reshape", X, ANY), "#ones", "#zeros"), ANY), "#scale"),
-         "#shift"),
-        (X, "#scale", "#shift"),
-    ),
-]  # fmt: skip
 _CALLED = re.compile(r"scaled_dot_product_attention\.default\]\(args = \((.*?)\), kwargs = \{(.*?)\}\)")
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 #: Operators whose inputs but the first say sizes and places.
 _SIZED = frozenset({"Reshape", "Expand", "Slice", "Tile", "Unsqueeze", "Squeeze", "Split", "Pad", "Resize", "TopK"})
 _COMMUTATIVE = frozenset({"Add", "Mul"})
-_BY_LAST: dict[str, list[tuple[str, Template, tuple[str, ...]]]] = {}
-for _entry in TEMPLATES:
-    _BY_LAST.setdefault(_entry[1][0], []).append(_entry)
 
 
 def _read_by(node: Node) -> list[str]:
@@ -109,8 +55,9 @@ def _read_by(node: Node) -> list[str]:
 class Rewriter:
     """Puts the nodes of one graph together where they are one call of PyTorch."""
 
-    def __init__(self, graph: Graph, account: Account) -> None:
+    def __init__(self, graph: Graph, account: Account, version: int = 0) -> None:
         self._graph = graph
+        self._version = version  # of ONNX's own operators
         self._account = account
         self._maker: dict[str, int] = {}
         self._users: dict[str, set[int]] = {}
@@ -146,9 +93,9 @@ class Rewriter:
             node = self._graph.nodes[place]
             if place in self._gone:
                 continue
-            for kind, template, names in _BY_LAST.get(node.operator, ()):
+            for kind, template, names in BY_LAST.get(node.operator, ()):
                 found = self._matched(template, place)
-                if found is not None and self._sensible(kind, found[0]):
+                if found is not None and self._sensible(kind, *found):
                     bound, used = found
                     self._gone |= used
                     inputs = [bound.get(name, "") for name in names]
@@ -183,7 +130,12 @@ class Rewriter:
         if node.operator == "ScatterND" and len(node.inputs) == 3 and node.inputs[1] in self._sizes:
             details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
             return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
-        if (node.operator == "Squeeze" and self._is_packed(node)) or (node.operator == "Transpose" and self._is_table(node)):
+        if node.operator == "Not" and "aten.ne." in node.origin:
+            maker = self._maker.get(node.inputs[0])
+            if maker is not None and self._graph.nodes[maker].operator == "Equal":  # which others use too
+                return [Node("ne", "aten", node.name, self._graph.nodes[maker].inputs, node.outputs, {}, node.scope)]
+        turned = node.operator == "Transpose" and (self._is_table(node) or self._is_picture(node))
+        if turned or (node.operator == "Squeeze" and self._is_packed(node)):
             hidden = f"{node.outputs[0]}, as it lies"
             first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
             return [first, Node("contiguous", "aten", node.name, [hidden], node.outputs, {}, node.scope)]
@@ -253,11 +205,22 @@ class Rewriter:
         """Whether a name stands for a number: a constant, or one computed from sizes."""
         return name in self._sizes
 
-    def _sensible(self, kind: str, bound: dict[str, str]) -> bool:
-        """What a template cannot say: sizes of weights, and whether two of them fit together."""
+    def _sensible(self, kind: str, bound: dict[str, str], used: set[int]) -> bool:
+        """What a template cannot say: sizes of weights, whether two of them fit together, what the exporter noted."""
         if kind == "group_norm":
             return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
+        if kind == "layer_norm":
+            return self._version < 17  # from then on there is an operator, and what is written out the author wrote
+        if kind == "attention":
+            noted, operators = self._noted(used), {self._graph.nodes[place].operator for place in used}
+            if noted is None:
+                return "Mul" in operators  # without a factor the model's author wrote it
+            return "Unsqueeze" not in operators or "enable_gqa: True" in noted[2]
         return True
+
+    def _noted(self, used: set[int]) -> re.Match[str] | None:
+        """The call of attention that nodes stand for, as the newer exporter notes it."""
+        return next((found for place in sorted(used) if (found := _CALLED.search(self._graph.nodes[place].origin))), None)
 
     def _details(self, kind: str, bound: dict[str, str], used: set[int]) -> dict[str, Any]:
         """What the call takes besides tensors: attention, whether it is causal and how its keys were turned on their way."""
@@ -268,9 +231,8 @@ class Rewriter:
         nodes = [self._graph.nodes[place] for place in used]
         orders = [node.attributes.get("perm") for node in nodes if node.operator == "Transpose" and bound["key"] in node.inputs]
         details = {"turned": next(iter(orders), None), "causal": int(any(node.operator == "Trilu" for node in nodes))}
-        # The newer exporter notes the call that the nodes stand for, and writes its triangle as a constant.
-        noted = next((found for node in nodes if (found := _CALLED.search(node.origin))), None)
-        if noted is not None:
+        noted = self._noted(used)
+        if noted is not None:  # its triangle is a constant
             given = [argument.strip() for argument in noted[1].split(",")]
             causal = given[5:6] == ["True"] or "is_causal: True" in noted[2]
             details |= {"causal": int(causal), "unmasked": int(given[3:4] in ([], ["None"]) and "attn_mask:" not in noted[2])}
@@ -307,6 +269,15 @@ class Rewriter:
         if picked is None or picked.operator != "Gather" or node.attributes.get("perm") != [2, 0, 1]:
             return False
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
+
+    def _is_picture(self, node: Node) -> bool:
+        """Whether it brings the channels of tokens to the front for a convolution: authors make that contiguous."""
+        maker = self._maker.get(node.inputs[0]) if node.inputs else None
+        if maker is None or self._graph.nodes[maker].operator != "Reshape":
+            return False
+        users = self._users.get(node.outputs[0], ())
+        convolves = all(self._graph.nodes[place].operator == "Conv" for place in users)
+        return node.attributes.get("perm") == [0, 3, 1, 2] and not node.origin and bool(users) and convolves
 
     def _readers(self, name: str) -> set[int]:
         """The nodes that use what is in a tensor, not only its sizes."""

@@ -68,6 +68,7 @@ for _name, _spelling in (
 ):
     _one(_name, _spelling)
 _two("logical_xor", "Xor")
+_two("floor_divide", "aten::floor_divide")
 
 
 @onnx_operator("Div")

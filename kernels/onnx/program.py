@@ -23,6 +23,7 @@ from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
 from . import indexing, layers, pointwise, quantized, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
+from .copies import with_copies
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
 from .patterns import Rewriter
 from .quantized import FLOATS, in_eight_bits
@@ -109,7 +110,8 @@ class OnnxProgram:
         """Run one graph; names of the graphs around it are among ``names``."""
         try:
             graph = in_eight_bits(in_order(graph), self._account)
-            nodes, silent = Rewriter(graph, self._account).nodes()
+            version = self._model.versions.get("", 0)
+            nodes, silent = Rewriter(with_copies(graph, self._account), self._account, version).nodes()
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
@@ -119,6 +121,9 @@ class OnnxProgram:
             if not self._depth:
                 self.done = number / len(nodes)
             self._step(aside if id(node) in silent else recorder, node, names, {})
+            for made in (names.get(name) for name in node.outputs if id(node) in silent):
+                if isinstance(made, Tensor):
+                    made.memory.writer = -1  # no launch of this list
 
     def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
         self.position = f"node {(node.name or node.key)[:80]}"

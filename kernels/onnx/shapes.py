@@ -7,8 +7,10 @@ from typing import Any
 
 from ..errors import ShapeError, UnsupportedOperator
 from ..network import numel
+from ..operators.applying import apply_rule
 from ..operators.host.arrays import FEW
 from ..operators.layout import contiguous, dim_of, show
+from ..operators.recorder import Recorder
 from ..operators.values import SCALAR_CODES, Tensor
 from .call import NodeCall, held, onnx_operator
 from .model import TYPES, TensorHeader
@@ -74,8 +76,10 @@ def tile(call: NodeCall) -> Any:
 @onnx_operator("Concat")
 def concat(call: NodeCall) -> Any:
     parts = [call.tensor(place) for place in range(len(call.inputs))]
-    if len(parts) == 1 and "aten.index" in call.node.origin:
-        return parts[0]  # one of the pieces of an index that needs no packing
+    if "aten.index" in call.node.origin and parts and any(part.value is None for part in parts):
+        # Packed for GatherND, which takes one tensor of places where PyTorch takes one for each dimension.
+        packed = apply_rule(Recorder(call.recorder.account), "cat", [parts, call.attribute("axis", 0)], {})
+        return call.recorder.tensor(packed.shape, packed.dtype)
     return call.aten("cat", parts, call.attribute("axis", 0))
 
 

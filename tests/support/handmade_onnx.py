@@ -54,6 +54,11 @@ def node(
     return made + b"".join(field(5, attribute(key, value)) for key, value in attributes.items())
 
 
+def noted(made: bytes, call: str) -> bytes:
+    """A node with the call that it stands for, as PyTorch's newer exporter notes it."""
+    return made + field(9, field(1, "pkg.torch.onnx.fx_node") + field(2, call))
+
+
 def declared(name: str, shape: Sequence[int | str], kind: int = FLOAT) -> bytes:
     sizes = b"".join(field(1, field(1, size) if isinstance(size, int) else field(2, size)) for size in shape)
     return field(1, name) + field(2, field(1, field(1, kind) + field(2, sizes)))

@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import KernelsError
-from jetdvfs.kernels.network import Network, TensorSpec
+from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement, judge
+from jetdvfs.tests.zoo.listing import Listed, listed
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
 from jetdvfs.tests.zoo.table import Entry, Made
 
@@ -88,27 +88,27 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
         made = entry.make()
         path = formats.write(made, how, folder)
         inputs = [TensorSpec(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in made.inputs]
-        listed = _listed(path, inputs)
+        answer = _listed(path, inputs)
         kept = keep / f"{entry.title}.{how}".replace("/", "_").replace(" ", "_")
-        if isinstance(listed, Judgement):
-            record: dict[str, Any] = {"verdict": listed.verdict, "why": listed.why}
-            place = re.search(r"\(at node ([^,)]+)", listed.why)
+        if isinstance(answer, Judgement):
+            record: dict[str, Any] = {"verdict": answer.verdict, "why": answer.why}
+            place = re.search(r"\(at node ([^,)]+)", answer.why)
             if how in formats.ONNX and place:
                 broken, _ = apart(lambda: formats.fails_at(path, made.inputs, place[1]), seconds=60)
                 if isinstance(broken, str) and broken:
-                    record = {"verdict": "not run", "why": f"{listed.why}; so says ONNX's reference: {broken}"}
+                    record = {"verdict": "not run", "why": f"{answer.why}; so says ONNX's reference: {broken}"}
         else:
-            network, took_s = listed
+            (network, constant), took_s = answer
             theirs = _dispatched(entry, made, path, how)
-            nodes = formats.nodes(path) if how in formats.ONNX else {}
-            judgement = judge_rewritten(network, theirs, nodes) if how in formats.ONNX else judge(network, theirs)
+            casts = formats.casts(path) if how in formats.ONNX else {}
+            judgement = judge_rewritten(network, theirs, casts, constant) if how in formats.ONNX else judge(network, theirs)
             if how in formats.ONNX and judgement.verdict == "wrong":
                 judgement = _unless_another_network(judgement, made, path)
             record = {"verdict": judgement.verdict, "why": judgement.why, "launches": len(network.launches)}
             record |= {"run": len(theirs.launches), "listing_s": round(took_s, 3)}
             kept.parent.mkdir(parents=True, exist_ok=True)
             with gzip.open(f"{kept}.lists", "wb") as stream:
-                pickle.dump((network, theirs, nodes), stream)
+                pickle.dump((network, theirs, casts, constant), stream)
         if record["verdict"] in ("refused", "wrong") and path.stat().st_size < _KEPT_BYTES:
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, f"{kept}{path.suffix}")
@@ -120,16 +120,16 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
 
 def _unless_another_network(judgement: Judgement, made: Made, path: Path) -> Judgement:
     """Exporters write files that make something else than the module does; such a file says nothing of its list."""
-    from jetdvfs.tests.zoo import dispatched, formats
+    from jetdvfs.tests.zoo import calls, formats
 
-    own = [tuple(tensor.shape) for tensor in dispatched.all_tensors(made.module(*made.inputs))]
+    own = [tuple(tensor.shape) for tensor in calls.all_tensors(made.module(*made.inputs))]
     shapes, _ = apart(lambda: formats.made_by(path, made.inputs), 60)
     if isinstance(shapes, list) and sorted(shapes) != sorted(own):
         return Judgement("not run", f"another network: it makes {shapes}, the module {own}")
     return judgement
 
 
-def _listed(path: Path, inputs: list[TensorSpec]) -> tuple[Network, float] | Judgement:
+def _listed(path: Path, inputs: list[TensorSpec]) -> tuple[Listed, float] | Judgement:
     made, trouble = apart(lambda: _bounded(path, inputs), 3 * _LISTING_S)
     if made is None:
         return Judgement("refused", f"no answer: {trouble}")
@@ -141,14 +141,14 @@ def _listed(path: Path, inputs: list[TensorSpec]) -> tuple[Network, float] | Jud
     return network, took_s
 
 
-def _bounded(path: Path, inputs: list[TensorSpec]) -> tuple[Network, float] | str:
+def _bounded(path: Path, inputs: list[TensorSpec]) -> tuple[Listed, float] | str:
     with open("/proc/self/statm") as statm:
         size = int(statm.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + _LISTING_BYTES,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (_LISTING_S, _LISTING_S))
     began = time.process_time()
     try:
-        return decompose(path, inputs), time.process_time() - began
+        return listed(path, inputs), time.process_time() - began
     except KernelsError as error:
         return str(error).removeprefix(f"{path}: ")
 

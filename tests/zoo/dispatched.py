@@ -9,7 +9,7 @@ CPU that stand before ATen's composite ones.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from jetdvfs.kernels.kinds import KINDS
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.tests.support import oracle
 from jetdvfs.tests.support.dispatching import device
+from jetdvfs.tests.zoo.calls import NEUTRAL, all_tensors, looks_at_data, moved
 from jetdvfs.tests.zoo.comparison import Dispatched
 
 #: Calls that the device runs whole, and that PyTorch takes apart before the dispatcher is asked.
@@ -103,7 +104,7 @@ class FileRecorder(oracle.Recorder):
             return func(*args, **(kwargs or {}))
         if func._schema.name in _ARITHMETIC:  # TorchScript takes constants for numbers, which decides the element type
             args = tuple(arg.item() if isinstance(arg, torch.Tensor) and self._on_host(arg) else arg for arg in args)
-        if _looks_at_data(func, args):
+        if looks_at_data(func, args):
             self.looks.append((len(self.flows), func._schema.name))
         self._sort = self._sort_of(func, args, kwargs)
         if func._schema.name == "aten::_convolution":  # in traced code; the numbers behind are cuDNN's
@@ -138,27 +139,29 @@ class FileRecorder(oracle.Recorder):
 
     def _sort_of(self, func: Any, args: Any, kwargs: Any) -> str:
         """Why an exporter that keeps its graph small would leave a call out; empty where it would not."""
-        made = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
-        self._call = None if made else self._identity((func, args, sorted((kwargs or {}).items())))
-        neutral = _NEUTRAL.get(func._schema.name.rstrip("_"))
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        taken = args
+        if func._schema.name.startswith(_OF_A_SHAPE):  # what is in the first one is not looked at
+            shape = args[0].shape if func._schema.name.endswith("_like") else ()
+            taken = (tuple(shape), args[0].dtype, *args[1:])
+        self._call = None if random else self._identity((func, taken, sorted((kwargs or {}).items())))
+        neutral = NEUTRAL.get(func._schema.name.rstrip("_"))
         if neutral is not None and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] == neutral:
             return "idle"
-        if func._schema.name == "aten::cat" and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
+        if func._schema.name in ("aten::cat", "aten::stack") and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
             return "idle"
         if self._call in self._seen:
             return "repeated"
-        return _moved(func, args, kwargs or {})
+        return moved(func, args, kwargs or {})
 
     def _number(self, func: Any, given: set[int], made: Sequence[torch.Tensor]) -> None:
-        """Remember which call made what; what the same calls made of the same is the same."""
-        if self._call is None:
-            for memory in _memory(made) if func._schema.is_mutable else ():
-                self._values.pop(memory, None)
-            return
-        number = self._seen.setdefault(self._call, len(self._seen))
+        """Remember which call made what, or wrote into what; what the same calls made of the same is the same."""
+        number = None if self._call is None else self._seen.setdefault(self._call, len(self._seen))
         for place, tensor in enumerate(made):
             memory = tensor.untyped_storage()._cdata
-            if memory not in given:
+            if func._schema.is_mutable and number is None:
+                self._values.pop(memory, None)
+            elif number is not None and (func._schema.is_mutable or memory not in given):
                 self._values[memory] = number, place
 
     def _identity(self, value: Any) -> Any:
@@ -219,50 +222,8 @@ class Flow(NamedTuple):
     source: int
 
 
-#: The number with which a call returns what it was given.
-_NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
-
-
-def _moved(func: Any, args: Any, kwargs: Any) -> str:
-    """Whether a call gives back the numbers it is given, laid out in another way or as wider integers."""
-    if func._schema.name == "aten::clone" and 0 not in _strides(args[0]):
-        return "layout"
-    if func._schema.name == "aten::_to_copy":
-        made = kwargs.get("dtype") or args[0].dtype
-        if made == args[0].dtype:
-            return "layout"
-        if not (made.is_floating_point or made.is_complex or args[0].is_floating_point() or args[0].is_complex()):
-            return "widened" if made.itemsize >= args[0].dtype.itemsize and made != torch.bool else ""
-    return ""
-
-
-def _strides(tensor: torch.Tensor) -> list[int]:
-    """Of the dimensions along which there is more than one number."""
-    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
-
-
 def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
     return {tensor.untyped_storage()._cdata for tensor in tensors}
-
-
-def all_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in what a model returns."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from all_tensors(list(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from all_tensors(item)
-    elif hasattr(value, "__dict__"):
-        yield from all_tensors(vars(value))
-
-
-def _looks_at_data(func: Any, args: Any) -> bool:
-    """Whether the numbers in a tensor decide what a call returns, or the shape of it, by PyTorch's own account."""
-    if func._schema.name == "aten::index":
-        return any(tensor is not None and tensor.dtype in (torch.bool, torch.uint8) for tensor in args[1])
-    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
 def _attention(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:

@@ -95,11 +95,13 @@ def as_traced() -> Iterator[None]:
         torch.jit.is_tracing = asked
 
 
-def nodes(path: Path) -> dict[str, int]:
-    """How many nodes of each operator an ONNX file has."""
+def casts(path: Path) -> dict[str, int]:
+    """How many nodes of an ONNX file convert to each element type, by NumPy's names, which are PyTorch's."""
     import onnx
 
-    return dict(Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node))
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    codes = [next(item.i for item in node.attribute if item.name == "to") for node in nodes if node.op_type == "Cast"]
+    return dict(Counter(str(onnx.helper.tensor_dtype_to_np_dtype(code)) for code in codes))
 
 
 def fails_at(path: Path, inputs: Sequence[Any], name: str) -> str:

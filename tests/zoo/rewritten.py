@@ -12,11 +12,14 @@ of each kind and number of elements or, of products, convolutions, attention and
   :data:`_FORMS`;
 * ``cat within cat joined``: along one dimension, where nothing else uses the inner one;
 * ``other names``: the same work by another operator, as in :data:`_NAMES`;
-* ``conversions``: of element types, as many as the file has nodes for (``CumSum`` and others take fewer types than PyTorch's);
+* ``conversions``: of element types, to each at most as many as the file has nodes for (``CumSum`` and others take fewer
+  types than PyTorch's);
 * ``conversions left out``: to wider integers;
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
   where several calls use what it makes, each is listed with a copy of its own;
-* ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias.
+* ``places of an index computed``: an index by several tensors is one by a sum of products of them;
+* ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
+  product of stacks of matrices, and a sum, in place of one with a bias.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
 """
@@ -24,9 +27,10 @@ A list that ends early is held against what the module dispatches until it looks
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jetdvfs.kernels.network import KernelInvocation, Network, numel
+from jetdvfs.kernels.operators.layout import broadcast
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement
 
 Key = tuple[str, int]
@@ -61,8 +65,9 @@ _NAMES: dict[str, Sequence[str]] = {
     "masked_fill": ["where"],
     **{name: [other for other in ("zeros", "ones", "full") if other != name] for name in ("zeros", "ones", "full", "fill")},
     "rsub": ["sub"],
+    "div": ["floor_divide"],
 }
-#: One call, and what it is written as; all on as many elements as it returns.
+#: One call, and what it is written as; all on as many elements as it returns, or on four times as many.
 _FORMS: dict[str, Sequence[Sequence[str]]] = {
     "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
     "glu": [["sigmoid", "mul"]],
@@ -76,12 +81,19 @@ _FORMS: dict[str, Sequence[Sequence[str]]] = {
     ],
     "group_norm": [["batch_norm", "mul", "add"]],
     "gru_cell": [["add"] * 4 + ["sub"] + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
+    "lstm_cell": [["add*4"] + ["sigmoid"] * 3 + ["mul"] * 3 + ["add"] + ["tanh"] * 2],
+    "rnn_cell": [["add", "tanh"], ["add", "relu"]],
     "repeat": [["clone"]],
     "addcmul": [["mul", "add"], ["mul", "mul", "add"]],
+    "remainder": [["floor_divide", "mul", "sub"], ["mul", "sub"]],
     "im2col": [["constant_pad_nd", "index", "index", "clone"]],
 }
-#: What stands beside a call that is written out with a guard: ``softplus`` of what is not large already.
-_GUARDS = {"softplus": ("gt", "where")}
+#: What stands beside a call in a file: the guard of ``softplus`` for what is large already; what ``scatter_reduce`` is
+#: scattered over first where it does not look at what was there, one above the largest of all or what is above all numbers.
+_GUARDS: dict[str, Sequence[Sequence[str | Key]]] = {
+    "softplus": [["gt", "where"]],
+    "scatter_reduce": [["scatter_reduce", ("amax", 1), ("add", 1)], ["scatter_reduce"]],
+}
 
 
 def _key(launch: KernelInvocation) -> Key:
@@ -99,29 +111,17 @@ def _is_work(kind: str) -> bool:
     return kind.startswith(_WORK) and not kind.endswith("_cell")
 
 
-def constant_launches(network: Network) -> list[KernelInvocation]:
-    """Launches that depend on no input: all they read are weights and what such launches made.
-
-    A list does not tell weights from inputs; what nobody wrote and has an input's shape is taken for that input.
-    """
-    given = {spec.shape for spec in network.inputs}
-    constant: list[bool] = []
-    for launch, writers in zip(network.launches, network.reads, strict=True):
-        read = zip(launch.inputs, writers, strict=True)
-        constant.append(all(shape not in given if writer < 0 else constant[writer] for shape, writer in read))
-    return [launch for launch, of_none in zip(network.launches, constant, strict=True) if of_none]
-
-
-def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> Judgement:
+def judge_rewritten(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
     """What a file is listed as, beside what the module dispatches that it was exported from.
 
-    ``nodes`` is how many nodes of each operator the file has.
+    ``casts`` is how many nodes the file has that convert to each element type, ``constant`` the places of launches that
+    depend on no input.
     """
     if ours.boundary is not None:
-        return _judge_early(ours, theirs, nodes)
+        return _judge_early(ours, theirs, casts, constant)
     if theirs.trouble:
         return Judgement("not run", theirs.trouble)
-    accounts = _Accounts(ours, theirs, nodes)
+    accounts = _Accounts(ours, theirs, casts, constant)
     if not accounts.extra and not accounts.missing:
         return Judgement("equal")
     accounts.settle()
@@ -130,7 +130,7 @@ def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int])
     return Judgement("explained", ", ".join(accounts.reasons))
 
 
-def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) -> Judgement:
+def _judge_early(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int]) -> Judgement:
     """A list that ends early: where the module looks at data too, and what is listed is what it dispatches until then."""
     end = ours.boundary
     assert end is not None
@@ -138,7 +138,7 @@ def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int]) ->
         return Judgement("refused", f"ends at {end.operator} ({end.reason}) although PyTorch looks at no data")
     nearest = None
     for place, operator in dict(theirs.looks).items():
-        accounts = _Accounts(ours, theirs, nodes, place)
+        accounts = _Accounts(ours, theirs, casts, constant, place)
         accounts.settle()
         if not accounts.extra and not accounts.missing:
             return Judgement(
@@ -156,10 +156,18 @@ class _Accounts:
     Of what is run, the first ``until`` launches.
     """
 
-    def __init__(self, ours: Network, theirs: Dispatched, nodes: Mapping[str, int], until: int | None = None) -> None:
-        self.listed, self.reads, self.constant = ours.launches, ours.reads, constant_launches(ours)
+    def __init__(
+        self,
+        ours: Network,
+        theirs: Dispatched,
+        casts: Mapping[str, int],
+        constant: Collection[int],
+        until: int | None = None,
+    ) -> None:
+        self.listed, self.reads = ours.launches, ours.reads
+        self.constant = [self.listed[place] for place in constant]
         self.run, self.sources = theirs.launches[:until], theirs.sources[:until]
-        self.nodes = nodes
+        self.casts = casts
         run = list(zip(map(_key, self.run), theirs.sorts[:until], strict=True))
         mine, all_run = Counter(map(_key, self.listed)), Counter(key for key, _ in run)
         self.extra, self.missing = mine - all_run, all_run - mine
@@ -174,6 +182,8 @@ class _Accounts:
                 self._rewrite("written out", self.missing, self.extra, one, form)
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
+        self._places()
+        self._pools()
         self._guards()
         self._leave_out()
         self._constants_left_in()
@@ -184,6 +194,38 @@ class _Accounts:
     def _note(self, reason: str) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
+
+    def _places(self) -> None:
+        """Sums and products of indices, where a call takes several and the file makes one number of them, as memory lies."""
+        allowed: Counter[Key] = Counter()
+        for launch in self.run:
+            several = launch.inputs[1:]
+            if launch.kind != "index" or len(several) < 2:
+                continue
+            sizes = {numel(shape) for shape in several} | {numel(broadcast(several))}
+            for size in sizes:
+                allowed += Counter({(kind, size): len(several) - 1 for kind in ("add", "mul")})
+        left = self.extra & allowed
+        if left:
+            self.extra -= left
+            self._note("places of an index computed")
+
+    def _pools(self) -> None:
+        """Adaptive means, as ``torch._decomp`` spells them: windows picked, masked where they are shorter, summed, divided."""
+        for launch in self.run:
+            key = _key(launch)
+            if launch.kind != "adaptive_avg_pool2d" or not self.missing[key]:
+                continue
+            widths = [_window(size, made) for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)]
+            elements, picked = key[1], key[1] * widths[0][0] * widths[1][0]
+            needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
+            needed["masked_fill", picked] = sum(ragged for _, ragged in widths)
+            if needed <= self.extra:
+                self.missing[key] -= 1
+                self.extra -= needed
+                self.extra -= Counter({("clone", elements): 1})  # the windows stand first in memory
+                self._note("adaptive_avg_pool2d written out")
+        self.missing = +self.missing
 
     def _leave_out(self) -> None:
         """What the exporter did not write."""
@@ -223,7 +265,7 @@ class _Accounts:
 
     def _rewrite(self, reason: str, whole: Counter[Key], parts: Counter[Key], one: str, form: Sequence[str]) -> None:
         for kind, size in [key for key in whole if key[0] == one]:
-            needed = Counter((name, size) for name in form)
+            needed = Counter((name.removesuffix("*4"), size * (4 if name.endswith("*4") else 1)) for name in form)
             while whole[kind, size] and needed <= parts:
                 whole[kind, size] -= 1
                 parts -= needed
@@ -252,11 +294,13 @@ class _Accounts:
         self.extra, self.missing = +self.extra, +self.missing
 
     def _guards(self) -> None:
-        for kind, size in map(_key, self.listed):
-            guard = Counter((name, size) for name in _GUARDS.get(kind, ()))
-            if guard and guard <= self.extra:
-                self.extra -= guard
-                self._note(f"{kind} written out")
+        for kind, size in map(_key, self.run):
+            for parts in _GUARDS.get(kind, ()):
+                guard = Counter((part, size) if isinstance(part, str) else part for part in parts)
+                if guard <= self.extra:
+                    self.extra -= guard
+                    self._note(f"{kind} written out")
+                    break
 
     def _constants_left_in(self) -> None:
         """What is listed of what depends on no input."""
@@ -267,7 +311,8 @@ class _Accounts:
 
     def _conversions(self) -> None:
         left = Counter({key: count for key, count in self.extra.items() if key[0] == "to"})
-        if left and sum(launch.kind == "to" for launch in self.listed) <= self.nodes.get("Cast", 0):
+        made = Counter(launch.dtype for launch in self.listed if launch.kind == "to")
+        if left and all(count <= self.casts.get(dtype, 0) for dtype, count in made.items()):
             self.extra -= left
             self._note("conversions")
 
@@ -286,12 +331,16 @@ class _Accounts:
             self._note("copies made for each reader")
 
     def _biases(self) -> None:
-        """Biases added apart: a product of what is not contiguous has no bias, of which the module made a copy first."""
+        """Biases added apart: rows, of which the module made a copy first, since a product of what is not contiguous has none;
+        matrices as large as the product (``baddbmm``), for which ONNX has no operator.
+        """
         surplus = _with_bias(self.run) - _with_bias(self.listed)
         for launch, writers in zip(self.listed, self.reads, strict=True):
-            if launch.kind != "add" or not self.extra[_key(launch)] or writers[0] < 0 or len(launch.inputs[-1]) != 1:
+            if launch.kind != "add" or not self.extra[_key(launch)] or writers[0] < 0:
                 continue
-            product = self.listed[writers[0]]
+            product, added = self.listed[writers[0]], launch.inputs[-1]
+            if len(added) != 1 and added != product.output:
+                continue
             if product.kind == "matmul" and not product.params.get("bias") and surplus[_key(product)] > 0:
                 surplus[_key(product)] -= 1
                 self.extra[_key(launch)] -= 1
@@ -319,6 +368,13 @@ def _in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key]
         if needed <= parts:
             return needed
     return None
+
+
+def _window(size: int, made: int) -> tuple[int, bool]:
+    """The widest window of an adaptive pool along one dimension, and whether others are shorter (``torch._decomp``)."""
+    rest = size % made
+    ragged = bool(rest and made % rest)
+    return size // made + bool(rest) + ragged, ragged
 
 
 def _with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:

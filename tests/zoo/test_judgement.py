@@ -59,6 +59,13 @@ def test_any_other_list_of_a_file_that_was_run_is_wrong(launches: tuple[KernelIn
     assert judge(listed(*launches), ran(CONV, NORM, RELU)).verdict == "wrong"
 
 
+def test_the_product_of_one_matrix_has_a_dimension_for_it_or_not() -> None:
+    one, stacked = (launch("matmul", output=shape, flops=64, m=4, k=2, n=8, batch=1) for shape in ((4, 8), (1, 4, 8)))
+    assert judge(listed(stacked), ran(one)).verdict == "equal"
+    two = launch("matmul", output=(2, 4, 8), flops=128, m=4, k=2, n=8, batch=2)
+    assert judge(listed(two), ran(dataclasses.replace(two, output=(4, 8)))).verdict == "wrong"
+
+
 def test_a_list_ends_rightly_only_where_pytorch_looks_at_data() -> None:
     early = listed(CONV, end="aten::nonzero")
     assert judge(early, ran(CONV, NORM, RELU, looks=[(1, "aten::nonzero")])).verdict == "explained"
@@ -91,6 +98,52 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     assert judge_rewritten(listed(product, added), ran(CLONE, product, sorts=["layout", ""]), {}).verdict == "wrong"
     apart = judge_rewritten(listed(*halves), ran(ATTENTION), {})
     assert (apart.verdict, apart.why) == ("explained", "attention written out")
+
+
+def test_of_onnx_what_depends_on_no_input_and_conversions_are_left_in_only_where_they_are_that() -> None:
+    extra = listed(CONV, RELU)
+    assert judge_rewritten(extra, ran(CONV), {}, [1]).why == "constants left in"
+    assert judge_rewritten(extra, ran(CONV), {}, [0]).verdict == "wrong"
+    assert judge_rewritten(extra, ran(CONV), {}).verdict == "wrong"
+    converted = listed(CONV, launch("to"))
+    assert judge_rewritten(converted, ran(CONV), {"float32": 1}).why == "conversions"
+    assert judge_rewritten(converted, ran(CONV), {"float16": 1}).verdict == "wrong"
+
+
+def within(kind: str, *inputs: tuple[int, ...], output: tuple[int, ...] = PICTURE, **params: Any) -> KernelInvocation:
+    return dataclasses.replace(launch(kind, output=output, **params), inputs=inputs)
+
+
+def test_of_onnx_what_stands_beside_a_call_is_explained_by_its_sizes_and_no_more_of_it() -> None:
+    index = within("index", (9, 9), (3, 1), (4,), output=(3, 4))
+    places = [within("mul", (3, 1), output=(3, 1)), within("add", (3, 1), (4,), output=(3, 4))]
+    one = within("index", (81,), (3, 4), output=(3, 4))
+    assert judge_rewritten(listed(*places, one), ran(index), {}).why == "places of an index computed"
+    assert judge_rewritten(listed(*places, places[1], one), ran(index), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*places, one), ran(one), {}).verdict == "wrong"
+
+    scattered, limit = launch("scatter_reduce"), [launch(kind, output=()) for kind in ("amax", "add")]
+    assert judge_rewritten(listed(*limit, scattered, scattered), ran(scattered), {}).why == "scatter_reduce written out"
+    assert judge_rewritten(listed(*limit, *(scattered,) * 3), ran(scattered), {}).verdict == "wrong"
+
+    product, biased = (launch("matmul", flops=64, bias=bias) for bias in (False, True))
+    added = within("add", PICTURE, PICTURE)
+    assert judge_rewritten(listed(product, added), ran(biased), {}).why == "biases added apart"
+    assert judge_rewritten(listed(product, added), ran(product), {}).verdict == "wrong"
+
+
+def test_of_onnx_adaptive_means_and_cells_are_explained_where_they_are_written_out_in_full() -> None:
+    pool = within("adaptive_avg_pool2d", (1, 2, 2, 4), output=(1, 2, 3, 4))
+    picked = [launch(kind, output=(1, 2, 3, 2, 4, 1)) for kind in ("index", "masked_fill")]
+    means = [launch("add", output=(1, 2, 3, 4)), launch("div", output=(1, 2, 3, 4))]
+    assert judge_rewritten(listed(*picked, *means), ran(pool), {}).why == "adaptive_avg_pool2d written out"
+    assert judge_rewritten(listed(*picked, *means, means[0]), ran(pool), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*picked, means[0]), ran(pool), {}).verdict == "wrong"
+
+    cell, gates = launch("lstm_cell", output=(3, 16)), launch("add", output=(3, 64))
+    parts = [launch(kind, output=(3, 16)) for kind in (*["sigmoid"] * 3, *["mul"] * 3, "add", *["tanh"] * 2)]
+    assert judge_rewritten(listed(gates, *parts), ran(cell), {}).why == "lstm_cell written out"
+    assert judge_rewritten(listed(*parts, parts[-3]), ran(cell), {}).verdict == "wrong"
 
 
 def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has_all_until_then() -> None:
@@ -156,6 +209,9 @@ def test_why_an_exporter_leaves_a_call_out_is_told_through_copies_and_until_some
     class Repeating(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:
             first, second, third = x.clone(), x.clone(), x.clone().add_(1)
+            for _ in range(2):  # the same sums of the same, into fresh memory; then of something else
+                x.new_zeros(2, 4).add_(x)
+            x.new_zeros(2, 4).add_(x + 1)
             cell = torch.gru_cell(x, first * 2, torch.ones(12, 4), torch.ones(12, 4))
             pair = torch.cat([x, x + 1])
             return torch.cat([cell, second * 2, third * 2, torch.cat([x, x[:0]]), pair])
@@ -165,6 +221,8 @@ def test_why_an_exporter_leaves_a_call_out_is_told_through_copies_and_until_some
     assert not trouble and not theirs.trouble
     found = [(launch.kind, sort) for launch, sort in zip(theirs.launches, theirs.sorts, strict=True)]
     assert [sort for kind, sort in found if kind == "mul_scalar"] == ["", "repeated", ""]
+    assert [sort for kind, sort in found if kind == "zeros"] == ["constant"] * 3
+    assert [sort for kind, sort in found if kind == "add"] == ["unused", "repeated", "unused"]
     assert [sort for kind, sort in found if kind == "cat"] == ["joined", "idle", ""]
     assert ("gru_cell", "") in found
 

@@ -65,6 +65,7 @@ from ....kernels.text import printable
 from ... import arguments
 from ...errors import UsageError
 from .. import output
+from ..networks import read_measured, read_model
 from . import common
 
 _NO_PROFILE = "what no profile can have a model for"
@@ -95,13 +96,13 @@ def run(args: argparse.Namespace) -> int:
     if args.tree and args.launches:
         raise UsageError("--tree and --launches are two lists: ask for one of them")
     bundle = common.read_profile(args) if args.profile else None
-    network = common.read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
+    network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if network.boundary:
         print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
     network = fuse(network) if args.fused else network
     if args.tree and network.runtime:
         raise UsageError(f"--tree: the launches of {network.runtime} do not say which modules they come from")
-    times = common.read_measured(args.measured, network) if args.measured else None
+    times = read_measured(args.measured, network) if args.measured else None
     model_for = bundle.cost.model_for if bundle else can_be_modelled
     against = f"profile {bundle.manifest.name}" if bundle else ""
     if args.plot:

@@ -81,8 +81,9 @@ def cdist(recorder: Recorder, x1: Tensor, x2: Tensor, p: float = 2.0, compute_mo
     many = max(x1.shape[-2], x2.shape[-2]) > 25
     if p != 2 or compute_mode == 2 or not (many or compute_mode == 1):
         return recorder.launch("_cdist_forward", [x1, x2], recorder.tensor(shape, x1.dtype))
-    if numel(batch) != 1:
-        x1, x2 = (_in_one_batch(recorder, x, batch) for x in (x1, x2))
+    copies = [_in_one_batch(recorder, x, batch) for x in (x1, x2)]
+    if numel(batch) != 1:  # else ATen has copied for nothing what was not contiguous
+        x1, x2 = copies
     return view_of(recorder, _euclidean(recorder, x1, x2), shape, None, "view")
 
 

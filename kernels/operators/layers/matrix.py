@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 from ...errors import ShapeError
 from ...network import Shape, numel
 from ..elements.pointwise import add
-from ..layout import broadcast, reshape, show, view_of
+from ..layout import broadcast, contiguous, reshape, show, view_of
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -109,14 +111,21 @@ def vector_product(recorder: Recorder, self: Tensor, vec: Tensor) -> Tensor:
 
 
 def _foldable(left: Tensor, right: Tensor) -> bool:
-    """ATen's ``should_fold``: whether a product of many dimensions is done as one two-dimensional one."""
+    """ATen's ``should_fold``: whether a product of many dimensions is done as one two-dimensional one (``LinearAlgebra.cpp``).
+
+    So it is where the rows lie in memory as one dimension, and where the smaller one is trained. PyTorch 2.15 overlooks
+    dimensions of size 1 there, which is the same product without that dimension.
+    """
     large, small = (left, right) if left.rank >= right.rank else (right, left)
     if not (large.rank >= 3 and small.rank <= 2):
         return False
-    if large.numel == 0 or small.rank == 1 or small.requires_grad:
+    if small.requires_grad:
         return True
-    shape, strides = large.shape, large.strides
-    return all(strides[place] == shape[place + 1] * strides[place + 1] for place in range(large.rank - 2))
+    if left.rank == 2:
+        return False
+    places = range(large.rank - 1) if large is left else (*range(large.rank - 2), large.rank - 1)
+    rows = [(large.shape[place], large.strides[place]) for place in places]
+    return large.numel == 0 or all(stride == size * step for (_, stride), (size, step) in itertools.pairwise(rows))
 
 
 @operator("matmul", "linalg_matmul")
@@ -155,7 +164,8 @@ def _folded(recorder: Recorder, left: Tensor, right: Tensor) -> Tensor:
     if not flipped:
         return out
     shape, strides = out.shape, out.strides
-    return view_of(recorder, out, (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), "transpose")
+    turned = (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2])
+    return contiguous(recorder, view_of(recorder, out, *turned, "transpose"))
 
 
 def _batched(recorder: Recorder, left: Tensor, right: Tensor) -> Tensor:

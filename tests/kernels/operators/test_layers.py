@@ -47,6 +47,32 @@ def build(make: Callable[[], Any], *, trainable: bool = False) -> Any:
 WAYS = [(name, how) for name in CASES for how in ("script", "trace") if (name, how) != ("cells", "trace")]
 
 
+class Products(torch.nn.Module):  # type: ignore[name-defined]
+    """A stack of matrices, as it lies and turned round, by weights on either side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = {"left": (4, 6), "vector": (6,), "row": (8,), "layer": (5, 6)}
+        for name, size in sizes.items():
+            setattr(self, name, torch.nn.Parameter(torch.zeros(size)))
+
+    def forward(self, x: Any) -> list[Any]:
+        turned = x.transpose(1, 2).contiguous()
+        other = turned.transpose(1, 2)
+        products = [torch.matmul(self.left, x), torch.matmul(self.left, other), torch.matmul(self.vector, x)]
+        products += [torch.matmul(self.vector, other), x @ self.row, other @ self.row, x.transpose(1, 2) @ self.vector]
+        return [*products, *(torch.nn.functional.linear(y, self.layer) for y in (x.transpose(1, 2), turned))]
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_products_of_a_stack_of_matrices_are_one_product_where_their_rows_lie_so(trainable: bool) -> None:
+    module, specs = build(Products, trainable=trainable), [parse_input("3x6x8")]
+    traced = oracle.archive_of(module, "trace", [torch.zeros(3, 6, 8)])
+    ours, theirs = decompose(traced, specs), oracle.network_of(module, specs)
+    shown = [[dataclasses.replace(launch, scope="") for launch in network.launches] for network in (ours, theirs)]
+    assert shown[0] == shown[1]
+
+
 def test_rows_by_the_matrix_of_their_group_are_one_product() -> None:
     class Experts(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:

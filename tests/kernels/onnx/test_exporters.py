@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What exporters write as several nodes, or leave out, is listed as the call that PyTorch makes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import pytest
+
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.tests.support.handmade_onnx import INT64, declared, graph, model, node, noted, tensor
+
+HEADS = (1, 4, 6, 8)
+
+
+def kinds(*nodes: bytes, shape: Sequence[int] = HEADS, dtype: str = "float32", weights: tuple[bytes, ...] = ()) -> str:
+    content = graph(nodes, (declared("x", shape, INT64 if dtype == "int64" else 1),), ["y"], weights)
+    network = decompose(io.BytesIO(model(content)), [TensorSpec(tuple(shape), dtype)])
+    return " ".join(launch.kind for launch in network.launches)
+
+
+def sizes(name: str, *numbers: int) -> bytes:
+    return tensor(name, (len(numbers),), numbers, INT64)
+
+
+def note(name: str, function: str, arguments: str, options: str = "") -> str:
+    target = f"call_function[target=torch.ops.aten.{function}](args = ({arguments}), kwargs = {{{options}}})"
+    return f"%{name} : [num_users=1] = {target}"
+
+
+def test_attention_without_a_factor_is_one_call_where_it_is_noted() -> None:
+    nodes = (
+        node("Transpose", ["x"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["x", "turned"], ["scores"]),
+        node("Softmax", ["scores"], ["soft"]),
+        node("MatMul", ["soft", "x"], ["y"]),
+    )
+    call = note("a", "scaled_dot_product_attention.default", "%x, %x, %x", "scale: 1.0")
+    assert kinds(*(noted(made, call) for made in nodes)) == "attention"
+    assert kinds(*nodes) == "matmul softmax matmul"
+
+
+@pytest.mark.parametrize(
+    ("options", "listed"), [("enable_gqa: True", "attention"), ("", "clone clone attention")], ids=["shared", "repeated"]
+)
+def test_heads_are_repeated_where_the_author_did_so_and_shared_where_attention_does(options: str, listed: str) -> None:
+    weights: tuple[bytes, ...] = (
+        sizes("two", 2),
+        sizes("spread", 1, 2, 2, 6, 8),
+        sizes("heads", 1, 4, 6, 8),
+        sizes("flat", 4, 6, 8),
+    )
+    weights += (sizes("back", 1, 4, 8, 6), sizes("zero", 0), sizes("half", 2), sizes("one", 1))
+    call = note("a", "scaled_dot_product_attention.default", "%x, %key, %value", options)
+    nodes = [node("Slice", ["x", "zero", "half", "one"], ["few"])]
+    for name, shape in (("k", "flat"), ("v", "heads")):
+        nodes.append(node("Unsqueeze", ["few", "two"], [f"{name}5"]))
+        nodes.append(node("Expand", [f"{name}5", "spread"], [f"{name}s"]))
+        nodes.append(node("Reshape", [f"{name}s", shape], [name]))
+    inner = (
+        node("Transpose", ["k"], ["turned"], perm=[0, 2, 1]),
+        node("Reshape", ["turned", "back"], ["key"]),
+        node("MatMul", ["x", "key"], ["scores"]),
+        node("Softmax", ["scores"], ["soft"]),
+        node("MatMul", ["soft", "v"], ["y"]),
+    )
+    assert kinds(*nodes, *(noted(made, call) for made in inner), weights=weights) == listed
+
+
+def test_a_copy_that_only_the_notes_name_is_made() -> None:
+    turn = noted(
+        node("Transpose", ["x"], ["permute"], perm=[0, 3, 1, 2]), note("permute", "permute.default", "%x, [0, 3, 1, 2]")
+    )
+    weights = (tensor("w", (2, 8, 1, 1), b"\0" * 64),)
+    conv = node("Conv", ["permute", "w"], ["y"], kernel_shape=[1, 1])
+    assert kinds(turn, noted(conv, note("y", "conv2d.default", "%clone_3, %w")), weights=weights) == "clone conv2d"
+    assert kinds(turn, noted(conv, note("y", "conv2d.default", "%permute, %w")), weights=weights) == "conv2d"
+    twice = noted(node("Add", ["permute", "permute"], ["y"]), note("y", "add.Tensor", "%clone_3, %clone_3"))
+    assert kinds(turn, twice) == "clone add"
+    assert (
+        kinds(turn, noted(node("Add", ["permute", "permute"], ["y"]), note("y", "add.Tensor", "%permute, %permute"))) == "add"
+    )
+
+
+def test_tokens_that_become_a_picture_are_made_contiguous_before_a_convolution() -> None:
+    weights = (sizes("picture", 1, 4, 6, 8), tensor("w", (2, 8, 3, 3), b"\0" * 576))
+    turn, conv = node("Transpose", ["t"], ["p"], perm=[0, 3, 1, 2]), node("Conv", ["p", "w"], ["y"], kernel_shape=[3, 3])
+    tokens = kinds(node("Reshape", ["x", "picture"], ["t"]), turn, conv, shape=(1, 24, 8), weights=weights)
+    assert tokens == "clone conv2d"
+    # Channels last, cuDNN wants the weight so as well.
+    assert kinds(node("Relu", ["x"], ["t"]), turn, conv, weights=weights) == "relu clone conv2d"
+
+
+def test_a_comparison_that_is_turned_round_is_one_call_though_others_use_it_as_it_is() -> None:
+    zero = tensor("zero", (), (0,), INT64)
+    equal = noted(node("Equal", ["x", "zero"], ["e"]), note("e", "eq.Scalar", "%x, 0"))
+    turned = noted(node("Not", ["e"], ["n"]), note("n", "ne.Scalar", "%x, 0"))
+    both = node("And", ["n", "e"], ["y"])
+    assert kinds(equal, turned, both, dtype="int64", weights=(zero,)) == "eq_scalar ne_scalar logical_and"
+
+
+def test_a_division_without_remainder_is_one_call() -> None:
+    weights: tuple[bytes, ...] = (
+        tensor("by", (), (3,), INT64),
+        tensor("zero", (), (0,), INT64),
+        tensor("one", (), (1,), INT64),
+    )
+    weights += (tensor("no", (), b"\0", 9),)
+    nodes = (
+        node("Div", ["x", "by"], ["d"]),
+        node("Less", ["x", "zero"], ["below"]),
+        node("Xor", ["below", "no"], ["differ"]),
+        node("Mod", ["x", "by"], ["rest"]),
+        node("Equal", ["rest", "zero"], ["even"]),
+        node("Not", ["even"], ["odd"]),
+        node("And", ["differ", "odd"], ["down"]),
+        node("Sub", ["d", "one"], ["less"]),
+        node("Where", ["down", "less", "d"], ["y"]),
+    )
+    assert kinds(*nodes, shape=(1, 300), dtype="int64", weights=weights) == "floor_divide_scalar"
+
+
+def test_windows_are_looked_at_and_places_packed_without_a_launch() -> None:
+    places = tensor("places", (3, 4), [start + step for start in (0, 2, 4) for step in range(4)], INT64)
+    unfold = noted(node("Gather", ["x", "places"], ["w"], axis=3), note("w", "unfold.default", "%x, 3, 4, 2"))
+    assert kinds(unfold, node("Relu", ["w"], ["y"]), weights=(places,)) == "relu"
+    first = tensor("first", (2, 1), (0, 1), INT64)
+    call = note("y", "index.Tensor", "%r, [%first, %x]")
+    nodes = (
+        node("ArgMax", ["x"], ["at"], axis=1, keepdims=1),
+        noted(node("Concat", ["first", "at"], ["both"], axis=1), call),
+        noted(node("GatherND", ["x", "both"], ["y"]), call),
+    )
+    assert kinds(*nodes, shape=(2, 5), weights=(first,)) == "argmax index"

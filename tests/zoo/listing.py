@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What jetdvfs lists of a file, and which launches of it depend on no input, which a list alone does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.network import Network, ParamValue, TensorSpec
+from jetdvfs.kernels.operators.recorder import Recorder
+from jetdvfs.kernels.operators.values import Tensor
+
+
+class Listed(NamedTuple):
+    """A list, and the places in it of launches that read weights, what the host holds, and what such launches made; no more."""
+
+    network: Network
+    constant: frozenset[int]
+
+
+def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
+    """A file's list, with what its operators were given looked at as they launch.
+
+    Raises:
+        KernelsError: as ``decompose``.
+    """
+    constant: dict[int, list[bool]] = {}
+    recorders: list[Recorder] = []
+    launch = Recorder.launch
+
+    def looked_at(
+        recorder: Recorder,
+        kind: str,
+        given: Sequence[Tensor],
+        output: Tensor,
+        params: Mapping[str, ParamValue] | None = None,
+        weights: Iterable[Tensor | None] = (),
+    ) -> Tensor:
+        read, weights = list(given), list(weights)
+        if id(recorder) not in constant:
+            recorders.append(recorder)  # so that its id stays its own
+        known = constant.setdefault(id(recorder), [])
+        read += [tensor for tensor in weights if tensor is not None]
+        known.append(all(_is_constant(tensor, known) for tensor in read))
+        return launch(recorder, kind, given, output, params, weights)
+
+    Recorder.launch = looked_at  # type: ignore[assignment,method-assign]
+    try:
+        network = decompose(path, inputs)
+    finally:
+        Recorder.launch = launch  # type: ignore[method-assign]
+    written = next((constant[id(recorder)] for recorder in recorders if len(recorder.reads) == len(network.reads)), [])
+    return Listed(network, frozenset(place for place, of_none in enumerate(written) if of_none))
+
+
+def _is_constant(tensor: Tensor, known: Sequence[bool]) -> bool:
+    writer = tensor.memory.writer
+    return known[writer] if 0 <= writer < len(known) else tensor.parameter or tensor.value is not None
