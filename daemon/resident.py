@@ -146,10 +146,11 @@ class Resident:
         )
         path = args.socket or default_socket()
         self._given = given = notify.listen_sockets()
-        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, _group_id(config.socket_group)))
+        # Last the socket that everybody waits for: who reaches it reaches the other one, too.
         self._admin = given.get("jetdvfs-admin") or stack.enter_context(
             _listening(path.with_name(ADMIN_SOCKET_NAME), 0o600, _UNCHANGED)
         )
+        self._public = given.get("jetdvfs") or stack.enter_context(_listening(path, 0o660, _group_id(config.socket_group)))
         for note in notes:
             log.warning("%s", note)
         log.info(

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from jetdvfs.profiles.timing import Clock
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.variant import installed
+from jetdvfs.profiles.twin.work.load import BoardClocks, Load
 
 CPU = "/sys/devices/system/cpu"
 POLICY = f"{CPU}/cpufreq/policy0"
@@ -157,3 +159,36 @@ def refused(number: int) -> Iterator[None]:
     with pytest.raises(OSError) as caught:
         yield
     assert caught.value.errno == number
+
+
+@dataclass
+class Busy:
+    """Something that keeps cores and memory busy all the time."""
+
+    cpu: dict[str, float]
+    memory_bytes_s: float = 0.0
+    emc_hz: float = 0.0
+    passed_s: list[float] = field(default_factory=list)
+
+    def load(self, now: float, clocks: BoardClocks) -> Load:
+        return Load(self.cpu, self.memory_bytes_s, self.emc_hz)
+
+    def due(self, now: float, clocks: BoardClocks) -> float:
+        return math.inf
+
+    def elapse(self, start: float, seconds: float, clocks: BoardClocks) -> None:
+        self.passed_s.append(seconds)
+
+
+def shell(name: str, **how: Any) -> Shell:
+    return Shell(fake_board(VirtualClock(), name, **how))
+
+
+def sleep(board: Shell, seconds: float) -> None:
+    board.board.clock.sleep(seconds)
+
+
+def zone(board: Shell, name: str) -> str:
+    """The directory of a thermal zone."""
+    root = "/sys/class/thermal"
+    return next(f"{root}/{one}" for one in board.board.tree.names(root) if board.cat(f"{root}/{one}/type") == name)

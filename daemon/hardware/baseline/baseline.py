@@ -250,10 +250,16 @@ class Baseline:
                 if not _follows_mode(domain, path):
                     look.failed.append(str(error))
                 continue
-            if current in (self._record.values.get(path), given.get(path)) or self._cut_since(domain, path, current, given):
+            found = self._record.values.get(path)
+            if current in (found, given.get(path)) or self._cut_since(domain, path, current, given):
+                continue
+            # Given back, a setpoint outside the limits reads as the nearest of them; ours may read the same until then.
+            if path in given and self._reads_as(domain, path, current, (given[path],)):
                 continue
             if self._is_ours(domain, path, current):
                 touch.add(path)
+            elif found is not None and self._reads_as(domain, path, current, (found,)):
+                continue
             elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and self._asked_for(path, current)):
                 theirs.add(path)
                 look.left.append(f"{path}: left at {current}, which somebody else has set")
@@ -311,11 +317,15 @@ class Baseline:
             return True
         if self._cut_by_heat(domain, path, current, entry.values):
             return True
-        if domain.setpoint != path or not current.isdecimal():
-            return False
         # A limit that was moved since cuts what our setpoint reads back as, without the setpoint being anybody else's.
+        return self._reads_as(domain, path, current, entry.values)
+
+    def _reads_as(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
+        """Whether a setpoint that holds one of these values may read like this, cut by the limits as they are now."""
+        if path != domain.setpoint or not current.isdecimal():
+            return False
         bounds = domain.bounds(self._files)
-        return int(current) in {clamp(int(value), bounds) for value in entry.values if value.isdecimal()}
+        return int(current) in {clamp(int(value), bounds) for value in values if value.isdecimal()}
 
     def _cut_since(self, domain: ClockDomain, path: str, current: str, given: dict[str, str]) -> bool:
         """Whether a limit that was given back reads lower only because of heat."""

@@ -7,7 +7,7 @@ import errno
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import DaemonError
@@ -65,7 +65,21 @@ def troubles(draw: st.DrawFn) -> tuple[str, int]:
     return draw(st.sampled_from(["nothing", "refuse once", "refuse from then on", "kill"])), draw(st.integers(0, 7))
 
 
+def clock_held_up_by_its_limit() -> Kernel:
+    """Somebody's CPU frequency lies below their own lower limit: the file shows the limit."""
+    kernel = Kernel()
+    kernel.take(f"{CPU}/scaling_governor", "userspace")
+    kernel.take(f"{CPU}/scaling_setspeed", "1190400")
+    kernel.take(f"{CPU}/scaling_min_freq", "1267200")
+    return kernel
+
+
+LOWEST = FrequencyConfiguration(115200, 114750000, 204000000)
+
+
 @settings(max_examples=150, deadline=None)
+@example(clock_held_up_by_its_limit(), [(LOWEST, ("refuse from then on", 3)), (LOWEST, ("nothing", 0))])
+@example(clock_held_up_by_its_limit(), [(LOWEST, ("refuse from then on", 3)), (LOWEST, ("kill", 0))])
 @given(kernel=kernels(), steps=st.lists(st.tuples(configurations, troubles()), min_size=1, max_size=5))
 def test_the_end_is_the_request_or_what_was_before(
     kernel: Kernel, steps: list[tuple[FrequencyConfiguration, tuple[str, int]]]

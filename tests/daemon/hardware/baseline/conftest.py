@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the baseline is kept."""
+"""A board that people have set, and where its baseline is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from jetdvfs.tests.support.hardware_kernel import CPU, Kernel
+from jetdvfs.tests.support.kept_baseline import set_by_people
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     return tmp_path / "run" / "baseline"
+
+
+@pytest.fixture
+def kernel() -> Kernel:
+    kernel = Kernel()
+    kernel.take(f"{CPU}/scaling_min_freq", "729600")
+    kernel.take(f"{CPU}/scaling_governor", "performance")
+    return kernel
+
+
+@pytest.fixture
+def found(kernel: Kernel) -> dict[str, str]:
+    return set_by_people(kernel)

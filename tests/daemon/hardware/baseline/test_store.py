@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import socket
 import stat
@@ -16,32 +15,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
+from jetdvfs.daemon.errors import HardwareBusy
 from jetdvfs.daemon.hardware.baseline import store
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded, encoded
-from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CPU, EMC, GPU, Kernel
-from jetdvfs.tests.support.kept_baseline import HIGH, LOW, start
+from jetdvfs.tests.support.hardware_kernel import CPU, EMC, GPU, Kernel
+from jetdvfs.tests.support.kept_baseline import HIGH, LOW, set_by_people, start
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-def kernel() -> Kernel:
-    kernel = Kernel()
-    kernel.take(f"{CPU}/scaling_min_freq", "729600")
-    kernel.take(f"{CPU}/scaling_governor", "performance")
-    return kernel
-
-
-@pytest.fixture
-def found(kernel: Kernel) -> dict[str, str]:
-    return set_by_people(kernel)
-
-
-def set_by_people(kernel: Kernel) -> dict[str, str]:
-    names = ("scaling_governor", "scaling_min_freq", "scaling_max_freq", "governor", "min_freq", "max_freq", "mrq_rate_locked")
-    return {path: value for path, value in kernel.store.items() if path.endswith(names)}
 
 
 def rewritten(path: Path, change: Callable[[BaselineRecord], object]) -> None:
@@ -266,197 +247,6 @@ def test_what_cannot_be_set_aside_is_said_and_hinders_nobody(
     monkeypatch.setattr(store, "_set_aside", refuse)
     hardware = start(kernel, place)
     assert [note for note in hardware.notes if "cannot be set aside (Operation not permitted)" in note]
-    assert hardware.restore().failed == () and set_by_people(kernel) == found
-
-
-# An earlier version's
-
-
-def as_older(place: Path, older: Path) -> None:
-    """Turn what was kept into what an earlier version would have kept."""
-    record = msgspec.to_builtins(decoded((place / "baseline.0").read_bytes(), BaselineRecord))
-    for domain in record["domains"]:
-        del domain["choices"]
-    record = {name: record[name] for name in ("boot_id", "domains", "values", "journal")}
-    older.write_text(json.dumps({"version": 1, **record}))
-    for path in (*place.iterdir(), place.with_name("baseline.held")):
-        path.unlink()
-
-
-def test_what_an_earlier_version_left_is_honoured_once(
-    kernel: Kernel, place: Path, found: dict[str, str], tmp_path: Path
-) -> None:
-    start(kernel, place).apply(LOW, "test")
-    as_older(place, older := tmp_path / "baseline.json")
-    hardware = start(kernel, place, older)
-    assert hardware.touched and not older.exists() and (place / "baseline.1").exists()
-    # Also where this process dies before it has given anything back.
-    report = start(kernel, place, older).restore()
-    assert (report.failed, report.left, set_by_people(kernel)) == ((), (), found)
-    assert not start(kernel, place, older).touched
-
-
-def test_a_governor_that_somebody_else_set_since_an_earlier_version_held_is_left(
-    kernel: Kernel, place: Path, tmp_path: Path
-) -> None:
-    start(kernel, place).apply(LOW, "test")
-    as_older(place, older := tmp_path / "baseline.json")
-    kernel.take(f"{CPU}/scaling_governor", "powersave")
-    report = start(kernel, place, older).restore()
-    assert report.failed == () and [text.split(":")[0] for text in report.left] == [f"{CPU}/scaling_governor"]
-    assert kernel.store[f"{CPU}/scaling_governor"] == "powersave" and kernel.store[f"{EMC}/mrq_rate_locked"] == "0"
-
-
-def test_what_an_earlier_version_left_of_another_boot_is_removed(kernel: Kernel, place: Path, tmp_path: Path) -> None:
-    start(kernel, place).apply(LOW, "test")
-    as_older(place, older := tmp_path / "baseline.json")
-    kernel.store[BOOT_ID] = BOOT_TWO
-    kernel.written.clear()
-    hardware = start(kernel, place, older)
-    hardware.restore()
-    assert kernel.written == [] and not older.exists() and not hardware.touched
-
-
-@pytest.mark.parametrize("of_this_boot", [True, False])
-def test_what_an_earlier_version_left_damaged_counts_where_it_names_this_boot(
-    kernel: Kernel, place: Path, tmp_path: Path, of_this_boot: bool
-) -> None:
-    start(kernel, place).apply(LOW, "test")
-    as_older(place, older := tmp_path / "baseline.json")
-    older.write_text(older.read_text()[: 400 if of_this_boot else 20])
-    hardware = start(kernel, place, older)
-    hardware.restore()
-    assert (kernel.store[f"{EMC}/mrq_rate_locked"] == "0") is of_this_boot
-    assert (tmp_path / "baseline.json.damaged").exists() and not older.exists()
-    assert [note for note in hardware.notes if "baseline.json: " in note]
-
-
-# A disk that takes nothing
-
-
-@pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How many of the next files are still written; then none is, with the error that is named."""
-    state = {"left": 1 << 30, "error": errno.ENOSPC}
-    write_new = store._write_new
-
-    def write(path: Path, data: bytes) -> None:
-        if state["left"] <= 0:
-            raise OSError(state["error"], os.strerror(state["error"]))
-        write_new(path, data)
-        state["left"] -= 1
-
-    monkeypatch.setattr(store, "_write_new", write)
-    return state
-
-
-FULL = [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO]
-
-
-@pytest.mark.parametrize("error", FULL, ids=errno.errorcode.get)
-def test_where_nothing_can_be_kept_nothing_is_set_and_nothing_is_left(
-    kernel: Kernel, place: Path, full: dict[str, int], error: int
-) -> None:
-    hardware = start(kernel, place)
-    kernel.written.clear()
-    full.update(left=0, error=error)
-    with pytest.raises(HardwareRefused) as told:
-        hardware.apply(LOW, "test")
-    assert str(told.value).endswith(f"cannot be written ({os.strerror(error)}); no clock was changed")
-    assert "\n" not in str(told.value)
-    assert kernel.written == [] and not hardware.touched and not start(kernel, place).touched
-
-
-@pytest.mark.parametrize("error", FULL, ids=errno.errorcode.get)
-def test_a_disk_that_fills_up_between_write_and_confirmation_costs_no_hold(
-    kernel: Kernel, place: Path, found: dict[str, str], full: dict[str, int], error: int
-) -> None:
-    hardware = start(kernel, place)
-    full.update(left=3, error=error)  # both copies of what is intended, and the marker
-    assert hardware.apply(LOW, "test").verified
-    assert hardware.keep_baseline().startswith(f"baseline {place}/baseline.0: cannot be written ({os.strerror(error)})")
-    # The next process, should this one die, knows all the same.
-    assert decoded((place / "baseline.1").read_bytes(), BaselineRecord).journal[f"{EMC}/mrq_rate_locked"].values == ("1",)
-    before = [value for _, value in kernel.written]
-    with pytest.raises(HardwareRefused, match="no clock was changed"):
-        hardware.apply(HIGH, "test")
-    assert [value for _, value in kernel.written] == before
-    full["left"] = 1 << 30
-    assert hardware.keep_baseline() == ""
-    assert decoded((place / "baseline.1").read_bytes(), BaselineRecord).journal[f"{EMC}/mrq_rate_locked"].confirmed
-    assert hardware.restore().failed == () and set_by_people(kernel) == found
-
-
-def test_a_disk_that_is_full_keeps_nothing_from_being_given_back(
-    kernel: Kernel, place: Path, found: dict[str, str], full: dict[str, int]
-) -> None:
-    start(kernel, place).apply(LOW, "test")
-    full["left"] = 0
-    assert start(kernel, place).restore().failed == () and set_by_people(kernel) == found
-    start(kernel, place)
-    full["left"] = 1 << 30
-    start(kernel, place).apply(LOW, "test")
-    for number in range(2):
-        noise(place / f"baseline.{number}")
-    full["left"] = 0
-    assert start(kernel, place).restore().failed == () and kernel.store[f"{EMC}/mrq_rate_locked"] == "0"
-
-
-def test_one_copy_that_can_be_written_is_enough(
-    kernel: Kernel, place: Path, found: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_new = store._write_new
-
-    def write(path: Path, data: bytes) -> None:
-        if path.name.startswith("baseline.1"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        write_new(path, data)
-
-    monkeypatch.setattr(store, "_write_new", write)
-    hardware = start(kernel, place)
-    assert hardware.apply(LOW, "test").verified
-    assert "baseline.1: cannot be written" in hardware.keep_baseline()
-    assert start(kernel, place).restore().failed == () and set_by_people(kernel) == found
-
-
-def test_what_cannot_be_removed_is_said_until_it_can(
-    kernel: Kernel, place: Path, found: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hardware = start(kernel, place)
-    hardware.apply(LOW, "test")
-
-    def refuse(path: Path) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "_out_of_the_way", refuse)
-        (text,) = hardware.restore().failed
-        assert text.endswith("cannot be removed (Read-only file system); the clocks are as they were found")
-        assert set_by_people(kernel) == found and hardware.touched
-        kernel.take(f"{EMC}/mrq_rate_locked", "1")
-        kernel.written.clear()
-        assert hardware.restore().failed and kernel.written == []
-    assert hardware.restore().failed == () and not place.exists()
-
-
-def test_a_folder_that_is_removed_while_something_is_held_is_made_anew(
-    kernel: Kernel, place: Path, found: dict[str, str]
-) -> None:
-    hardware = start(kernel, place)
-    hardware.apply(LOW, "test")
-    for path in sorted(place.parent.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    place.parent.rmdir()
-    assert hardware.keep_baseline() == ""
-    assert start(kernel, place).restore().failed == () and set_by_people(kernel) == found
-
-
-def test_leftovers_of_a_write_that_was_cut_short_are_in_nobodys_way(kernel: Kernel, place: Path, found: dict[str, str]) -> None:
-    place.mkdir(parents=True)
-    (place / "baseline.0.new").mkdir()
-    (place / "baseline.1.new").symlink_to("/etc/passwd")
-    hardware = start(kernel, place)
-    assert hardware.apply(LOW, "test").verified and hardware.keep_baseline() == ""
     assert hardware.restore().failed == () and set_by_people(kernel) == found
 
 
