@@ -89,15 +89,8 @@ def _pair(name: str, gpu: str, record: Measurements, pointwise: Measurements, op
     own = np.exp(predicted - table.label[held]) - 1
     times = record.tables["kernel_ms"]
     sizes = np.array([_sizes(record, what) for what in times.what], np.float32)
-    plain = trained(
-        sizes[~held],
-        times.value[~held],
-        _PLAIN_ROUNDS,
-        options.threads,
-        options.seed,
-        learning_rate=_PLAIN_RATE,
-        depth=_PLAIN_DEPTH,
-    )
+    settings = (_PLAIN_ROUNDS, options.threads, options.seed)
+    plain = trained(sizes[~held], times.value[~held], *settings, learning_rate=_PLAIN_RATE, depth=_PLAIN_DEPTH)
     beside = plain(sizes[held]) / times.value[held] - 1
     return Pair(name, gpu, len(table.label), _percent(beside), _percent(own), GOALS.get((gpu, name)))
 
