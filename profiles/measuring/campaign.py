@@ -153,10 +153,8 @@ def plan_campaign(
     for position, node in enumerate(size.nodes):
         mine = order[position :: len(size.nodes)]
         if board.energy_rails:
-            units += [
-                Unit("idle_mw", node, (0,), size.warm_configurations),
-                Unit("host_active_mw", node, (0,), size.host_configurations),
-            ]
+            units.append(Unit("idle_mw", node, (0,), size.warm_configurations))
+            units.append(Unit("host_active_mw", node, (0,), size.host_configurations))
         units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
         units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
         for kind in ("kernel_ms", "kernel_mw") if board.energy_rails else ("kernel_ms",):
@@ -324,12 +322,10 @@ def _idle_rows(
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
     flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-    network, rails = campaign.networks[what], campaign.board.energy_rails
-    tables: Tables = {}
+    network, rails, tables = campaign.networks[what], campaign.board.energy_rails, dict[str, Rows]()
     if rails:
         measured = meter.network_rails_mw(network, configurations)
-        power_mw = sum((np.asarray(measured[rail]) for rail in rails), np.zeros(len(flat)))
-        tables["network_mw"] = _rows(what, unit.node, flat, power_mw)
+        tables["network_mw"] = _rows(what, unit.node, flat, _above(measured, dict.fromkeys(measured, 0.0), rails))
     tables["network_ms"] = _rows(what, unit.node, flat, meter.network_latency_ms(network, configurations))
     return tables
 

@@ -151,9 +151,10 @@ class Mapped:
             if missing or unknown:
                 valid = ", ".join((*needs.sizes, *(f"{name} ({value})" for name, value in needs.usual.items())))
                 raise ValueError(f"kernel.sizes of a {kernel.form}: {', '.join(missing or unknown)}: expected {valid}")
-        for part in (*kernels, *([self.launch] if self.launch else [])):
-            if isinstance(part.dtype, str) and part.dtype not in DTYPE_BYTES:
-                raise ValueError(f"dtype {part.dtype!r}; valid: {', '.join(DTYPE_BYTES)}")
+        dtypes = [kernel.dtype for kernel in kernels] + ([self.launch.dtype] if self.launch else [])
+        for dtype in dtypes:
+            if isinstance(dtype, str) and dtype not in DTYPE_BYTES:
+                raise ValueError(f"dtype {dtype!r}; valid: {', '.join(DTYPE_BYTES)}")
 
     def of_table(self, path: Path) -> Mapped:
         """The mapping of one table.

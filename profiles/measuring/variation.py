@@ -19,7 +19,6 @@ from ...kernels.kinds import flops, kind_of, served_by
 from ...kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
 from ...kernels.operators.layers.pooling import pooled
 from ..errors import ProfilesError
-from .campaign import spread_over_sizes
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6
 """What no campaign could wait for, or no board has the memory for, is not drawn."""

@@ -31,8 +31,9 @@ GOALS: Mapping[tuple[str, str], float] = {
 }  # fmt: skip
 """Mean error in per cent that is aimed at."""
 _HELD_OUT = 0.2
-_PLAIN_ROUNDS, _PLAIN_DEPTH, _RATE = 600, 8, 0.1
-_RECIPES = {"conv2d": (Recipe(7, _RATE, 10.0), Recipe(9, _RATE, 10.0)), "": (Recipe(5, _RATE), Recipe(7, _RATE))}
+_PLAIN_ROUNDS, _PLAIN_DEPTH, _PLAIN_RATE = 600, 8, 0.1
+_MOST_ROUNDS, _PATIENCE = 1500, 40
+_RECIPES = {"": (Recipe(7, 0.05, 2.0, 0.8, 0.6), Recipe(7, 0.1))}
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def pairs(
     Raises:
         ComparisonDataError: the tables are not in the folder, or are no such tables.
     """
-    options = TrainingOptions(_RECIPES, most_rounds=1000, threads=threads, seed=seed)
+    options = TrainingOptions(_RECIPES, most_rounds=_MOST_ROUNDS, patience=_PATIENCE, threads=threads, seed=seed)
     mapping = load_mapping(MAPPING)
     try:
         records = {name: import_table(find_file(folder, f"{name}.csv.gz"), mapping) for name in TABLES}
@@ -88,9 +89,8 @@ def _pair(name: str, gpu: str, record: Measurements, pointwise: Measurements, op
     own = np.exp(predicted - table.label[held]) - 1
     times = record.tables["kernel_ms"]
     sizes = np.array([_sizes(record, what) for what in times.what], np.float32)
-    plain = trained(
-        sizes[~held], times.value[~held], _PLAIN_ROUNDS, options.threads, options.seed, learning_rate=_RATE, depth=_PLAIN_DEPTH
-    )
+    settings = (_PLAIN_ROUNDS, options.threads, options.seed)
+    plain = trained(sizes[~held], times.value[~held], *settings, learning_rate=_PLAIN_RATE, depth=_PLAIN_DEPTH)
     beside = plain(sizes[held]) / times.value[held] - 1
     return Pair(name, gpu, len(table.label), _percent(beside), _percent(own), GOALS.get((gpu, name)))
 

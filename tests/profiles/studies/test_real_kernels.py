@@ -22,7 +22,7 @@ FLOOR_MS = 0.01
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Kernels of a V100 that take a launch, then their bytes at a third of its bandwidth and their operations at half its rate."""
+    """Kernels of a V100 that take a launch, their bytes at a third of its bandwidth and their operations at half its rate."""
     sizes = (16, 40, 64, 100, 128, 256, 400, 512)
     rows: dict[str, list[str]] = {name: [] for name in HEADERS}
 
