@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from .hardware.sensors.sampled import SampledSensors
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
+from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
@@ -42,6 +44,7 @@ _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str,
 
 _INPUTS = 64
 _ACCEPTED = 64
+_SETTLED_KEPT = 16
 _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
@@ -72,6 +75,7 @@ class Api:
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._holding: set[Session] = set()
         self._plans = Plans()
+        self._settled = lru_cache(maxsize=_SETTLED_KEPT)(settled)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -115,8 +119,8 @@ class Api:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [_input(item) for item in parameters["inputs"]]
-        if not 1 <= len(inputs) <= _INPUTS:
-            raise UsageError(f"LoadModel: {len(inputs)} inputs; expected 1 to {_INPUTS}")
+        if len(inputs) > _INPUTS:
+            raise UsageError(f"LoadModel: {len(inputs)} inputs; expected at most {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
             attached, inputs, printable(parameters.get("name") or "model"), _accepted(parameters)
         )
@@ -211,7 +215,9 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
-        return await self._context.surfaces.surface(network, parameters.get("method") or "timeline", uid=session.peer.uid)
+        method = parameters.get("method") or "timeline"
+        surface = await self._context.surfaces.surface(network, method, uid=session.peer.uid)
+        return self._settled(surface, warmth_of(self._context.sensors, self._context.description), parameters.get("fps"))
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
         """What a call asks for."""
@@ -303,6 +309,8 @@ def _prediction(surface: Surface, figures: Outlook, configuration: FrequencyConf
     }
     if fps is not None:
         found["energy_per_frame_mj"] = float(figures.energy_mj[index])
+    if surface.temperature_c is not None:
+        found["temperature_c"] = float(surface.temperature_c[index])
     return found
 
 

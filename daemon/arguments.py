@@ -159,10 +159,25 @@ def add_simulated_board(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
 
 
-def add_silicon(parser: argparse.ArgumentParser) -> None:
-    """--silicon, of verbs that simulate a board in one version of its silicon."""
+def add_silicon(parser: argparse.ArgumentParser, default: int | None = 1) -> None:
+    """--silicon, of verbs that simulate a board in one version of its silicon; None stands for the one of a profile."""
+    of = default or "the one that the profile was trained on"
     parser.add_argument(
-        "--silicon", type=int, choices=(1, 2), default=1, help="version of the simulated silicon's behaviour (default 1)"
+        "--silicon",
+        type=int,
+        choices=(1, 2),
+        default=default,
+        help=f"version of the simulated silicon's behaviour (default: {of})",
+    )
+
+
+def add_temperature(parser: argparse.ArgumentParser) -> None:
+    """--temperature."""
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="C",
+        help="the die's, in degrees Celsius: leakage grows with it (default: that of the profile's idle power)",
     )
 
 

@@ -61,6 +61,7 @@ class Option:
         latency_ms, power_mw, energy_mj: of one inference.
         energy_per_frame_mj: with the idle energy until the next frame; None without a frame rate.
         guessed_share: the part of the GPU's time that guessed kernels take there, 0 to 1.
+        temperature_c: the die's that was planned for; None where the profile knows one only, or one was told beforehand.
         latency_high_ms, energy_high_mj: what latency and energy (per frame where there is a rate) stay under at the confidence
             asked for; None without one.
     """
@@ -73,6 +74,7 @@ class Option:
     energy_per_frame_mj: float | None = None
     latency_high_ms: float | None = None
     energy_high_mj: float | None = None
+    temperature_c: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Its members by name, those that are None left out."""
@@ -127,7 +129,9 @@ class Plan:
         steps = (f"One step {other.step}: {other.verdict}." for other in self.alternatives)
         part = [f"All of this is of a part of the network: {self.boundary.note}."] if self.boundary else []
         caution = [f"{self.caution}."] if self.caution else []
-        return " ".join([*caution, self.reason, *steps, self.saving, *part])
+        die_c = self.choice.temperature_c
+        warm = [] if die_c is None else [f"The die is taken to settle at {die_c:.0f} C."]
+        return " ".join([*caution, self.reason, *steps, self.saving, *warm, *part])
 
     @property
     def caution(self) -> str:
@@ -292,6 +296,7 @@ class _Planner:
             float(self.expected.energy_mj[index]) if paced else None,
             float(self.cautious.latency_ms[index]) if sure else None,
             float(self.cautious.energy_mj[index]) if sure else None,
+            None if surface.temperature_c is None else float(surface.temperature_c[index]),
         )
 
     def _alternatives(self, index: tuple[int, int, int], objective: NDArray[np.float64]) -> Iterator[Alternative]:

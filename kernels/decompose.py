@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a TorchScript, ``torch.export`` or ONNX file and the shapes of its inputs to one forward pass as kernel invocations."""
+"""From a model's file and the shapes of its inputs to one forward pass as kernel invocations.
+
+TorchScript, ``torch.export``, ONNX, and TensorRT's account of an engine.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from typing import Any, BinaryIO
 
 from .boundary import Boundary
 from .budget import Account, Budget
+from .engine.layers import is_engine
+from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported.program import GRAPH_ENTRIES, ExportedProgram
 from .foreign import refuse_foreign, refuse_foreign_archive
@@ -45,8 +50,8 @@ def decompose(
 
     Args:
         source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save``, ``torch.export.save``
-            or ``torch.onnx.export`` writes.
-        inputs: what the method takes, in order or by name (:mod:`.inputs`).
+            or ``torch.onnx.export`` writes, or ``trtexec --exportLayerInfo``.
+        inputs: what the method takes, in order or by name (:mod:`.inputs`); nothing for an engine, whose shapes are fixed.
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
         optimized: list what is left once the JIT's passes have run (:mod:`.optimizing`): of TorchScript, which runs so from its
@@ -77,11 +82,23 @@ def decompose(
         raise
 
 
+def says_its_inputs(path: Path) -> bool:
+    """Whether a file is of a kind that says what its inputs are: an engine's layers. What cannot be read says nothing."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            return stream.seekable() and is_engine(stream)
+    except OSError:
+        return False
+
+
 def _decompose(
     source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method: str, optimized: bool, budget: Budget
 ) -> Network:
     account = Account(budget)
     refuse_foreign(source)
+    if is_engine(source):
+        _only_forward(method)
+        return read_engine(source, account, inputs, name)
     if is_onnx(source):
         _only_forward(method)
         return _replay(OnnxProgram(source, account), account, inputs, name)

@@ -17,7 +17,10 @@ _HEAD = 4096
 _EXPORT = "torch.export.save(torch.export.export(model.eval(), (example,)), 'model.pt2')"
 _ONNX = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"
 _LOADED = f"build the model in Python, load them into it, then {_EXPORT}"
-_ENGINE = "give the ONNX file that it was built from (trtexec --onnx=...)"
+_ENGINE = (
+    "trtexec --loadEngine=FILE --profilingVerbosity=detailed --exportLayerInfo=engine.json writes what is read of it (of an "
+    "engine built with --profilingVerbosity=detailed); or give the ONNX file that it was built from"
+)
 _TENSORFLOW = "python -m tf2onnx.convert"
 _KERAS = f"model.export('saved'), then {_TENSORFLOW} --saved-model saved --output model.onnx"
 
@@ -71,7 +74,7 @@ def refuse_foreign(stream: BinaryIO) -> None:
     except (OSError, ValueError) as error:
         raise ModelError(f"model file: expected a regular file that can be read at any position ({error})") from error
     if not head:
-        raise ModelError("the file is empty; expected TorchScript, a .pt2 of torch.export, or ONNX")
+        raise ModelError("the file is empty; expected TorchScript, a .pt2 of torch.export, ONNX, or the layers of an engine")
     for place, magic, what, instead in _STARTS:
         if head[place : place + len(magic)] == magic:
             raise _refusal(what, instead)
@@ -150,4 +153,6 @@ def _pickled(pickle: bytes) -> ModelError:
 
 
 def _refusal(what: str, instead: str) -> ModelError:
-    return ModelError(f"the file is {what}; expected TorchScript, a .pt2 of torch.export, or ONNX: {instead}")
+    return ModelError(
+        f"the file is {what}; expected TorchScript, a .pt2 of torch.export, ONNX, or the layers of an engine: {instead}"
+    )

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 
 from .errors import ModelError
 from .kinds import KINDS
-from .network import DTYPE_BYTES, Call, HostOp, KernelInvocation, Network, ParamValue, Shape, numel
+from .network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape, numel, tensor_bytes
 
 POINTWISE_GROUP = "fused_pointwise"
 _UNFUSIBLE_TYPES = frozenset({"uint8", "complex64", "complex128", "quint8", "qint8", "qint32"})
@@ -50,8 +50,12 @@ def fuse(network: Network) -> Network:
     joined by ``+``) and ``outputs`` (how many of their results it writes).
 
     Raises:
-        ModelError: the network does not say which launch reads what another one wrote.
+        ModelError: the network does not say which launch reads what another one wrote, or a runtime has fused it already.
     """
+    if network.runtime:
+        raise ModelError(
+            f"network {network.name!r:.80} is listed as {network.runtime} launches it: nothing is left for PyTorch to fuse"
+        )
     if network.launches and not network.reads:
         raise ModelError(
             f"network {network.name!r} does not say which launch wrote what each launch reads ('reads'), so nothing can be "
@@ -178,7 +182,7 @@ class _Graph:
         for number, launch in zip(unit.members, members, strict=True):
             for writer, shape in zip(self.reads[number], launch.inputs, strict=True):
                 if writer >= 0 and (self.units[writer] is unit or (writer, shape) in known):
-                    moved -= numel(shape) * DTYPE_BYTES[self.launches[writer].dtype]
+                    moved -= tensor_bytes(numel(shape), self.launches[writer].dtype)
                 else:
                     known.add((writer, shape))
                     inputs.append(shape)
@@ -186,7 +190,7 @@ class _Graph:
         outputs = 0
         for number, launch in zip(unit.members, members, strict=True):
             if self.readers[number] and all(self.units[reader] is unit for reader, _ in self.readers[number]):
-                moved -= numel(launch.output) * DTYPE_BYTES[launch.dtype]
+                moved -= tensor_bytes(numel(launch.output), launch.dtype)
             else:
                 outputs += 1
         kinds = "+".join(launch.kind for launch in members)

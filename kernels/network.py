@@ -36,6 +36,15 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 
 
+#: Element types that pack several elements, or a scale with them, as (elements, bytes): formats of weights alone. What a kernel
+#: reads of its weights is its own element type where it is one of these.
+PACKED_TYPES: Mapping[str, tuple[int, int]] = {
+    "float8_e4m3fn": (1, 1),
+    "float8_e5m2": (1, 1),
+    "int4": (2, 1),
+    "float4_e2m1": (2, 1),
+}
+
 #: What an input is that is no tensor: a number, a truth value, a text, or nothing.
 PLAIN_TYPES = ("int", "float", "flag", "str", "none")
 
@@ -147,7 +156,7 @@ class KernelInvocation:
                 scope=_text(data.get("scope", "")),
                 inputs=tuple(_shape(shape) for shape in data["inputs"]),
                 output=_shape(data["output"]),
-                dtype=_dtype(data["dtype"]),
+                dtype=_launch_dtype(data["dtype"]),
                 params={_text(name): _param(value) for name, value in data.get("params", {}).items()},
                 flops=_count(data["flops"]),
                 bytes=_count(data["bytes"]),
@@ -182,6 +191,8 @@ class Network:
             network's inputs, weights). Empty where nobody wrote it down.
         optimized: these are the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.optimizing`), not all
             that were written.
+        runtime: the runtime that has compiled the network, whose launches these are (``TensorRT``); empty where PyTorch's
+            dispatcher launches them.
     """
 
     name: str
@@ -190,6 +201,7 @@ class Network:
     boundary: Boundary | None = None
     reads: tuple[tuple[int, ...], ...] = ()
     optimized: bool = False
+    runtime: str = ""
 
     @property
     def launches(self) -> tuple[KernelInvocation, ...]:
@@ -256,6 +268,8 @@ class Network:
         }
         if self.boundary:
             data["boundary"] = self.boundary.to_json()
+        if self.runtime:
+            data["runtime"] = self.runtime
         if self.reads:
             data["reads"] = [list(writers) for writers in self.reads]
         if host_calls:
@@ -292,9 +306,26 @@ class Network:
                 boundary=Boundary.from_json(data.get("boundary")),
                 reads=_reads(data.get("reads", ()), launches),
                 optimized=data.get("optimized") is True,
+                runtime=_text(data.get("runtime", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of one element; of a packed type, on average."""
+    if dtype in PACKED_TYPES:
+        elements, size = PACKED_TYPES[dtype]
+        return size / elements
+    return DTYPE_BYTES[dtype]
+
+
+def tensor_bytes(elements: int, dtype: str) -> int:
+    """Bytes of so many elements; of a packed type, in whole blocks."""
+    if dtype in PACKED_TYPES:
+        block, size = PACKED_TYPES[dtype]
+        return -(-elements // block) * size
+    return elements * DTYPE_BYTES[dtype]
 
 
 def numel(shape: Sequence[int]) -> int:
@@ -338,6 +369,10 @@ def _dtype(value: Any) -> str:
     if value not in DTYPE_BYTES:
         raise ValueError(f"dtype {value!r}; valid: {', '.join(DTYPE_BYTES)}")
     return str(value)
+
+
+def _launch_dtype(value: Any) -> str:
+    return str(value) if value in PACKED_TYPES else _dtype(value)
 
 
 def _param(value: Any) -> ParamValue:

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
+from .heat import Heat
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")
-FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share")
+FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share", "leakage_mw")
+_ABSENT = ("guessed_share", "leakage_mw")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,9 @@ class Surface:
         guessed: which kernels those are, those that take most first.
         unmodelled: those of them that were bounded by the roofline for want of a model.
         boundary: where the list of launches ends that it was made from, if before the end of its network.
+        leakage_mw: the part of the idle power that grows with the die's temperature.
+        heat: how, and at which temperature the figures hold; None where nobody knows, or where they were taken to another one.
+        temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
 
     Raises:
         CostModelError: an array has not the grid's shape or holds a value that is not a finite number.
@@ -107,10 +112,14 @@ class Surface:
     guessed: tuple[Guess, ...] = ()
     unmodelled: tuple[UnmodelledKind, ...] = ()
     boundary: Boundary | None = None
+    leakage_mw: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
+    heat: Heat | None = None
+    temperature_c: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        if self.guessed_share.ndim == 0:
-            object.__setattr__(self, "guessed_share", np.full(self.grid.shape, self.guessed_share))
+        for name in _ABSENT:
+            if getattr(self, name).ndim == 0:
+                object.__setattr__(self, name, np.full(self.grid.shape, getattr(self, name)))
         for name in FIGURES:
             array = np.array(getattr(self, name), np.float64)
             positive = name in ("latency_ms", "power_mw", "energy_mj")
@@ -130,7 +139,7 @@ class Surface:
             GridError: it is not one of the grid's.
         """
         index = self.grid.index(configuration)
-        figures = {name: float(getattr(self, name)[index]) for name in FIGURES}
+        figures = {name: float(getattr(self, name)[index]) for name in FIGURES if name != "leakage_mw"}
         return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
 
     def quantile(self, probability: float) -> Surface:
@@ -155,6 +164,26 @@ class Surface:
             energy_sigma=certain,
         )
 
+    def warmed(self, temperature_c: float | NDArray[np.float64]) -> Surface:
+        """The surface at another temperature of the die, one for all configurations or one for each.
+
+        Raises:
+            CostModelError: nobody knows how its power depends on temperature, or there is no such temperature.
+        """
+        if self.heat is None:
+            raise CostModelError("surface: it is not known how its power depends on temperature")
+        more_mw = self.leakage_mw * self.heat.growth(temperature_c)
+        energy_mj = self.energy_mj + more_mw * self.latency_ms / 1e3
+        return replace(
+            self,
+            power_mw=energy_mj / self.latency_ms * 1e3,
+            energy_mj=energy_mj,
+            idle_mw=self.idle_mw + more_mw,
+            leakage_mw=self.leakage_mw + more_mw,
+            heat=None,
+            temperature_c=np.broadcast_to(np.asarray(temperature_c, np.float64), self.grid.shape),
+        )
+
     def energy_per_frame_mj(self, fps: float) -> NDArray[np.float64]:
         """Energy of one frame at a steady rate: the inference, then idle at the same clocks until the next frame.
 
@@ -172,9 +201,9 @@ class Surface:
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Write an ``.npz`` to a path or an open file.
 
-        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share`` and
-        the two ``*_sigma``, in that axis order; ``about``, a JSON text with the method, what was guessed and not modelled, and
-        the boundary (null where there is none).
+        Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
+        leakage_mw`` and the two ``*_sigma``, in that axis order; ``about``, a JSON text with the method, what was guessed and
+        not modelled, the boundary and the heat (null where there is none).
 
         Raises:
             CostModelError: the file cannot be written.
@@ -187,6 +216,7 @@ class Surface:
                 "guessed": [asdict(guess) for guess in self.guessed],
                 "unmodelled": [asdict(kind) for kind in self.unmodelled],
                 "boundary": self.boundary and self.boundary.to_json(),
+                "heat": self.heat and asdict(self.heat),
             }
         )
         try:
@@ -213,7 +243,8 @@ class Surface:
                     guessed=tuple(_member(Guess, item) for item in about.get("guessed", ())),
                     unmodelled=tuple(_member(UnmodelledKind, item) for item in about["unmodelled"]),
                     boundary=Boundary.from_json(about.get("boundary")),
-                    **{name: data[name] for name in FIGURES if name in data or name != "guessed_share"},
+                    heat=Heat(**about["heat"]) if about.get("heat") else None,
+                    **{name: data[name] for name in FIGURES if name in data or name not in _ABSENT},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise CostModelError(f"{_name(path)}: not a saved surface ({error})") from error

@@ -88,3 +88,14 @@ def progress(doing: str) -> Iterator[None]:
         timer.join()
         if said.is_set():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def progress_bar(done: int, total: int, text: str) -> None:
+    """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
+    share = done / max(total, 1)
+    if sys.stderr.isatty():
+        filled = int(share * 30)
+        end = "\n" if done == total else ""
+        print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {share:4.0%} {text:40.40}", end=end, file=sys.stderr, flush=True)
+    elif done == total or done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1):
+        print(f"{share:4.0%} {text}", file=sys.stderr)

@@ -112,13 +112,14 @@ class Client:
     def load(
         self,
         model: str | os.PathLike[str],
-        inputs: Sequence[Any],
+        inputs: Sequence[Any] = (),
         *,
         name: str | None = None,
         accept_boundary: Sequence[str] = (),
     ) -> LoadedModel:
-        """Have a TorchScript file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
+        """Have a model's file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
 
+        An engine's layers (``trtexec --exportLayerInfo``) say their inputs themselves.
         A list of launches that ends before its network does is refused, unless it ends at an operator that
         ``accept_boundary`` names, such as ``"aten::index"``; every answer about it then carries the ``boundary``.
 

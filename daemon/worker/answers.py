@@ -20,6 +20,7 @@ from msgspec import Meta
 from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
+from ...kernels.heat import DIE_RANGE_C, Heat
 from ...kernels.network import Network
 from ...kernels.surface import FIGURES, Guess, Surface, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
@@ -83,6 +84,14 @@ class Guessed:
 
 
 @dataclass(frozen=True)
+class Warming:
+    """As :class:`jetdvfs.kernels.heat.Heat`."""
+
+    temperature_c: Annotated[float, Meta(ge=DIE_RANGE_C[0], le=DIE_RANGE_C[1])]
+    fold_c: Annotated[float, Meta(ge=1.0, le=1e6)]
+
+
+@dataclass(frozen=True)
 class SurfaceInfo:
     """What a surface has besides its figures and its grid."""
 
@@ -90,6 +99,7 @@ class SurfaceInfo:
     guessed: tuple[Guessed, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
     boundary: End | None = None
+    heat: Warming | None = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +194,7 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
         tuple(Guessed(**asdict(guess)) for guess in surface.guessed),
         tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
         End(**asdict(surface.boundary)) if surface.boundary else None,
+        Warming(**asdict(surface.heat)) if surface.heat else None,
     )
     return info, b"".join(getattr(surface, name).astype(_FIGURE).tobytes() for name in FIGURES)
 
@@ -212,5 +223,6 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         guessed=tuple(Guess(**vars(guess)) for guess in info.guessed),
         unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
         boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
+        heat=Heat(**vars(info.heat)) if info.heat else None,
         **figures,
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import CostModelError
 from ..grid import FrequencyGrid
+from ..heat import Heat
 from ..kinds import KINDS
 from ..network import KernelInvocation
 from .host import HostModel
@@ -68,6 +69,9 @@ class BoardCost:
         host: the host's issue times.
         idle_mw: power of the energy rails while nothing runs, shape of the grid.
         host_active_mw: what they draw above that while the host issues work, one per CPU level.
+        leakage_mw: the part of the idle power that grows with the die's temperature, shape of the grid; None where nobody
+            knows.
+        heat: how it does, and at which temperature the idle power was measured.
         sigma_latency, sigma_energy: standard deviation of log(measured / predicted) common to a whole network or board,
             whatever its latency and energy are spent on.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
@@ -86,17 +90,31 @@ class BoardCost:
     sigma_energy: float
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
+    leakage_mw: NDArray[np.float32] | None = None
+    heat: Heat | None = None
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):
             if np.shape(getattr(self, name)) != shape:
                 raise CostModelError(f"board cost: {name} has shape {np.shape(getattr(self, name))}, expected {shape}")
 
+    def warmed(self, temperature_c: float) -> BoardCost:
+        """The costs at another temperature of the die.
+
+        Raises:
+            CostModelError: idle power is known at one temperature only, or there is no such temperature.
+        """
+        if self.heat is None or self.leakage_mw is None:
+            raise CostModelError("temperature: idle power is known at one temperature only")
+        idle_mw = self.idle_mw + np.float32(self.heat.growth(temperature_c)) * self.leakage_mw
+        return replace(self, idle_mw=idle_mw, leakage_mw=None, heat=None)
+
     def model_for(self, invocation: KernelInvocation) -> KernelModel | None:
         """The model that serves a kernel; None where there is none.
 
         It is the kind's own, else that of the kind or family by which its row says it is served
-        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`.
+        (:data:`jetdvfs.kernels.kinds.KINDS`); for a fused kernel that one is less certain by :data:`STAND_IN_SIGMA`, and so is
+        any for a kernel that does something else on its way out (its parameter ``epilogue``).
         """
         model = self.kind_model(invocation)
         return model if model is not None and invocation.dtype in model.dtypes else None
@@ -107,17 +125,28 @@ class BoardCost:
         row = KINDS.get(invocation.kind)
         if model is None and row is not None:
             model = self._stand_ins.get(row.name) if row.fused else self.kernels.get(row.served_by)
+        elif model is not None and invocation.params.get("epilogue"):
+            model = self._finishing[invocation.kind]
         return model
 
     @cached_property
     def _stand_ins(self) -> dict[str, KernelModel]:
         """The models that stand in for fused kernels, by the kind of those."""
         return {
-            row.name: replace(
-                model,
-                time_sigma=math.hypot(model.time_sigma, STAND_IN_SIGMA),
-                power_sigma=math.hypot(model.power_sigma, STAND_IN_SIGMA),
-            )
+            row.name: _less_certain(model)
             for row in KINDS.values()
             if row.fused and (model := self.kernels.get(row.served_by)) is not None
         }
+
+    @cached_property
+    def _finishing(self) -> dict[str, KernelModel]:
+        """The models of kernels that do more on their way out than those did that were measured, by kind."""
+        return {kind: _less_certain(model) for kind, model in self.kernels.items()}
+
+
+def _less_certain(model: KernelModel) -> KernelModel:
+    return replace(
+        model,
+        time_sigma=math.hypot(model.time_sigma, STAND_IN_SIGMA),
+        power_sigma=math.hypot(model.power_sigma, STAND_IN_SIGMA),
+    )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import CostModelError
 from ..kinds import ELEMENTWISE, KINDS, FeatureFamily
-from ..network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape, numel
+from ..network import KernelInvocation, ParamValue, Shape, element_bytes, numel
 
 FREQUENCY_FEATURES = ("cpu_mhz", "gpu_mhz", "emc_mhz")
 
@@ -75,14 +75,14 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
     """The features of one kernel without the clocks; cached, because networks repeat kernels and daemons repeat networks."""
     _, inputs, output, dtype, params = signature
-    return tuple(_definition(kind)[1](_Described(inputs, output, DTYPE_BYTES[dtype], dict(params), flops, moved)))
+    return tuple(_definition(kind)[1](_Described(inputs, output, element_bytes(dtype), dict(params), flops, moved)))
 
 
 class _Described:
     """An invocation taken apart for the functions below."""
 
     def __init__(
-        self, inputs: tuple[Shape, ...], output: Shape, element: int, params: Mapping[str, ParamValue], flops: int, moved: int
+        self, inputs: tuple[Shape, ...], output: Shape, element: float, params: Mapping[str, ParamValue], flops: int, moved: int
     ) -> None:
         self.inputs, self.output, self.element, self.params = inputs, output, element, params
         self.flops, self.moved = flops, moved
@@ -138,7 +138,9 @@ _TRAFFIC = (
 )  # fmt: skip
 
 
-def _traffic(m: int, n: int, k: int, groups: int, flops: int, image: int, weights: int, output: int, element: int) -> Row:
+def _traffic(
+    m: int, n: int, k: int, groups: int, flops: int, image: float, weights: float, output: float, element: float
+) -> Row:
     """Bytes that a convolution moves as a product of (m, k) by (k, n) matrices in square output tiles, ``groups`` of them.
 
     Each row of tiles reads all weights and each column all of the unfolded image: to the multiprocessors always, from memory
@@ -165,7 +167,7 @@ _WINOGRAD = (
 )
 
 
-def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: int) -> Row:
+def _winograd(possible: bool, batch: int, height: int, width: int, channels: int, filters: int, element: float) -> Row:
     """A 3x3 convolution as Winograd's minimal filtering does it in output tiles of 2x2 or 4x4 (Lavin and Gray, CVPR 2016).
 
     How many tiles there are, the part of them that is output, and the bytes of the transformed image, filters and output.

@@ -28,7 +28,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 3
+COST_VERSION = 4
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -169,6 +169,8 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         guessed=guesses(costs.kernels, launches, costs.gpu_ms, costs.trust),
         unmodelled=unmodelled_kinds(network, cost.model_for),
         boundary=network.boundary,
+        leakage_mw=np.zeros(()) if cost.leakage_mw is None else cost.leakage_mw.astype(np.float64),
+        heat=cost.heat,
     )
 
 

@@ -98,6 +98,15 @@ class JsonText:
             place = self._next(end, "]")
         return place + 1
 
+    def finish(self, at: int) -> None:
+        """Nothing but blanks follows.
+
+        Raises:
+            ValueError: something does.
+        """
+        if self._blank(at) < len(self._text):
+            raise ValueError(f"something follows the end at {at}")
+
     def skip(self, at: int) -> int:
         """Where the value that starts at a place ends."""
         if self._text[at : at + 1] not in ("{", "["):

@@ -117,18 +117,22 @@ def load_bundle(
                 read_checked(directory / name, digest)
             for kind in manifest.kinds:
                 model(kind, "time"), model(kind, "power")
-        idle_mw, host_active_mw = board_arrays(read_checked(directory / ARRAYS, manifest.checksums[ARRAYS]), manifest.grid)
+        arrays = board_arrays(read_checked(directory / ARRAYS, manifest.checksums[ARRAYS]), manifest.grid)
+        if (arrays.leakage_mw is None) != (manifest.leakage_fold_c is None):
+            raise BundleError(f"{ARRAYS}: leakage_mw and the manifest's leakage_fold_c: expected both or neither")
         cost = BoardCost(
             grid=manifest.grid,
             chip=board.chip,
             kernels=kernels,
             host=host_model(read_checked(directory / HOST, manifest.checksums[HOST])),
-            idle_mw=idle_mw,
-            host_active_mw=host_active_mw,
+            idle_mw=arrays.idle_mw,
+            host_active_mw=arrays.host_active_mw,
             sigma_latency=manifest.sigma_latency,
             sigma_energy=manifest.sigma_energy,
             latency_shares=manifest.latency_shares,
             energy_shares=manifest.energy_shares,
+            leakage_mw=arrays.leakage_mw,
+            heat=manifest.heat,
         )
     except (BundleError, KernelsError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error

@@ -8,7 +8,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,21 +68,38 @@ def read_checked(path: Path, digest: str) -> bytes:
     return data
 
 
-def board_arrays(data: bytes, grid: FrequencyGrid) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Idle power over the grid and host-active power by CPU level, mW.
+class BoardArrays(NamedTuple):
+    """What a bundle knows of its board's power, mW.
+
+    Attributes:
+        idle_mw: over the grid.
+        host_active_mw: by CPU level.
+        leakage_mw: the part of the idle power that grows with temperature, over the grid; None in bundles that do not know.
+    """
+
+    idle_mw: NDArray[np.float32]
+    host_active_mw: NDArray[np.float32]
+    leakage_mw: NDArray[np.float32] | None
+
+
+def board_arrays(data: bytes, grid: FrequencyGrid) -> BoardArrays:
+    """The board's arrays.
 
     Raises:
         BundleError: they are not there, or not of the grid's shape, finite and not negative.
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            idle_mw, host_active_mw = arrays["idle_mw"], arrays["host_active_mw"]
+            found = BoardArrays(arrays["idle_mw"], arrays["host_active_mw"], arrays.get("leakage_mw"))
     except (KeyError, ValueError, OSError, EOFError) as error:
         raise BundleError(f"{ARRAYS}: expected arrays idle_mw and host_active_mw ({error})") from error
-    for name, array, shape in (("idle_mw", idle_mw, grid.shape), ("host_active_mw", host_active_mw, grid.shape[:1])):
+    for name, array in found._asdict().items():
+        shape = grid.shape[:1] if name == "host_active_mw" else grid.shape
+        if array is None:
+            continue
         if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all() or (array < 0).any():
             raise BundleError(f"{ARRAYS}: {name} must be float32 of shape {shape}, finite and not negative")
-    return idle_mw, host_active_mw
+    return found
 
 
 def host_model(data: bytes) -> HostModel:

@@ -13,6 +13,7 @@ from ...kernels.cost.region import Pair, Span
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
+from ...kernels.heat import Heat
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 
@@ -86,6 +87,7 @@ class Manifest:
         simulated: whether it was measured on a simulated board, of silicon ``silicon_version``.
         nodes: the boards (by number) it was trained on.
         temperature_c: the die temperature its idle power refers to.
+        leakage_fold_c: with how many degrees more leakage is e times as much; None where it was measured at one temperature.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         evaluation: figures of its own evaluation on boards it was not trained on.
@@ -111,6 +113,12 @@ class Manifest:
     energy_shares: Shares = NO_SHARES
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
+    leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
+
+    @property
+    def heat(self) -> Heat | None:
+        """How leakage depends on temperature; None where it was measured at one temperature only."""
+        return None if self.leakage_fold_c is None else Heat(self.temperature_c, self.leakage_fold_c)
 
     def __post_init__(self) -> None:
         for shares in (self.latency_shares, self.energy_shares):
@@ -128,6 +136,7 @@ class Manifest:
             "tools": dict(self.tools),
             "nodes": list(self.nodes),
             "temperature_c": self.temperature_c,
+            **({} if self.leakage_fold_c is None else {"leakage_fold_c": self.leakage_fold_c}),
             "rails": list(self.rails),
             "grid": self.grid.to_json(),
             "sigma_latency": self.sigma_latency,

@@ -36,19 +36,22 @@ class BundleContents:
         host: the host's issue times.
         idle_mw: idle power of the named rails over the grid, mW, shape of the grid.
         host_active_mw: what the rails draw above idle while the host issues work, mW, one per CPU level.
+        leakage_mw: the part of the idle power that grows with temperature, mW, shape of the grid; None where it was not
+            measured.
     """
 
     models: Mapping[str, tuple[bytes, bytes]]
     host: HostModel
     idle_mw: NDArray[np.float32]
     host_active_mw: NDArray[np.float32]
+    leakage_mw: NDArray[np.float32] | None = None
 
 
 def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) -> Manifest:
     """Write a bundle into an empty or new folder; returns the manifest with the checksums of what was written."""
     directory.mkdir(parents=True, exist_ok=True)
     files = {
-        ARRAYS: _npz(idle_mw=contents.idle_mw.astype(np.float32), host_active_mw=contents.host_active_mw.astype(np.float32)),
+        ARRAYS: board_file(contents.idle_mw, contents.host_active_mw, contents.leakage_mw),
         HOST: _json(_host_json(contents.host)),
     }
     for kind, (time, power) in contents.models.items():
@@ -58,6 +61,14 @@ def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) 
         (directory / name).write_bytes(data)
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
     return write_manifest(directory, manifest, checksums)
+
+
+def board_file(
+    idle_mw: NDArray[np.float32], host_active_mw: NDArray[np.float32], leakage_mw: NDArray[np.float32] | None
+) -> bytes:
+    """The file of the board's arrays, as in :class:`BundleContents`."""
+    arrays = {"idle_mw": idle_mw, "host_active_mw": host_active_mw, "leakage_mw": leakage_mw}
+    return _npz(**{name: array.astype(np.float32) for name, array in arrays.items() if array is not None})
 
 
 def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:

@@ -49,6 +49,7 @@ class CampaignSize:
         network_configurations: random configurations per board and kernel of a network.
         whole_network_configurations: random configurations per board and network, measured as a whole.
         host_configurations: random configurations per board and call name.
+        warm_configurations: random configurations per board and temperature of the die beside the campaign's.
     """
 
     nodes: tuple[int, ...]
@@ -58,6 +59,7 @@ class CampaignSize:
     network_configurations: int
     whole_network_configurations: int
     host_configurations: int
+    warm_configurations: int = 0
 
     def kernels_of(self, kind: str) -> int:
         return self.random_kernels.get(kind, self.random_kernels_default)
@@ -87,6 +89,7 @@ class Campaign:
         calls: the calls whose issue time is measured, some of each name.
         networks: the networks, measured as a whole to see what their kernels' models do not say.
         units: the steps, in order.
+        temperatures_c: others that idle power is measured at.
     """
 
     board: BoardDescription
@@ -98,11 +101,12 @@ class Campaign:
     calls: tuple[Call, ...]
     networks: tuple[Network, ...]
     units: tuple[Unit, ...]
+    temperatures_c: tuple[float, ...] = ()
 
     @property
     def digest(self) -> str:
         """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
-        about = [self.board.name, self.silicon_version, self.temperature_c, self.seed]
+        about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
         about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
         about += [call_json(call) for call in self.calls]
@@ -118,6 +122,7 @@ def plan_campaign(
     *,
     kinds: Sequence[str],
     temperature_c: float,
+    warmer_c: Sequence[float] = (),
     silicon_version: str = "",
     seed: int = 0,
 ) -> Campaign:
@@ -130,6 +135,7 @@ def plan_campaign(
         size: how much.
         kinds: the kernel kinds that get a model.
         temperature_c: the die temperature that boards are kept at.
+        warmer_c: others that idle power is measured at besides.
         silicon_version: version of the simulated silicon, or an empty string.
         seed: what random choices follow from.
     """
@@ -141,14 +147,26 @@ def plan_campaign(
     units: list[Unit] = []
     for position, node in enumerate(size.nodes):
         mine = order[position :: len(size.nodes)]
-        units += [Unit("idle_mw", node, (0,), 0), Unit("host_active_mw", node, (0,), size.host_configurations)]
+        units += [
+            Unit("idle_mw", node, (0,), size.warm_configurations),
+            Unit("host_active_mw", node, (0,), size.host_configurations),
+        ]
         units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
         units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
         for kind in ("kernel_ms", "kernel_mw"):
             units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
             units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
     return Campaign(
-        board, silicon_version, temperature_c, size, seed, (*of_networks, *drawn), tuple(calls), tuple(networks), tuple(units)
+        board,
+        silicon_version,
+        temperature_c,
+        size,
+        seed,
+        (*of_networks, *drawn),
+        tuple(calls),
+        tuple(networks),
+        tuple(units),
+        tuple(warmer_c),
     )
 
 
@@ -214,6 +232,7 @@ def run_campaign(
         calls=campaign.calls,
         network_names=tuple(network.name for network in campaign.networks),
         tables={name: Rows.joined(parts) for name, parts in tables.items()},
+        temperatures_c=campaign.temperatures_c,
     )
 
 
@@ -284,11 +303,27 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
 
 
 def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    """Over the whole grid, and at other temperatures at random configurations."""
     grid = campaign.board.grid
-    flat = np.arange(grid.size)
-    rails = meter.idle_rails_mw(list(grid))
-    total = sum((np.asarray(rails[rail]) for rail in campaign.board.energy_rails), np.zeros(len(flat)))
-    return {"idle_mw": _rows(0, unit.node, flat, total)}
+    tables = {"idle_mw": _idle_rows(campaign, unit, np.arange(grid.size), list(grid), meter)}
+    warm = []
+    for what, temperature_c in enumerate(campaign.temperatures_c):
+        flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+        warm.append(_idle_rows(campaign, unit, flat, configurations, meter, what, temperature_c))
+    return {**tables, "warm_idle_mw": Rows.joined(warm)}
+
+
+def _idle_rows(
+    campaign: Campaign,
+    unit: Unit,
+    flat: NDArray[np.int64],
+    configurations: Sequence[FrequencyConfiguration],
+    meter: Meter,
+    what: int = 0,
+    temperature_c: float | None = None,
+) -> Rows:
+    rails = meter.idle_rails_mw(configurations, temperature_c)
+    return _rows(what, unit.node, flat, _above(rails, dict.fromkeys(rails, 0.0), campaign.board.energy_rails))
 
 
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:

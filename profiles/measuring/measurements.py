@@ -58,6 +58,7 @@ TABLES: Mapping[str, str] = {
     "host_us": "time the host takes to issue one call of calls[what], us",
     "host_active_mw": "power of the CPU rail above idle while the host issues work, mW (what: 0)",
     "idle_mw": "power of all energy rails when nothing runs, mW (what: 0)",
+    "warm_idle_mw": "the same as idle_mw with the die at temperatures_c[what]",
     "network_ms": "latency of network_names[what], ms",
     "network_mw": "mean power of all energy rails while network_names[what] runs, mW",
 }
@@ -71,6 +72,7 @@ class Measurements:
         board: name of the board's description; its grid gives configurations their meaning.
         silicon_version: version of the simulated silicon, or an empty string for real boards.
         temperature_c: die temperature while measuring.
+        temperatures_c: others that idle power was measured at.
         rails: the energy rails.
         invocations: the kernels that were measured.
         calls: the calls whose issue time was measured.
@@ -86,6 +88,7 @@ class Measurements:
     calls: tuple[Call, ...]
     network_names: tuple[str, ...]
     tables: Mapping[str, Rows]
+    temperatures_c: tuple[float, ...] = ()
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -97,6 +100,7 @@ class Measurements:
             "board": self.board,
             "silicon_version": self.silicon_version,
             "temperature_c": self.temperature_c,
+            "temperatures_c": self.temperatures_c,
             "rails": self.rails,
             "calls": [call_json(call) for call in self.calls],
             "network_names": self.network_names,
@@ -127,6 +131,7 @@ class Measurements:
                 calls=tuple(_call(item) for item in about["calls"]),
                 network_names=tuple(about["network_names"]),
                 tables=tables,
+                temperatures_c=tuple(float(item) for item in about["temperatures_c"]),
             )
         except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, KernelsError) as error:
             raise MeasurementError(f"measurements {path}: not a campaign's result ({error})") from error

@@ -19,6 +19,7 @@ from ...kernels.cost.features import feature_names
 from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
+from ...kernels.heat import Heat
 from ...kernels.network import Network
 from ..board import BoardDescription
 from ..bundle.manifest import KindEntry, Manifest, RegionEntry
@@ -29,6 +30,7 @@ from .common_error import Observation, fit_shares, squared_parts
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
 from .kernel_models import TrainedKind, TrainingOptions, ensemble_of, residuals_of, train_kind
+from .leakage_fit import fit_leakage
 from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
@@ -106,17 +108,22 @@ def board_cost(
         )
         for kind, models in trained.items()
     }
+    idle_mw = fit_idle_mw(tables["idle_mw"], board.grid)
+    warm, temperature_c = tables["warm_idle_mw"], measurements.temperature_c
+    leakage = fit_leakage(warm, measurements.temperatures_c, idle_mw, temperature_c, board.grid)
     return BoardCost(
         grid=board.grid,
         chip=board.chip,
         kernels=kernels,
         host=fit_host_model(measurements, board.grid),
-        idle_mw=fit_idle_mw(tables["idle_mw"], board.grid),
+        idle_mw=idle_mw,
         host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid),
         sigma_latency=_LEAST_SIGMA if uncertainty else 0.0,
         sigma_energy=_LEAST_SIGMA if uncertainty else 0.0,
         latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
+        leakage_mw=leakage and leakage[0],
+        heat=leakage and leakage[1],
     )
 
 
@@ -219,6 +226,7 @@ def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost) -> BundleCo
         host=cost.host,
         idle_mw=np.asarray(cost.idle_mw, np.float32),
         host_active_mw=np.asarray(cost.host_active_mw, np.float32),
+        leakage_mw=cost.leakage_mw,
     )
 
 
@@ -231,6 +239,7 @@ def manifest_of(
     regions: Mapping[str, Region],
     command: str,
     tools: Mapping[str, str],
+    heat: Heat | None,
 ) -> Manifest:
     """The manifest of a bundle, without evaluation and checksums."""
     dtypes = tuple(sorted({kernel.dtype for kernel in measurements.invocations}))
@@ -261,6 +270,7 @@ def manifest_of(
         energy_shares=uncertainty.energy,
         command=command,
         tools=tools,
+        leakage_fold_c=None if heat is None else heat.fold_c,
     )
 
 

@@ -56,6 +56,7 @@ FULL = CampaignSize(
     network_configurations=16,
     whole_network_configurations=40,
     host_configurations=64,
+    warm_configurations=256,
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
@@ -65,8 +66,12 @@ QUICK = CampaignSize(
     network_configurations=8,
     whole_network_configurations=10,
     host_configurations=16,
+    warm_configurations=128,
 )
 """For trying the command out; too little for a bundle to rely on."""
+
+WARMER_C = (25.0, 65.0, 85.0)
+"""Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
 _CANDIDATES = 10  # drawn for each random kernel that is measured
 
@@ -116,6 +121,7 @@ def plan_simulated(
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
+        warmer_c=WARMER_C,
         silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
@@ -147,7 +153,9 @@ def make_bundle(production: Production, measurements: Measurements, directory: P
     uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
     cost = board_cost(measurements, board, trained, uncertainty)
     regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
-    manifest = manifest_of(production.name, measurements, board, trained, uncertainty, regions, production.command, _tools())
+    manifest = manifest_of(
+        production.name, measurements, board, trained, uncertainty, regions, production.command, _tools(), cost.heat
+    )
     written = write_bundle(directory, manifest, contents_of(trained, cost))
     bundle = load_bundle(directory)
     errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
@@ -197,6 +205,6 @@ def _tools() -> dict[str, str]:
     return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}
 
 
-def twin_meter(board: str, node: int, seed: int, silicon: int = 1) -> TwinMeter:
-    """The measuring instrument of one simulated board, of that version of the silicon's behaviour."""
-    return TwinMeter(Silicon(node, board=board, version=silicon), seed=seed + 1000 * node)
+def twin_meter(board: str, node: int, seed: int, silicon: int = 1, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
+    """The measuring instrument of one simulated board, of that version of the silicon's behaviour, at that temperature."""
+    return TwinMeter(Silicon(node, board=board, version=silicon), seed + 1000 * node, temperature_c)

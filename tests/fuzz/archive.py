@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import hashlib
 import io
+import json
 import random
 import resource
 import sys
@@ -38,6 +39,7 @@ with _instrumented:
     from jetdvfs.kernels.decompose import decompose
     from jetdvfs.kernels.errors import KernelsError
     from jetdvfs.kernels.inputs import parse_input
+    from jetdvfs.kernels.network import Network
     from jetdvfs.tests.fuzz import inputs as fuzz_inputs
 
 #: What a model may be given; the last byte of an input says which of these, and in which view it is decomposed.
@@ -70,7 +72,8 @@ def attempt(data: bytes) -> str:
         choice = data[-1] if data else 0
         given = INPUTS[choice // 2 % len(INPUTS)] if choice % 16 > 7 else INPUTS[0]
         network = decompose(io.BytesIO(fuzz_inputs.model_file(data)), given, optimized=choice % 2 == 1, budget=BUDGET)
-        fits = len(network.reads) == len(network.launches)
+        fits = len(network.reads) == (0 if network.runtime else len(network.launches))
+        assert Network.from_json(json.loads(json.dumps(network.to_json()))).launches == network.launches, "what was saved"
         assert fits and all(writer < place for place, writers in enumerate(network.reads) for writer in writers), (
             "who reads what"
         )

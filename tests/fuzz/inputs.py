@@ -15,10 +15,12 @@ import zipfile
 from collections.abc import Callable
 
 from jetdvfs.tests.fuzz.choices import Choices
+from jetdvfs.tests.fuzz.engines import engine
 from jetdvfs.tests.fuzz.graphs import GRAPH as GRAPH_EXAMPLE
 from jetdvfs.tests.fuzz.graphs import graph, onnx_file
 from jetdvfs.tests.fuzz.torchscript_code import ATTRIBUTES, CODE, CONSTANT_CODE, TOKENS, pickled, program
 from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.handmade_engine import account, small
 from jetdvfs.tests.support.paths import FIXTURES, REFERENCE
 
 ARCHIVES = FIXTURES / "archives"
@@ -128,8 +130,9 @@ LAYERS: tuple[Callable[[bytes], bytes], ...] = (
     lambda content: handmade.archive(program(Choices(content)), data=handmade.module(ATTRIBUTES), more={"data/0": bytes(768)}),
     lambda content: _exported(graph(Choices(content))),
     lambda content: onnx_file(Choices(content)),
+    lambda content: engine(Choices(content)),
 )
-WHOLE, PICKLE, CONSTANTS, SOURCE, GRAPH_TEXT, CONTAINER, OPCODE, PROGRAM, GRAPH_CHOICES, ONNX = range(len(LAYERS))
+WHOLE, PICKLE, CONSTANTS, SOURCE, GRAPH_TEXT, CONTAINER, OPCODE, PROGRAM, GRAPH_CHOICES, ONNX, ENGINE = range(len(LAYERS))
 
 
 def model_file(data: bytes) -> bytes:
@@ -147,6 +150,8 @@ def seeds() -> list[bytes]:
     made.append((WHOLE, (2).to_bytes(8, "little") + b"{}"))  # safetensors
     made.append((GRAPH_TEXT, json.dumps(GRAPH_EXAMPLE).encode()))
     made += [(WHOLE, onnx_file(Choices(random.Random(seed).randbytes(300)))) for seed in range(8)]
+    made += [(WHOLE, account(small(), "x", "y"))]
+    made += [(WHOLE, engine(Choices(random.Random(seed).randbytes(300)))) for seed in range(8)]
     made += [(SOURCE, program(Choices(random.Random(seed).randbytes(300))).encode()) for seed in range(4)]
     made += [(layer, random.Random(seed).randbytes(120)) for layer in range(CONTAINER, len(LAYERS)) for seed in range(8)]
     for path in [

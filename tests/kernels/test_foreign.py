@@ -36,8 +36,8 @@ def tar() -> bytes:
 
 
 FILES: dict[str, tuple[bytes, str, str]] = {
-    "engine": (b"ftrt\0\0\0\0" + bytes(64), "a TensorRT engine", "--onnx"),
-    "plan": (b"ptrt" + bytes(64), "a TensorRT engine", "--onnx"),
+    "engine": (b"ftrt\0\0\0\0" + bytes(64), "a TensorRT engine", "--exportLayerInfo=engine.json"),
+    "plan": (b"ptrt" + bytes(64), "a TensorRT engine", "--exportLayerInfo=engine.json"),
     "engine of ultralytics": (DESCRIBED, r"engine \(Ultralytics YOLOv8n\)", "yolo export"),
     "gguf": (b"GGUF\3\0\0\0" + bytes(64), "GGUF file of llama.cpp", "torch.export.save"),
     "tflite": (b"\x1c\0\0\0TFL3" + bytes(64), "TensorFlow Lite", "tf2onnx.convert --tflite"),

@@ -13,6 +13,7 @@ from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import CostModelError, GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.kernels.heat import Heat
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu
 
@@ -56,6 +57,43 @@ def test_energy_per_frame_adds_idle_until_the_next_frame(predicted: Surface) -> 
     np.testing.assert_array_equal(predicted.energy_per_frame_mj(1e6), predicted.energy_mj)  # late frames do not wait
     with pytest.raises(CostModelError, match="positive frame rate"):
         predicted.energy_per_frame_mj(0)
+
+
+@pytest.fixture
+def leaking(predicted: Surface) -> Surface:
+    return replace(predicted, leakage_mw=0.25 * predicted.idle_mw, heat=Heat(45.0, 38.0))
+
+
+def test_power_and_energy_follow_the_temperature(leaking: Surface) -> None:
+    twice = leaking.warmed(45 + 38 * np.log(2))
+    np.testing.assert_allclose(twice.idle_mw, 1.25 * leaking.idle_mw)
+    np.testing.assert_allclose(twice.energy_mj - leaking.energy_mj, 0.25 * leaking.idle_mw * leaking.latency_ms / 1e3)
+    np.testing.assert_allclose(twice.power_mw, twice.energy_mj / twice.latency_ms * 1e3)
+    np.testing.assert_array_equal(twice.latency_ms, leaking.latency_ms)
+    np.testing.assert_allclose(leaking.warmed(45).energy_mj, leaking.energy_mj)
+    assert (leaking.warmed(30).energy_mj < leaking.energy_mj).all()
+
+
+def test_each_configuration_may_have_a_temperature_of_its_own(leaking: Surface) -> None:
+    degrees = np.linspace(30, 90, leaking.grid.size).reshape(leaking.grid.shape)
+    own = leaking.warmed(degrees)
+    assert own.energy_mj[0, 0, 0] == pytest.approx(leaking.warmed(30.0).energy_mj[0, 0, 0])
+    assert own.energy_mj[-1, -1, -1] == pytest.approx(leaking.warmed(90.0).energy_mj[-1, -1, -1])
+
+
+def test_only_known_temperatures_are_taken(leaking: Surface, predicted: Surface) -> None:
+    for degrees in (-41.0, 126.0, float("nan")):
+        with pytest.raises(CostModelError, match="expected one of a die that works, -40 to 125"):
+            leaking.warmed(degrees)
+    with pytest.raises(CostModelError, match="not known how its power depends on temperature"):
+        predicted.warmed(60)
+    with pytest.raises(CostModelError, match="not known"):
+        leaking.warmed(60).warmed(70)
+
+
+def test_a_saved_surface_knows_how_it_leaks(leaking: Surface, tmp_path: Path) -> None:
+    leaking.save(tmp_path / "surface.npz")
+    np.testing.assert_allclose(Surface.load(tmp_path / "surface.npz").warmed(80).energy_mj, leaking.warmed(80).energy_mj)
 
 
 def test_the_saved_file_has_the_documented_arrays(predicted: Surface, tmp_path: Path) -> None:

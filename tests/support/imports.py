@@ -31,6 +31,7 @@ FLOORS = (
     ("profiles.reference", "profiles.twin.silicon"),
     ("profiles",),
     ("kernels.decompose", "kernels.cost"),
+    ("kernels.engine",),
     ("kernels.onnx", "kernels.exported", "kernels.trees"),
     ("kernels.torchscript",),
     ("kernels.operators.layers",),

@@ -51,7 +51,9 @@ def stump(features: int, split: int, threshold: float, left: float, right: float
     return bytes(builder.commit().serialize_bytes())
 
 
-def make_bundle(folder: Path, *, time: bytes | None = None, region: RegionEntry | None = None) -> Manifest:
+def make_bundle(
+    folder: Path, *, time: bytes | None = None, region: RegionEntry | None = None, leakage_mw: float | None = None
+) -> Manifest:
     """A sound bundle with one kind, whose kernels take e times the roofline below 500 MHz of GPU clock, else twice e."""
     n = len(FEATURES)
     manifest = Manifest(
@@ -67,11 +69,13 @@ def make_bundle(folder: Path, *, time: bytes | None = None, region: RegionEntry 
         sigma_latency=0.05,
         sigma_energy=0.06,
         command="jetdvfs profile train",
+        leakage_fold_c=None if leakage_mw is None else 38.0,
     )
     contents = BundleContents(
         models={"relu": (time or stump(n, n - 2, 500.0, 1.0, 2.0), stump(n, n - 1, 500.0, 5.0, 6.0))},
         host=HostModel({"relu": (1.0, 2000.0, 3.0)}, (2.0, 4000.0, 0.0)),
         idle_mw=np.full(BOARD.grid.shape, 4000, np.float32),
         host_active_mw=np.full(BOARD.grid.shape[0], 500, np.float32),
+        leakage_mw=None if leakage_mw is None else np.full(BOARD.grid.shape, leakage_mw, np.float32),
     )
     return write_bundle(folder, manifest, contents)

@@ -17,6 +17,12 @@ from jetdvfs.profiles.measuring.meters.meter import KernelPower
 BOARD = load_board("agx-xavier")
 ISSUE_US = {"relu": 10.0, "add": 20.0, "view": 5.0}
 HOST_ACTIVE_MW = 700.0
+LEAKAGE_FOLD_C = 30.0
+
+
+def leakage_mw(gpu_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What of the GPU's idle power leaks, at 45 C."""
+    return np.asarray(300 + gpu_hz / 4e6)
 
 
 def pointwise(kind: str, elements: int) -> KernelInvocation:
@@ -74,10 +80,13 @@ class SyntheticMeter:
         rails = self.idle_rails_mw(configurations)
         return {**rails, "CPU": rails["CPU"] + self.factor * HOST_ACTIVE_MW}
 
-    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
         cpu_khz, gpu_hz, emc_hz = self._clocks(configurations)
+        hot = 0.0 if temperature_c is None else np.expm1((temperature_c - 45) / LEAKAGE_FOLD_C)
         return {
-            "GPU": self.factor * (500 + gpu_hz / 2e6),
+            "GPU": self.factor * (500 + gpu_hz / 2e6 + hot * leakage_mw(gpu_hz)),
             "CPU": self.factor * (300 + cpu_khz / 1e4),
             "SOC": self.factor * (1000 + emc_hz / 2e6),
             "VDDRQ": self.factor * (200 + emc_hz / 1e7),
@@ -126,8 +135,10 @@ class OneRailMeter(SyntheticMeter):
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         return one_rail(self._parts.host_rails_mw(configurations))
 
-    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
-        return one_rail(self._parts.idle_rails_mw(configurations))
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        return one_rail(self._parts.idle_rails_mw(configurations, temperature_c))
 
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]

@@ -41,7 +41,9 @@ _OF_A_MODEL = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CPU,GPU,EMC) [options] [-- CMD ...]"
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file")
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file, or an engine's layers"
+    )
     arguments.add_input(parser)
     arguments.add_accept_boundary(parser)
     arguments.add_target(parser)
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
     if (model is None) == (args.config is None):
         raise UsageError("expected either a MODEL with --target, or --config")
-    if model is not None and (args.target is None or not args.inputs):
+    if model is not None and (args.target is None or (not args.inputs and not _says_its_inputs(model))):
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
     useless = [option for option, name in _OF_A_MODEL.items() if vars(args)[name] not in (None, [])]
     if model is None and useless:
@@ -86,6 +88,12 @@ def run(args: argparse.Namespace) -> int:
         # A command's output is its own.
         _show(lease, sys.stderr if command else sys.stdout, as_json=args.json)
         return _run_command(command, before) if command else _wait(lease)
+
+
+def _says_its_inputs(model: str) -> bool:
+    from ....kernels.decompose import says_its_inputs  # what reads models is loaded where it is needed
+
+    return says_its_inputs(Path(model))
 
 
 def _tell(text: str) -> None:

@@ -26,20 +26,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import fmean
 
 from ....kernels.cost.model import METHODS
 from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.network import Network
 from ....kernels.text import printable
 from ....profiles.board import load_board
-from ....profiles.reference import reference_input, reference_model, reference_names
 from ....profiles.studies.characterization import NODES, KindFigures, NetworkRun, measured, predicted, select
 from ... import arguments
-from ...errors import InputError, UsageError
+from ...errors import UsageError
 from .. import output
+from ..networks import named_networks
 from . import common
 
 
@@ -101,7 +99,7 @@ def _predict(args: argparse.Namespace) -> _Study:
     bundle = common.read_profile(args)
     configuration = _configuration(args, bundle.cost.grid)
     runs = []
-    for network in _networks(args):
+    for network in named_networks(args.models, args.inputs, args.accept_boundary, args.optimized):
         with output.progress(f"predicting {network.name}"):
             runs.append(predicted(fuse(network) if args.fused else network, bundle.cost, configuration, args.method))
     origin = f"predicted by profile {bundle.manifest.name} ({args.method}){', fused' if args.fused else ''}"
@@ -114,7 +112,7 @@ def _measure(args: argparse.Namespace) -> _Study:
     board = load_board(args.board or arguments.BOARD)
     configuration = _configuration(args, board.grid)
     runs = []
-    for network in _networks(args):
+    for network in named_networks(args.models, args.inputs, args.accept_boundary, args.optimized):
         with output.progress(f"running {network.name} on simulated boards"):
             runs.append(measured(network, board, configuration))
     origin = f"measured on simulated boards, medians of {NODES}"
@@ -123,25 +121,6 @@ def _measure(args: argparse.Namespace) -> _Study:
 
 def _configuration(args: argparse.Namespace, grid: FrequencyGrid) -> FrequencyConfiguration:
     return common.on_grid(args.config, grid) if args.config is not None else grid.top
-
-
-def _networks(args: argparse.Namespace) -> list[Network]:
-    """The networks to study; each of them launches something."""
-    names = reference_names()
-    networks = []
-    for model in args.models or names:
-        if model in names and not Path(model).exists():
-            inputs = args.inputs or [str(reference_input(model))]
-            network = common.read_model(reference_model(model), inputs, optimized=args.optimized, default=True)
-        elif Path(model).exists():
-            network = common.read_model(Path(model), args.inputs, optimized=args.optimized, default=True)
-        else:
-            raise InputError(f"{model}: no such file; reference networks: {', '.join(names)}")
-        network.check_whole(args.accept_boundary)
-        if not network.launches:
-            raise InputError(f"{model}: launches no kernel; there is nothing to study")
-        networks.append(network)
-    return networks
 
 
 def _study(

@@ -4,33 +4,29 @@
 from __future__ import annotations
 
 import argparse
-import json
-import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import METHODS, surface
-from ....kernels.decompose import decompose
-from ....kernels.errors import ModelError
 from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.inputs import parse_input
 from ....kernels.kinds import is_fused
 from ....kernels.network import Network
 from ....kernels.surface import Guess, Surface
 from ....kernels.text import printable
 from ....profiles.board import load_board
 from ... import arguments
-from ...errors import InputError, UsageError
+from ...errors import UsageError
+from ..networks import read_model
 from ..output import SIMULATED, progress
 
 if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle
 
-_MAX_JSON_BYTES = 64 << 20
 _GUESSES = 8
 
 
@@ -39,7 +35,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a TorchScript, torch.export or ONNX file, or the .json that 'jetdvfs decompose --json' printed for one",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), or the .json that "
+        "'jetdvfs decompose --json' printed",
     )
     arguments.add_input(parser)
     add_optimized_argument(parser, default=optimized)
@@ -67,7 +64,7 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
-    """--profile, --method and --accept-boundary."""
+    """--profile, --method, --temperature and --accept-boundary."""
     arguments.add_accept_boundary(parser)
     parser.add_argument(
         "--profile",
@@ -80,6 +77,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
         default=METHODS[0],
         help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
     )
+    arguments.add_temperature(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
@@ -106,37 +104,6 @@ def read_network(args: argparse.Namespace) -> Network:
     return fuse(network) if args.fused else network
 
 
-def read_model(
-    path: Path, inputs: Sequence[str], method: str = "forward", *, optimized: bool | None = None, default: bool = False
-) -> Network:
-    """A network, or the part of it that can be listed, by its file and the shapes of its inputs.
-
-    Args:
-        path: a model's file, or a list of launches that was decomposed before.
-        inputs: what a model's method takes.
-        method: which one.
-        optimized: whether to take what the JIT's passes leave; ``None`` where nobody said so.
-        default: what is taken then.
-
-    Raises:
-        UsageError: no input shape was given for a model file, or a list is of the other view than was asked for.
-        KernelsError: the file cannot be read as what it claims to be.
-    """
-    if path.suffix == ".json":
-        if method != "forward":
-            raise InputError(f"{path}: a list of launches has no method {method!r:.80}; valid: forward")
-        network = _network_from_json(path)
-        if optimized not in (None, network.optimized):
-            have = "as the JIT's passes leave them" if network.optimized else "as the model's file has them"
-            raise UsageError(f"{path}: its launches are listed {have}; the other view is taken of the model's file alone")
-        return network
-    if not inputs:
-        raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
-    specs = [parse_input(text) for text in inputs]
-    with progress(f"reading {path.name}"):
-        return decompose(path, specs, method=method, optimized=default if optimized is None else optimized)
-
-
 def read_profile(args: argparse.Namespace) -> Bundle:
     """The bundle that --profile names.
 
@@ -153,6 +120,17 @@ def read_profile(args: argparse.Namespace) -> Bundle:
         return load_bundle(args.profile)
 
 
+def read_profile_at(args: argparse.Namespace) -> Bundle:
+    """The bundle that --profile names, at --temperature.
+
+    Raises:
+        UsageError, BundleError: as :func:`read_profile`.
+        CostModelError: it knows no other temperature than its own, or there is no such one.
+    """
+    bundle = read_profile(args)
+    return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
+
+
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
     """The network's surface on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
@@ -163,7 +141,8 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     """What every JSON answer about a network on a profile starts with; ``boundary`` only where decomposition ended early."""
     manifest = bundle.manifest
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
-    data |= {"optimized": network.optimized, "fused": args.fused}
+    data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
+    data |= {"runtime": network.runtime} if network.runtime else {}
     return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 
@@ -178,12 +157,20 @@ def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) ->
     return f"{network_label(network, args)} on {load_board(bundle.manifest.board).title}"
 
 
-def print_origin(network: Network, bundle: Bundle) -> None:
-    """The lines under a heading that say what the figures do not cover: a part of the network only, a simulated board."""
+def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
+    """The lines under a heading that say what figures are of: a part of the network, a temperature, a simulated board."""
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
+    if network.runtime:
+        print(printable(f"launches of {network.runtime}: the host is taken to issue them as under PyTorch, which is longer"))
+    only = "" if bundle.manifest.leakage_fold_c else "; this profile knows no other temperature"
+    print(f"with the die at {_temperature_c(bundle, args):g} C{only}")
     if bundle.manifest.simulated:
         print(SIMULATED)
+
+
+def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float:
+    return bundle.manifest.temperature_c if args.temperature is None else float(args.temperature)
 
 
 def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
@@ -215,17 +202,3 @@ def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
     configuration = arguments.asked_configuration(text)
     grid.index(configuration)
     return configuration
-
-
-def _network_from_json(path: Path) -> Network:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_JSON_BYTES:
-            raise InputError(f"{path}: expected a regular file of at most {_MAX_JSON_BYTES >> 20} MiB")
-        return Network.from_json(json.loads(path.read_bytes()))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from error

@@ -18,11 +18,16 @@ that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_in
 operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
 has its members' FLOPs, and their bytes without what passes between them.
 
+A TensorRT engine is read from the JSON that trtexec --exportLayerInfo, or the engine inspector, writes of one built with
+--profilingVerbosity=detailed. Its layers are listed as TensorRT fused them, each with its own name as scope; what launches
+nothing is left out. --input is not needed. --measured adds what trtexec --exportProfile measured of each layer.
+
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
 flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
 optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed
 (kind, why, launches, flops_share, bytes_share) with --profile; boundary
-(operator, place, reason) where the list ends before its network does; host_calls and tree as asked for.
+(operator, place, reason) where the list ends before its network does; runtime where one has compiled the network; host_calls
+and tree as asked for; measured_ms (of each launch) and measured_others_ms (by layer) with --measured.
 
 examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224
@@ -30,6 +35,7 @@ examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --fused --plot resnet18.png
   jetdvfs decompose resnet18_half.pt --input 8x3x224x224:float16 --launches
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --json --host-calls > resnet18.json
+  jetdvfs decompose engine.json --measured profile.json --launches
 """
 
 from __future__ import annotations
@@ -45,13 +51,16 @@ from typing import Any
 from ....kernels.cost.board import KernelModel
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
+from ....kernels.engine.program import LayerTimes
 from ....kernels.fusion import fuse
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
 from ....kernels.text import printable
+from ... import arguments
 from ...errors import UsageError
 from .. import output
+from ..networks import read_measured, read_model
 from . import common
 
 _NO_PROFILE = "what no profile can have a model for"
@@ -66,6 +75,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tree", action="store_true", help="list the modules, each with the sum of what it launches")
     parser.add_argument("--depth", type=int, metavar="N", help="with --tree: only N levels of modules")
     parser.add_argument("--host-calls", action="store_true", help="list the host-only calls as well")
+    parser.add_argument(
+        "--measured",
+        type=arguments.named_file,
+        metavar="PROFILE.json",
+        help="of an engine: show the time of each layer that trtexec --exportProfile measured",
+    )
     parser.add_argument("--profile", metavar="NAME|DIR", help="say which launches this profile has no model for")
     common.add_output_arguments(parser, plot=True)
 
@@ -76,24 +91,34 @@ def run(args: argparse.Namespace) -> int:
     if args.tree and args.launches:
         raise UsageError("--tree and --launches are two lists: ask for one of them")
     bundle = common.read_profile(args) if args.profile else None
-    network = common.read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
+    network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if network.boundary:
         print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
     network = fuse(network) if args.fused else network
+    if args.tree and network.runtime:
+        raise UsageError(f"--tree: the launches of {network.runtime} do not say which modules they come from")
+    times = read_measured(args.measured, network) if args.measured else None
     model_for = bundle.cost.model_for if bundle else can_be_modelled
     against = f"profile {bundle.manifest.name}" if bundle else ""
     if args.plot:
         _draw(network, args)
     if args.json:
         guessed = {"guessed": [asdict(kind) for kind in guessed_kinds(network, bundle.cost)]} if bundle else {}
-        output.print_json({**_to_json(network, args, model_for, against), **guessed})
+        measured = {"measured_ms": times.launches_ms, "measured_others_ms": times.others_ms} if times else {}
+        output.print_json({**_to_json(network, args, model_for, against), **guessed, **measured})
         return 0
     print(_headline(network, _is_fused(network, args)))
     print()
     if args.tree:
         print(_tree(network, args.depth))
     else:
-        print(_list_of_calls(network, args.host_calls) if args.launches else _summary(network, model_for, bool(bundle)))
+        ms = times.launches_ms if times else ()
+        listed = (
+            _list_of_calls(network, args.host_calls, ms) if args.launches else _summary(network, model_for, bool(bundle), ms)
+        )
+        print(listed)
+    if times:
+        print(f"\n{_measured(times)}")
     if args.host_calls and not args.launches:
         print(f"\n{_host_calls(network)}")
     if not args.launches:
@@ -132,6 +157,7 @@ def _headline(network: Network, fused: bool) -> str:
     flops, moved = _totals(network)
     hosts, distinct = len(network.calls) - len(network.launches), len({call.signature for call in network.launches})
     views = "".join(f", {view}" for view, shown in (("optimized", network.optimized), ("fused", fused)) if shown)
+    views = f", {network.runtime}" if network.runtime else views
     name = f"{printable(network.label)} ({', '.join(map(str, network.inputs))}){views}"
     return (
         f"{name}: {len(network.launches)} launches of {distinct} distinct kernels, {hosts} host-only calls, "
@@ -143,7 +169,15 @@ def _totals(network: Network) -> tuple[int, int]:
     return sum(call.flops for call in network.launches), sum(call.bytes for call in network.launches)
 
 
-def _summary(network: Network, model_for: Callable[[KernelInvocation], object], by_profile: bool) -> str:
+def _measured(times: LayerTimes) -> str:
+    """What was measured of the launches, and of layers that launch nothing."""
+    listed, others = sum(times.launches_ms), sum(times.others_ms.values())
+    return f"measured by trtexec: {listed:.4g} ms of launches, {others:.4g} ms of {len(times.others_ms)} other layers"
+
+
+def _summary(
+    network: Network, model_for: Callable[[KernelInvocation], object], by_profile: bool, ms: Sequence[float] = ()
+) -> str:
     flops, moved = _totals(network)
     rows = []
     for kind, count in network.kinds.items():
@@ -156,10 +190,16 @@ def _summary(network: Network, model_for: Callable[[KernelInvocation], object], 
                 output.amount(own_flops, "FLOP"), output.share(own_flops, flops),
                 output.amount(own_bytes, "B"), output.share(own_bytes, moved), _shapes(largest, most=3),
                 *([_model_name(calls, model_for)] if by_profile else []),
+                *([f"{_sum_ms(network, ms, kind):.4f}"] if ms else []),
             ]
         )  # fmt: skip
     headers = ["kind", "launches", "distinct", "FLOPs", "", "bytes", "", "the one that moves most"]
-    return output.table(headers + (["model"] if by_profile else []), rows, right=range(1, 7))
+    headers += (["model"] if by_profile else []) + (["measured ms"] if ms else [])
+    return output.table(headers, rows, right=range(1, 7))
+
+
+def _sum_ms(network: Network, ms: Sequence[float], kind: str) -> float:
+    return sum(own for own, call in zip(ms, network.launches, strict=True) if call.kind == kind)
 
 
 def _model_name(calls: list[KernelInvocation], model_for: Callable[[KernelInvocation], object]) -> str:
@@ -203,18 +243,20 @@ def _host_calls(network: Network) -> str:
     return output.table(("host-only call", "calls"), [(name, str(count)) for name, count in hosts.items()])
 
 
-def _list_of_calls(network: Network, host_calls: bool) -> str:
+def _list_of_calls(network: Network, host_calls: bool, ms: Sequence[float] = ()) -> str:
     rows = []
     launch = 0
     for call in network.calls:
         if isinstance(call, KernelInvocation):
             params = ", ".join(f"{name}={_value(value)}" for name, value in call.params.items())
             work = (output.amount(call.flops, "FLOP"), output.amount(call.bytes, "B"))
-            rows.append((str(launch), call.kind, call.scope, _shapes(call), params, *work))
+            measured = (f"{ms[launch]:.4f}",) if ms else ()
+            rows.append((str(launch), call.kind, call.scope, _shapes(call), params, *work, *measured))
             launch += 1
         elif host_calls:
             rows.append(("-", call.name, call.scope, "host only", "", "", ""))
-    return output.table(("#", "kind", "scope", "shapes", "parameters", "FLOPs", "bytes"), rows, text_columns=5)
+    headers = ("#", "kind", "scope", "shapes", "parameters", "FLOPs", "bytes", *(("measured ms",) if ms else ()))
+    return output.table(headers, rows, text_columns=5)
 
 
 def _shown(network: Network, depth: int | None) -> list[Module]:

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    bundle = common.read_profile(args)
+    bundle = common.read_profile_at(args)
     grid = bundle.cost.grid
     configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
     network = common.read_network(args)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{common.network_label(network, args)} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}"
     )
-    common.print_origin(network, bundle)
+    common.print_origin(network, bundle, args)
     print(f"\n{_whole(explanation)}\n\n{_kernels(explanation)}")
     if explanation.host:
         print(f"\n{_host(explanation, network)}")

@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     target = parse_target(args.target)
-    bundle = common.read_profile(args)
+    bundle = common.read_profile_at(args)
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     name = common.network_label(network, args)
     print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
-    common.print_origin(network, bundle)
+    common.print_origin(network, bundle, args)
     if chosen.caution:
         print(printable(chosen.caution))
     print(f"\nset {chosen.configuration}\n")

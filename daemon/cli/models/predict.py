@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    bundle = common.read_profile(args)
+    bundle = common.read_profile_at(args)
     asked = [common.on_grid(text, bundle.cost.grid) for text in args.config]
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     name = common.network_label(network, args)
     print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
-    common.print_origin(network, bundle)
+    common.print_origin(network, bundle, args)
     print()
     print(_table(rows))
     for note in common.model_notes(network, bundle.cost, surface.guessed):

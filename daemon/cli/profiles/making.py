@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of ``jetdvfs profile`` that measure: train and evaluate."""
+"""``jetdvfs profile train``, and what a profile says of itself."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from ....profiles.bundle.manifest import Manifest
 from ....profiles.errors import BundleError
 from ... import arguments
 from ...errors import InputError, UsageError
-from ..output import print_json
+from ..output import print_json, progress_bar
 from .checks import add_seed, add_threads
 
 
@@ -30,23 +29,10 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     add_seed(sub)
     arguments.add_silicon(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
-    sub = verb(
-        "evaluate", "compare a simulated board's profile with networks measured on a board it was not trained on", evaluate
-    )
-    sub.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
-    sub.add_argument("--configs", type=arguments.whole(1), default=100, help="random configurations per network (default 100)")
-    sub.add_argument(
-        "--node",
-        type=arguments.whole(0),
-        action="append",
-        metavar="N",
-        help="simulated board, may be repeated (default: those left out of training)",
-    )
-    sub.add_argument(
-        "--networks-left-out",
-        action="store_true",
-        help="show what training recorded instead: each network predicted by models trained without it and without its board",
-    )
+
+    sub = verb("warm", "measure how a simulated board's idle power grows with temperature, and add it to a profile", warm)
+    sub.add_argument("profile", metavar="NAME|DIR")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
     add_seed(sub)
 
 
@@ -65,6 +51,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"{manifest.name}: board {manifest.board} ({origin}), {bundle_bytes(path, manifest) / 1e6:.2f} MB in {path}",
         f"  grid          {cpu} CPU x {gpu} GPU x {emc} EMC = {manifest.grid.size} configurations",
         f"  energy rails  {', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C",
+        f"  temperature   {_temperature(manifest)}",
         f"  trained on    boards {', '.join(map(str, manifest.nodes))}",
         f"  reproduce     {manifest.command}",
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
@@ -93,11 +80,39 @@ def _beyond(manifest: Manifest) -> list[str]:
     return lines if len(lines) > 1 else ["  beyond        not known: it does not say where its models were trained"]
 
 
+def _temperature(manifest: Manifest) -> str:
+    if manifest.leakage_fold_c is None:
+        return "not known: figures are for that of the idle power, whatever the board's is"
+    return f"leakage grows e-fold in {manifest.leakage_fold_c:.1f} C; predictions can be made for any"
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise BundleError(f"{folder}: is not empty, or no folder; give a new one")
+
+
+def warm(args: argparse.Namespace) -> int:
+    _check_new(args.out)
+    bundle = load_bundle(args.profile)
+    if not bundle.manifest.simulated:
+        raise BundleError(f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to warm")
+    from ....profiles.training import warming
+
+    try:
+        found = warming.warm(bundle, args.out, args.seed, progress_bar)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile warm: needs the Python package {error.name} (jetdvfs[train])") from error
+    if args.json:
+        print_json({"path": str(args.out), **found.manifest.to_json()})
+    else:
+        print(describe(args.out, found.manifest))
+    return 0
+
+
 def train(args: argparse.Namespace) -> int:
     if not args.simulated:
         raise UsageError("profile train: measuring real boards is not possible from here; valid: --simulated")
-    if args.out.exists() and not (args.out.is_dir() and not any(args.out.iterdir())):
-        raise BundleError(f"{args.out}: is not empty, or no folder; give a new one")
+    _check_new(args.out)
     try:
         from ....profiles.training import production
     except ModuleNotFoundError as error:
@@ -122,68 +137,10 @@ def train(args: argparse.Namespace) -> int:
         else:
             print("\n".join(f"{key:10} {value}" for key, value in what.items()))
         return 0
-    measurements = production.measure_simulated(plan, args.campaign, _bar)
-    bundle = production.make_bundle(plan, measurements, args.out, _bar)
+    measurements = production.measure_simulated(plan, args.campaign, progress_bar)
+    bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
     if args.json:
         print_json({"path": str(args.out), **bundle.manifest.to_json()})
     else:
         print(describe(args.out, bundle.manifest))
     return 0
-
-
-def evaluate(args: argparse.Namespace) -> int:
-    from ....profiles.reference import reference_names, reference_network
-    from ....profiles.training import evaluation, production
-
-    bundle = load_bundle(args.profile)
-    if not bundle.manifest.simulated:
-        raise BundleError(
-            f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to compare it with"
-        )
-    if args.networks_left_out:
-        return _evaluate_left_out(args, bundle.manifest)
-    nodes = production.EVALUATION_NODES if args.node is None else tuple(args.node)
-    networks = [reference_network(name) for name in reference_names()]
-    errors = production.evaluate_simulated(bundle, networks, nodes, configurations=args.configs, seed=args.seed)
-    if args.json:
-        print_json({
-            "profile": bundle.manifest.name, "board": bundle.manifest.board, "simulated": True, "nodes": nodes,
-            "trained_on": sorted(set(nodes) & set(bundle.manifest.nodes)), "mean": evaluation.summary(errors),
-            "networks": [error.to_json() for error in errors],
-        })  # fmt: skip
-        return 0
-    known = sorted(set(nodes) & set(bundle.manifest.nodes))
-    trained = f"; it was trained on board {', '.join(map(str, known))}" if known else ", which it was not trained on"
-    boards = ", ".join(map(str, nodes))
-    print(f"Mean absolute error at {args.configs} random configurations of simulated {bundle.manifest.board} {boards}{trained}")
-    print(evaluation.table(errors))
-    print(evaluation.coverage(errors))
-    return 0
-
-
-def _evaluate_left_out(args: argparse.Namespace, manifest: Manifest) -> int:
-    from ....profiles.training import evaluation
-    from ....profiles.training.production import UNSEEN_NETWORK
-
-    record = manifest.evaluation.get(UNSEEN_NETWORK, {})
-    errors = [evaluation.NetworkError.from_json(item) for item in record.get("networks", ())]
-    if not errors:
-        raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
-    if args.json:
-        print_json({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record})
-        return 0
-    print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
-    print(evaluation.table(errors))
-    print(evaluation.coverage(errors))
-    return 0
-
-
-def _bar(done: int, total: int, text: str) -> None:
-    """A progress bar on stderr: redrawn on a terminal, a line for each tenth elsewhere."""
-    share = done / max(total, 1)
-    if sys.stderr.isatty():
-        filled = int(share * 30)
-        end = "\n" if done == total else ""
-        print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {share:4.0%} {text:40.40}", end=end, file=sys.stderr, flush=True)
-    elif done == total or done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1):
-        print(f"{share:4.0%} {text}", file=sys.stderr)

@@ -62,8 +62,10 @@ class Meter(Protocol):
         """Power of each rail while the host issues calls that launch nothing, one after the other."""
         ...
 
-    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> Mapping[str, NDArray[np.float64]]:
-        """Power of each rail while nothing runs."""
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> Mapping[str, NDArray[np.float64]]:
+        """Power of each rail while nothing runs; with ``temperature_c`` at that of the die, else at that of the campaign."""
         ...
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:

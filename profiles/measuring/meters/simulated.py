@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Call, KernelInvocation, Network
-from ...twin.silicon.chip import Array, Clocks
+from ...twin.silicon.chip import AMBIENT_DIE_C, Array, Clocks
 from ...twin.silicon.execution import execute
 from ...twin.silicon.silicon import Activity, Silicon
 from .meter import POWER_READINGS, TIMINGS, KernelPower
@@ -22,11 +22,14 @@ _CHUNK = 4096
 class TwinMeter:
     """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of one simulated chip; the same seed measures the same noise.
 
+    ``temperature_c`` is that of the die while idle power and whole networks are measured.
+
     Besides the protocol it measures pairs: each invocation at the configuration of the same position, many at once.
     """
 
-    def __init__(self, silicon: Silicon, seed: int = 0) -> None:
+    def __init__(self, silicon: Silicon, seed: int = 0, temperature_c: float = AMBIENT_DIE_C) -> None:
         self.silicon = silicon
+        self._temperature_c = temperature_c
         self._random = np.random.default_rng([0x13221, silicon.node, seed])
 
     def kernel_time_ms(
@@ -68,11 +71,14 @@ class TwinMeter:
             rails[rail] = rails[rail] + power
         return self._read_rails(rails)
 
-    def idle_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
-        return self._read_rails(self.silicon.idle_rails_w(Clocks.of(configurations)))
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        die_c = self._temperature_c if temperature_c is None else temperature_c
+        return self._read_rails(self.silicon.idle_rails_w(Clocks.of(configurations), die_c))
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
-        run = execute(network, self.silicon, Clocks.of(configurations))
+        run = execute(network, self.silicon, Clocks.of(configurations), self._temperature_c)
         # The host's jitter shows where the GPU waits for it.
         waiting = np.clip(1.0 - run.gpu_busy_s / run.latency_s, 0.0, 1.0)
         spread = 0.006 + 0.030 * waiting
@@ -81,7 +87,7 @@ class TwinMeter:
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
     ) -> dict[str, NDArray[np.float64]]:
-        run = execute(network, self.silicon, Clocks.of(configurations))
+        run = execute(network, self.silicon, Clocks.of(configurations), self._temperature_c)
         return self._read_rails({rail: energy / run.latency_s for rail, energy in run.rail_energy_j.items()})
 
     def _gpu_ms(self, seconds: Array) -> Array:

@@ -27,7 +27,8 @@ def profile(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = board(sigma=0.1, common=0.05)
     models = {**cost.kernels, "conv2d": replace(cost.kernels["conv2d"], region=REGION)}
     told = SimpleNamespace(
-        manifest=SimpleNamespace(name="small", board="agx-xavier", simulated=True), cost=replace(cost, kernels=models)
+        manifest=SimpleNamespace(name="small", board="agx-xavier", simulated=True, temperature_c=45.0, leakage_fold_c=None),
+        cost=replace(cost, kernels=models),
     )
     monkeypatch.setattr(bundle, "load_bundle", lambda name: told)
 

@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> str:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A profile whose manifest can be changed; the only one there is."""
-    manifest = SimpleNamespace(name="small-sim", board="agx-xavier", simulated=True)
+    manifest = SimpleNamespace(name="small-sim", board="agx-xavier", simulated=True, temperature_c=45.0, leakage_fold_c=None)
 
     def load(name: str) -> SimpleNamespace:
         if name != manifest.name:

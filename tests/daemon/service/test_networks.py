@@ -23,6 +23,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon
+from jetdvfs.tests.support.handmade_engine import account, small
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.small_bundle import make_bundle
 
@@ -49,6 +50,17 @@ def test_a_plan_for_a_model_is_held_and_reported_on(board: Board, daemon: Daemon
             (seen,) = client.status()["leases"]
             assert seen["observed"] == {"frames": 40, "mean_ms": 12.5, "p50_ms": 12.5, "p95_ms": 12.5}
             assert seen["predicted"] == plan["choice"]
+
+
+def test_an_engine_is_loaded_by_its_layers_without_inputs(daemon: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    path.write_bytes(account(small(), "x", "y"))
+    with daemon.client() as client:
+        network = client.load(path)
+        assert network.info["kinds"]["conv2d_add_relu"] == 1
+        assert {guess["kind"] for guess in client.predict(network)["guessed"]} >= {"conv2d_relu", "conv2d_add_relu"}
+        with pytest.raises(InputError):
+            client.load(MODEL)
 
 
 def test_a_network_given_as_launches_predicts_as_the_model_does(daemon: Daemon) -> None:

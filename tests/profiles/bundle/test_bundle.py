@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.region import Pair, Region, Span, size_names
+from jetdvfs.kernels.heat import Heat
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
 from jetdvfs.profiles.bundle.manifest import RegionEntry
@@ -63,6 +64,23 @@ def test_a_bundle_says_where_its_models_were_trained(tmp_path: Path) -> None:
     assert known == Region(REGION.spans, REGION.form_sigma, REGION.variety_sigma, REGION.doubling_sigma)
     make_bundle(tmp_path / "older")
     assert load_bundle(tmp_path / "older", cache_dir=tmp_path / "cache").cost.kernels["relu"].region is None
+
+
+def test_a_bundle_says_what_leaks_or_that_it_does_not_know(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "warm", leakage_mw=1000)
+    cost = load_bundle(tmp_path / "warm", cache_dir=tmp_path / "cache").cost
+    assert cost.leakage_mw is not None and (cost.leakage_mw == 1000).all() and cost.heat == Heat(45.0, 38.0)
+    make_bundle(tmp_path / "older")
+    older = load_bundle(tmp_path / "older", cache_dir=tmp_path / "cache").cost
+    assert older.leakage_mw is None and older.heat is None
+
+
+def test_what_leaks_and_how_it_grows_are_known_together(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one", leakage_mw=1000)
+    path = tmp_path / "one/manifest.json"
+    path.write_text(json.dumps({name: v for name, v in json.loads(path.read_text()).items() if name != "leakage_fold_c"}))
+    with pytest.raises(BundleError, match="expected both or neither"):
+        load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
 
 
 @pytest.mark.parametrize(

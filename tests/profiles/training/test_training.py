@@ -32,8 +32,18 @@ from jetdvfs.profiles.training.assembly import (
 )
 from jetdvfs.profiles.training.host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
 from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
+from jetdvfs.profiles.training.leakage_fit import fit_leakage
 from jetdvfs.profiles.training.region_fit import fit_region
-from jetdvfs.tests.support.synthetic_meter import BOARD, HOST_ACTIVE_MW, OneRailMeter, SyntheticMeter, network, pointwise
+from jetdvfs.tests.support.synthetic_meter import (
+    BOARD,
+    HOST_ACTIVE_MW,
+    LEAKAGE_FOLD_C,
+    OneRailMeter,
+    SyntheticMeter,
+    leakage_mw,
+    network,
+    pointwise,
+)
 
 NETWORKS: tuple[Network, ...] = (
     network("small", [20_000, 50_000]),
@@ -49,7 +59,9 @@ SIZE = CampaignSize(
     network_configurations=16,
     whole_network_configurations=6,
     host_configurations=16,
+    warm_configurations=60,
 )
+WARMER_C = (25.0, 85.0)
 OPTIONS = TrainingOptions({"": (Recipe(5, 0.2, 1.0),)}, most_rounds=80, patience=10)
 
 
@@ -63,7 +75,16 @@ def random_kernels(kind: str, count: int) -> Sequence[KernelInvocation]:
 
 
 def campaign() -> Campaign:
-    return plan_campaign(BOARD, NETWORKS, random_kernels, SIZE, kinds=KINDS, temperature_c=45.0, silicon_version="synthetic")
+    return plan_campaign(
+        BOARD,
+        NETWORKS,
+        random_kernels,
+        SIZE,
+        kinds=KINDS,
+        temperature_c=45.0,
+        warmer_c=WARMER_C,
+        silicon_version="synthetic",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +181,30 @@ def test_idle_power_that_does_not_cover_the_grid_is_refused(measurements: Measur
         fit_idle_mw(rows.where(rows.configuration != 7), BOARD.grid)
 
 
+def test_what_leaks_is_found_in_idle_power_at_several_temperatures(measurements: Measurements, trained_cost: BoardCost) -> None:
+    assert measurements.temperatures_c == WARMER_C
+    assert trained_cost.heat is not None and trained_cost.leakage_mw is not None
+    assert trained_cost.heat.fold_c == pytest.approx(LEAKAGE_FOLD_C, rel=0.02) and trained_cost.heat.temperature_c == 45
+    mean = np.mean([SyntheticMeter(node).factor for node in SIZE.nodes])
+    everywhere = np.broadcast_to(np.asarray(BOARD.grid.gpu_hz, float)[:, None], BOARD.grid.shape)
+    np.testing.assert_allclose(trained_cost.leakage_mw, mean * leakage_mw(everywhere), rtol=0.05)
+
+
+def test_predictions_follow_the_temperature_of_the_die(trained_cost: BoardCost) -> None:
+    predicted = surface(NETWORKS[1], trained_cost)
+    for temperature_c in (30.0, 60.0, 85.0):
+        rails = SyntheticMeter(1).idle_rails_mw(list(BOARD.grid), temperature_c)
+        idle = np.sum(list(rails.values()), axis=0).reshape(BOARD.grid.shape)
+        assert np.abs(predicted.warmed(temperature_c).idle_mw / idle - 1).max() < 0.03
+        assert np.abs(predicted.idle_mw / idle - 1).max() > 0.05
+
+
+def test_a_campaign_at_one_temperature_says_nothing_of_others(measurements: Measurements) -> None:
+    none = measurements.tables["warm_idle_mw"].where(np.zeros(len(measurements.tables["warm_idle_mw"]), bool))
+    idle_mw = fit_idle_mw(measurements.tables["idle_mw"], BOARD.grid)
+    assert fit_leakage(none, (), idle_mw, 45.0, BOARD.grid) is None
+
+
 def test_trained_models_predict_networks_of_kernels_they_have_seen(trained_cost: BoardCost) -> None:
     for tested in NETWORKS:
         predicted = surface(tested, trained_cost)
@@ -204,7 +249,9 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
     assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
     cost = board_cost(measurements, BOARD, trained, uncertainty)
     regions = regions_of(measurements, BOARD, NETWORKS, trained, uncertainty, OPTIONS, quiet)
-    manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs profile train", {"tool": "1"})
+    manifest = manifest_of(
+        "test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs profile train", {"tool": "1"}, cost.heat
+    )
     assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
     write_bundle(tmp_path / "test", manifest, contents_of(trained, cost))
     loaded = load_bundle(tmp_path / "test", cache_dir=tmp_path / "cache").cost

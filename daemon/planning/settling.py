@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the die's temperature will settle at each configuration, and a surface with the leakage that it has there.
+
+What the board draws heats it, and what is hot leaks more: the temperature that each configuration ends at stands above that of
+now by the board's thermal resistance times the power that it draws more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...kernels.surface import Surface
+from ...profiles.board import BoardDescription
+from ..hardware.sensors.sensors import Sensing
+from ..targets import check_rate
+
+# A board throttles before its die is hotter; colder it is in no surroundings that it is made for.
+_COLDEST_C, _HOTTEST_C = -25.0, 105.0
+_STEPS, _CLOSE_C = 50, 0.05
+# Readings this close are the same, so that what was planned a moment ago need not be planned again.
+_STEP_C, _STEP_MW = 1.0, 500.0
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """How warm a board is.
+
+    Attributes:
+        die_c: of its hottest zone that throttles, in degrees Celsius.
+        drawn_mw: what its energy rails draw.
+        k_per_w: by how many degrees the die is warmer in the end for each watt that they draw more; 0 where nobody knows.
+    """
+
+    die_c: float
+    drawn_mw: float
+    k_per_w: float
+
+
+def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
+    """How warm the board is by its sensors' last values; None where no zone can be read.
+
+    Where a rail cannot be read, nobody knows where the die will settle: it is taken to stay as it is.
+    """
+    zones = {trip.zone for trip in sensors.trips}
+    read_mc = [value for name, value in sensors.temperatures_mc().items() if name in zones]
+    if not read_mc:
+        return None
+    rails_mw = sensors.rails_mw()
+    known = all(rail in rails_mw for rail in description.energy_rails)
+    drawn_mw = sum(rails_mw[rail] for rail in description.energy_rails) if known else 0.0
+    k_per_w = float(description.section("thermal").get("k_per_w", 0.0)) if known else 0.0
+    return Warmth(_STEP_C * round(max(read_mc) / 1e3 / _STEP_C), _STEP_MW * round(drawn_mw / _STEP_MW), k_per_w)
+
+
+def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surface:
+    """The surface with the die, at each configuration, as warm as it will be there; as it is where nobody knows how it leaks.
+
+    Args:
+        fps: how often an inference is made; None for one after the other.
+
+    Raises:
+        UsageError: the rate makes no sense.
+    """
+    if surface.heat is None or warmth is None:
+        return surface
+    check_rate(fps)
+    lasting_mw = surface.power_mw
+    if fps is not None:
+        lasting_mw = surface.energy_per_frame_mj(fps) / np.maximum(1 / fps, surface.latency_ms / 1e3)
+    die_c = np.clip(np.full(surface.grid.shape, warmth.die_c), _COLDEST_C, _HOTTEST_C)
+    for _ in range(_STEPS):
+        drawn_mw = lasting_mw + surface.leakage_mw * surface.heat.growth(die_c)
+        warmer_c = np.clip(warmth.die_c + warmth.k_per_w * (drawn_mw - warmth.drawn_mw) / 1e3, _COLDEST_C, _HOTTEST_C)
+        moved_c = float(np.abs(warmer_c - die_c).max())
+        die_c = warmer_c
+        if moved_c < _CLOSE_C:
+            break
+    return surface.warmed(die_c)

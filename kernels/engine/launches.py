@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the layers of an engine launch: a rule for each family of layers.
+
+FLOPs and bytes count as everywhere (:mod:`jetdvfs.kernels.kinds`): a fused layer has the operations of all that is fused, and
+moves what goes in, its weights and what comes out once, each in the element type that it has there. The element type of a
+launch is the one it computes in: that of its weights, where it has any, else that of its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import permutations
+from typing import TypeAlias
+
+from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
+from ..kinds import KINDS, flops
+from ..network import KernelInvocation, ParamValue, Shape, numel, tensor_bytes
+from . import names
+from .layers import EngineTensor, Layer
+
+_MOST_FLOPS = 1 << 62
+Params: TypeAlias = dict[str, ParamValue]
+
+
+class Opaque(Exception):
+    """The file does not say what a layer does; its text says why."""
+
+
+class Ported:
+    """A layer, and which of its inputs other layers make; the rest are weights.
+
+    Attributes:
+        layer: the layer.
+        inputs: what other layers or the application write.
+        constants: what is part of the engine.
+        output: its first output.
+    """
+
+    def __init__(self, layer: Layer, made: Collection[str]) -> None:
+        self.layer = layer
+        self.inputs = tuple(tensor for tensor in layer.inputs if tensor.name in made)
+        self.constants = tuple(tensor for tensor in layer.inputs if tensor.name not in made)
+        if not layer.outputs:
+            raise ModelError("it has no outputs")
+        self.output = layer.outputs[0]
+
+    def shapes(self) -> tuple[Shape, ...]:
+        return tuple(tensor.shape for tensor in self.inputs)
+
+    def first(self) -> EngineTensor:
+        if not self.inputs:
+            raise ModelError("it reads nothing that a layer or the application writes")
+        return self.inputs[0]
+
+    def moved(self) -> int:
+        return sum(tensor.nbytes for tensor in (*self.layer.inputs, *self.layer.outputs))
+
+    def launch(
+        self,
+        kind: str,
+        params: Params,
+        work: int,
+        *,
+        weight_bytes: int = 0,
+        dtype: str = "",
+        inputs: Sequence[Shape] | None = None,
+    ) -> KernelInvocation:
+        if work >= _MOST_FLOPS:
+            raise BudgetExceeded(f"it would do {work:.3g} operations")
+        shapes = self.shapes() if inputs is None else tuple(inputs)
+        own, moved = dtype or self.output.dtype, self.moved() + weight_bytes
+        return KernelInvocation(kind, self.layer.name, shapes, self.output.shape, own, params, work, moved)
+
+    def plain(self, kind: str, params: Params | None = None) -> KernelInvocation:
+        """A launch of a kind that counts its operations from shapes."""
+        shapes = self.shapes() or (self.output.shape,)
+        try:
+            return self.launch(kind, params or {}, flops(kind, shapes, self.output.shape, params or {}))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ModelError(f"it does not make a {kind} ({error!r:.80})") from error
+
+
+def launch_of(layer: Layer, made: Collection[str]) -> KernelInvocation | None:
+    """What a layer launches; None where that is nothing.
+
+    Args:
+        layer: the layer.
+        made: the names of the tensors that layers or the application write; all others are weights.
+
+    Raises:
+        Opaque: the file does not say what it does.
+        UnsupportedOperator: nobody knows its type.
+        ModelError: what it says does not fit together.
+    """
+    name = names.family(layer.type)
+    if name in names.NOTHING or name.startswith(("shape", "trainstation", "devicetoshape", "dummyshape")):
+        return None
+    if name in names.OPAQUE:
+        raise Opaque(names.OPAQUE[name])
+    rule = _RULES.get(name) or _RULES.get(names.family(layer.text("ParameterType")))
+    if rule is None and name not in names.MOVES:
+        raise UnsupportedOperator(
+            f"a layer of type {layer.type!r:.60} has no rule; give the ONNX file that the engine was built from"
+        )
+    ported = Ported(layer, made)
+    return rule(ported) if rule else _moved(ported, names.MOVES[name])
+
+
+def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
+    """The kinds that a product's kernel does on its way out, in order."""
+    if activation not in names.NO_ACTIVATION:
+        activation = names.ACTIVATIONS.get(activation, activation.lower())
+    elif layer.number("HasReLU"):
+        activation = "relu"
+    else:
+        activation = ""
+    return (*(["add"] if residual else []), *([activation] if activation else []))
+
+
+def _convolution(port: Ported) -> KernelInvocation:
+    layer, image = port.layer, port.first()
+    transposed = "deconv" in layer.type.lower()
+    window, groups, filters = layer.sizes("Kernel"), layer.number("Groups", 1), layer.number("OutMaps")
+    rank = len(image.shape) - 2
+    if rank not in (1, 2, 3) or groups < 1 or filters < 1 or image.shape[1] % groups or filters % groups:
+        raise ModelError(f"{filters} filters in {groups} groups do not fit an input of shape {list(image.shape)}")
+    channels, out = image.shape[1], port.output.shape
+    if len(out) != len(image.shape) or out[1] != filters or len(window) < rank:
+        raise ModelError(f"{filters} filters of {list(window)} do not make {list(out)} of {list(image.shape)}")
+    kernel = window[-rank:]
+    weight = (channels, filters // groups, *kernel) if transposed else (filters, channels // groups, *kernel)
+    params: Params = {"weight": weight, "bias": bool(layer.number("HasBias") or layer.weights("Bias")[0])}
+    for name, member in (("stride", "Stride"), ("padding", "PrePadding"), ("dilation", "Dilation")):
+        params[name] = layer.sizes(member)[-rank:]
+    params["groups"] = groups
+    residual = any(tensor.shape == out for tensor in port.inputs[1:])
+    ends = epilogue(layer, layer.text("Activation").upper(), residual)
+    kind = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
+    work = flops(kind, [image.shape], out, params) + names.work_of(ends, numel(out))
+    fused = "_".join((kind, *ends))
+    if ends and fused not in KINDS:
+        params["epilogue"] = "+".join(ends)
+        fused = kind
+    return _with_weights(port, fused, params, work)
+
+
+def _with_weights(port: Ported, kind: str, params: Params, work: int, prefix: str = "") -> KernelInvocation:
+    stored = [port.layer.weights(prefix + member) for member in ("Weights", "Bias")]
+    moved = sum(tensor_bytes(count, dtype) for count, dtype in stored if dtype)
+    return port.launch(kind, params, work, weight_bytes=moved, dtype=stored[0][1])
+
+
+def _convolution_and_pool(port: Ported) -> KernelInvocation:
+    """A convolution that hands what it makes to a pool, and writes only that."""
+    layer, image, out = port.layer, port.first(), port.output.shape
+    kernel, window = layer.sizes("ConvKernel"), layer.sizes("PoolingWindowSize")
+    steps, pads = layer.sizes("ConvStride"), layer.sizes("ConvPrePadding")
+    groups, filters = layer.number("ConvGroups", 1), layer.number("ConvOutMaps")
+    if len(image.shape) != 4 or not len(kernel) == len(steps) == len(pads) == 2 or groups < 1 or 0 in steps:
+        raise ModelError(f"a convolution of {list(kernel)} with a pool does not fit an input of shape {list(image.shape)}")
+    per_group = image.shape[1] // groups
+    sides = [
+        (size + 2 * pad - of) // step + 1 for size, pad, of, step in zip(image.shape[2:], pads, kernel, steps, strict=True)
+    ]
+    full = (image.shape[0], filters, *(max(side, 0) for side in sides))
+    params: Params = {"weight": (filters, per_group, *kernel), "stride": steps, "padding": pads, "groups": groups}
+    ends = epilogue(layer, layer.text("ConvActivation").upper(), residual=False)
+    work = flops("conv2d", [image.shape], full, params) + names.work_of(ends, numel(full)) + numel(out) * numel(window)
+    params |= {"epilogue": "+".join((*ends, "pool2d")), "kernel_size": window, "pooled_from": full}
+    return _with_weights(port, "conv2d_pool2d", params, work, "Conv")
+
+
+def _pool(port: Ported) -> KernelInvocation:
+    layer = port.layer
+    how, rank = layer.text("PoolingType").upper(), len(port.first().shape) - 2
+    if ("AVERAGE" not in how and how != "MAX") or rank not in (2, 3):
+        raise ModelError(
+            f"a pool of type {how!r:.40} over an input of {rank + 2} dimensions; expected MAX or AVERAGE of 4 or 5"
+        )
+    steps, pads = layer.sizes("Stride")[-rank:], layer.sizes("PrePadding")[-rank:]
+    params: Params = {"kernel_size": layer.sizes("WindowSize")[-rank:], "stride": steps, "padding": pads}
+    return port.plain(f"{'max' if how == 'MAX' else 'avg'}_pool{rank}d", params)
+
+
+def _fully_connected(port: Ported) -> KernelInvocation:
+    count, _ = port.layer.weights("Weights")
+    n = port.layer.number("OutMaps") or port.layer.number("NbOutputChannels") or (*port.output.shape, 0, 0)[1]
+    if n < 1 or count % n:
+        raise ModelError(f"{count} weights do not make {n} outputs")
+    m = max(numel(port.output.shape) // n, 1)
+    ends = epilogue(port.layer, port.layer.text("Activation").upper(), residual=False)
+    bias = port.layer.weights("Bias")[0] > 0
+    params: Params = {"m": m, "k": count // n, "n": n, "batch": 1, "bias": bias}
+    work = flops("matmul", [port.first().shape], port.output.shape, params) + names.work_of(ends, m * n)
+    return _with_weights(port, "matmul", params | ({"epilogue": "+".join(ends)} if ends else {}), work)
+
+
+def _product(port: Ported) -> KernelInvocation:
+    """A product of matrices: its sizes follow from what comes out, and from which two of its inputs make that."""
+    out = port.output.shape
+    operands = [tensor for tensor in port.layer.inputs if numel(tensor.shape) > 1]
+    for one, other in permutations(operands[:6], 2):
+        sizes = _sizes(one.shape, other.shape, out)
+        if sizes is None:
+            continue
+        m, k, n, batch = sizes
+        params: Params = {"m": m, "k": k, "n": n, "batch": batch}
+        rest = [tensor for tensor in operands if tensor is not one and tensor is not other]
+        residual = any(tensor.shape == out and tensor in port.inputs for tensor in rest)
+        params["bias"] = (
+            any(numel(tensor.shape) in (n, m) and tensor not in port.inputs for tensor in rest) or "Bias" in port.layer.said
+        )
+        ends = epilogue(port.layer, port.layer.text("Activation").upper(), residual)
+        if ends:
+            params["epilogue"] = "+".join(ends)
+        pair = [tensor.shape for tensor in (one, other) if tensor in port.inputs]
+        more = [tensor.shape for tensor in rest if tensor in port.inputs]
+        dtype = other.dtype if other not in port.inputs else one.dtype
+        work = 2 * m * k * n * batch + names.work_of(ends, numel(out))
+        return port.launch("matmul", params, work, dtype=dtype, inputs=[*pair, *more])
+    raise ModelError(
+        f"no two of its inputs {[list(tensor.shape) for tensor in operands[:4]]} make a product of shape {list(out)}"
+    )
+
+
+def _sizes(one: Shape, other: Shape, out: Shape) -> tuple[int, int, int, int] | None:
+    """(m, k, n, batch) of a product of two tensors; the second may be shared by the whole batch. None if it is none."""
+    if len(out) < 1 or not numel(out):
+        return None
+    n = out[-1]
+    rows = numel(out) // n
+    if len(other) == 2 and numel(one) % rows == 0 and (k := numel(one) // rows) * n == numel(other) and k in one[-2:]:
+        return rows, k, n, 1
+    if len(out) < 2:
+        return None
+    m, batch = out[-2], numel(out[:-2])
+    k, left = divmod(numel(one), m * batch)
+    if not left and k in one[-2:] and n in other[-2:] and k in other[-2:] and numel(other) in (batch * k * n, k * n):
+        return m, k, n, batch
+    return None
+
+
+def _fused(port: Ported) -> KernelInvocation:
+    """A kernel that Myelin generated: its name lists the operations; up to the last reduction they work on all that is read."""
+    layer = port.layer
+    text = f"{layer.name} {layer.text('TacticName')}"
+    if "mha" in text.lower():
+        return _attention(port)
+    operations = names.myelin_operations(text)
+    if not operations:
+        raise Opaque("its name does not list the operations that it fuses")
+    last = max((at for at, name in enumerate(operations) if name in ("sum", "mean", "redu", "prod")), default=-1)
+    shapes = [tensor.shape for tensor in (*layer.inputs, *layer.outputs)]
+    written = names.largest([tensor.shape for tensor in layer.outputs])
+    if last < 0 and names.largest(shapes) > written and any(name in ("max", "min") for name in operations):
+        last = max(at for at, name in enumerate(operations) if name in ("max", "min"))
+    work = 0
+    for at, name in enumerate(operations):
+        if not names.moves_only(name):
+            whole = at <= last or written < 1
+            work += names.operations_of(names.OPERATIONS.get(name, name), names.largest(shapes) if whole else written)
+    kinds = [names.REDUCTIONS.get(name, name) if at <= last else name for at, name in enumerate(operations)]
+    kinds = [names.OPERATIONS.get(name, name) if name not in names.REDUCTIONS.values() else name for name in kinds]
+    params: Params = {"kinds": "+".join(kinds)[:1000], "outputs": len(layer.outputs)}
+    return port.launch("fused_reduction" if last >= 0 else "fused_pointwise", params, work)
+
+
+def _attention(port: Ported) -> KernelInvocation:
+    """Heads of queries, keys and values: (batch, heads, length, size), the keys perhaps transposed."""
+    if len(port.inputs) >= 3:
+        query, key, value = (tensor.shape for tensor in port.inputs[:3])
+        if len(query) == len(key) == len(value) == 4 and query[:1] == key[:1] == value[:1]:
+            if key[-1] != query[-1] or key[-2] != value[-2]:
+                key = (*key[:2], key[3], key[2])
+            if key[-1] == query[-1] and key[-2] == value[-2]:
+                shapes = (query, key, value)
+                return port.launch("attention", {}, flops("attention", shapes, port.output.shape, {}), inputs=shapes)
+    raise Opaque("the shapes it reads do not say which are queries, keys and values")
+
+
+def _pointwise(port: Ported) -> KernelInvocation:
+    said = port.layer.said.get("Operations", ())
+    operations = [_operation(text) for text in said] if isinstance(said, list) else []
+    if not operations:
+        raise Opaque("it does not list its operations")
+    kinds = [names.OPERATIONS.get(name, name) for name in operations]
+    params: Params = {"kinds": "+".join(kinds)[:1000], "outputs": len(port.layer.outputs)}
+    return port.launch("fused_pointwise", params, names.work_of(kinds, numel(port.output.shape)))
+
+
+def _operation(text: object) -> str:
+    """The name in ``const auto var0 = pwgen::iPlus(arg0, literal0);``."""
+    call = str(text)[:200].partition("=")[2].partition("(")[0].strip().rpartition("::")[2]
+    return (call[1:] if call[:1] == "i" and call[1:2].isupper() else call).lower() or "unnamed"
+
+
+def _named(member: str, fallback: str) -> Callable[[Ported], KernelInvocation]:
+    """A layer of one operation, which one of its members names."""
+
+    def rule(port: Ported) -> KernelInvocation:
+        said = (port.layer.text(member) or port.layer.text("ParameterSubType") or port.layer.text("Operation")).upper()
+        name = said.removeprefix("K")
+        kind = names.ACTIVATIONS.get(name) or names.OPERATIONS.get(name.lower(), "")
+        if kind not in KINDS:
+            raise ModelError(f"its operation {said!r:.40} is not known as {fallback}")
+        return port.plain(kind)
+
+    return rule
+
+
+def _reduction(port: Ported) -> KernelInvocation:
+    said = (port.layer.text("ReduceOperation") or port.layer.text("Operation") or port.layer.text("ParameterSubType")).lower()
+    kind, image, out = names.REDUCTIONS.get(said.removeprefix("k"), ""), port.first().shape, port.output.shape
+    if not kind:
+        raise ModelError(f"its reduction {said!r:.40} is not known; expected one of {', '.join(names.REDUCTIONS)}")
+    kept = list(out)
+    dims = []
+    for place, size in enumerate(image):
+        if len(out) == len(image):
+            dims += [place] if out[place] != size else []
+        elif kept[:1] == [size]:
+            kept.pop(0)
+        else:
+            dims.append(place)
+    return port.plain(kind, {"dim": tuple(dims) or tuple(range(len(image))), "keepdim": len(out) == len(image)})
+
+
+def _reformat(port: Ported) -> KernelInvocation:
+    """A copy in another layout, another element type, or both."""
+    before, after = port.first().dtype if port.inputs else port.output.dtype, port.output.dtype
+    if before == after:
+        return port.plain("clone")
+    narrow = ("int8", "uint8", "int4", "float8_e4m3fn", "float4_e2m1")
+    kind = "quantize_per_tensor" if after in narrow else "dequantize" if before in narrow else "to"
+    return port.plain(kind)
+
+
+def _resized(port: Ported) -> KernelInvocation:
+    how = (port.layer.text("InterpolationMode") or port.layer.text("ResizeMode") or port.layer.text("Mode")).lower()
+    kinds = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
+    found = next((kind for name, kind in kinds.items() if name in how), "")
+    if not found or len(port.first().shape) != 4:
+        raise ModelError(f"a resize in mode {how!r:.40} of {len(port.first().shape)} dimensions has no rule")
+    return port.plain(f"upsample_{found}2d")
+
+
+def _scale(port: Ported) -> KernelInvocation:
+    kinds = ["mul", "add"]
+    return _with_weights(port, "fused_pointwise", {"kinds": "+".join(kinds), "outputs": 1}, 2 * numel(port.output.shape))
+
+
+def _row(kind: str) -> Callable[[Ported], KernelInvocation]:
+    return lambda port: port.plain(kind)
+
+
+def _moved(port: Ported, kind: str) -> KernelInvocation:
+    if kind != "cat":
+        return port.plain(kind)
+    if not port.inputs:
+        raise ModelError("it joins nothing")
+    out, first = port.output.shape, port.inputs[0].shape
+    dims = [place for place, sizes in enumerate(zip(out, first, strict=False)) if len(set(sizes)) > 1]
+    return port.plain("cat", {"dim": dims[0] if dims else 0})
+
+
+_CONVOLUTIONS = ("convolution", "gemmconvolution", "depthwiseconvolution", "groupconvolution", "winogradconvolution", "conv")
+_RULES: Mapping[str, Callable[[Ported], KernelInvocation]] = {
+    **dict.fromkeys((*_CONVOLUTIONS, "deconvolution", "gemmdeconvolution", "deconv", "fusedconvolution"), _convolution),
+    "convactpool": _convolution_and_pool,
+    **dict.fromkeys(("pooling", "pool"), _pool),
+    **dict.fromkeys(("fullyconnected", "gemmfullyconnected"), _fully_connected),
+    **dict.fromkeys(("matrixmultiply", "gemmmatrixmultiply", "gemm", "matmul", "fusedmatmul"), _product),
+    **dict.fromkeys(("kgen", "fusion"), _fused),
+    **dict.fromkeys(("mha", "fmha", "attention"), _attention),
+    "pointwise": _pointwise,
+    "elementwise": _named("ElementWiseOperation", "elementwise"),
+    "unary": _named("UnaryOperation", "unary"),
+    "activation": _named("Activation", "an activation"),
+    "reduce": _reduction,
+    "resize": _resized,
+    "scale": _scale,
+    "softmax": _row("softmax"),
+    "normalization": _row("layer_norm"),
+    "gridsample": _row("grid_sampler_2d"),
+    **dict.fromkeys(("reformat", "quantize", "dequantize", "quantizelinear", "dequantizelinear"), _reformat),
+}

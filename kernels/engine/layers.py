@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers of an engine, as ``trtexec --exportLayerInfo`` and TensorRT's engine inspector write them: one JSON object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from ..budget import Account
+from ..errors import BudgetExceeded, ModelError, ShapeError
+from ..exported.pieces import JsonText
+from ..network import Shape, numel, tensor_bytes
+
+_HEAD = 4096
+_MARK = b"\xef\xbb\xbf"
+_NAME = 1000
+_NAMES_ONLY = (
+    "the engine was built with the names of its layers only; build it with trtexec --profilingVerbosity=detailed "
+    "(config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED) and export its layers again"
+)
+_NOT_FIXED = "has no fixed shape; say the engine's shapes as its layers are exported: trtexec --loadEngine=... --shapes=..."
+
+#: What stands for an element type in ``Format/Datatype``, in ``Datatype`` and in the type of weights.
+_TYPES = (
+    (r"BFloat16|BF16", "bfloat16"),
+    (r"Half|FP16|Float16", "float16"),
+    (r"Float|FP32|Float32|TF32", "float32"),
+    (r"FP8|FP8E4M3|E4M3|Float8", "float8_e4m3fn"),
+    (r"FP4|FP4E2M1|E2M1|Float4", "float4_e2m1"),
+    (r"UInt8", "uint8"),
+    (r"Int8", "int8"),
+    (r"Int4", "int4"),
+    (r"Int32", "int32"),
+    (r"Int64", "int64"),
+    (r"Bool|Boolean", "bool"),
+)
+_WORDS = tuple((re.compile(rf"\b(?:{words})\b", re.IGNORECASE), dtype) for words, dtype in _TYPES)
+
+
+@dataclass(frozen=True)
+class EngineTensor:
+    """A tensor between layers: its name, its sizes, and the element type it has there."""
+
+    name: str
+    shape: Shape
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return tensor_bytes(numel(self.shape), self.dtype)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of an engine.
+
+    Attributes:
+        name: TensorRT's name for it, by which profiles name it too; cut off where it is very long.
+        type: its ``LayerType``.
+        inputs, outputs: what it reads and writes.
+        said: the object's other members.
+    """
+
+    name: str
+    type: str
+    inputs: tuple[EngineTensor, ...]
+    outputs: tuple[EngineTensor, ...]
+    said: Mapping[str, Any]
+
+    def text(self, member: str) -> str:
+        value = self.said.get(member)
+        return value if isinstance(value, str) else ""
+
+    def number(self, member: str, default: int = 0) -> int:
+        value = self.said.get(member, default)
+        return value if isinstance(value, int) else default
+
+    def sizes(self, member: str) -> tuple[int, ...]:
+        """A list of a few sizes.
+
+        Raises:
+            ModelError: it is none, or one of them is no size.
+        """
+        value = self.said.get(member)
+        if not isinstance(value, list) or not 0 < len(value) <= 8 or not all(_is_size(item) for item in value):
+            raise ModelError(f"member {member!r} is {value!r:.60}; expected a list of a few sizes")
+        return tuple(value)
+
+    def weights(self, member: str) -> tuple[int, str]:
+        """How many weights stand in a member, and of which type; none where there is no such member."""
+        value = self.said.get(member)
+        if value is None:
+            return 0, ""
+        if not isinstance(value, dict) or not _is_size(value.get("Count")):
+            raise ModelError(f"member {member!r} is {value!r:.60}; expected the type and the count of weights")
+        return value["Count"], element_type(str(value.get("Type"))) if value["Count"] else ""
+
+
+@dataclass(frozen=True)
+class EngineLayers:
+    """What an engine's account says: its layers in the order they run, and the names of what goes in and comes out."""
+
+    layers: tuple[Layer, ...]
+    bindings: tuple[str, ...]
+
+
+def is_engine(stream: BinaryIO) -> bool:
+    """Whether a file starts as the account of an engine does."""
+    stream.seek(0)
+    head = stream.read(_HEAD).removeprefix(_MARK)
+    return re.match(rb'\s*\{\s*"(Layers|Bindings)"\s*:', head) is not None
+
+
+def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
+    """Read an engine's layers.
+
+    Raises:
+        ModelError: it is not of that form, or has names only.
+        ShapeError: a shape is not fixed.
+        BudgetExceeded: it is larger than is read.
+    """
+    text = JsonText(read_text(stream, account), account)
+    layers: list[Layer] = []
+    bindings: list[str] = []
+
+    def layer(made: Any) -> None:
+        if len(layers) >= account.budget.calls:
+            raise BudgetExceeded(f"the engine has more than {account.budget.calls} layers")
+        layers.append(_layer(made, len(layers), account))
+
+    def binding(made: Any) -> None:
+        if len(bindings) >= account.budget.items:
+            raise BudgetExceeded(f"the engine has more than {account.budget.items} bindings")
+        bindings.append(str(made)[:_NAME])
+
+    try:
+        end = text.members(0, {"Layers": lambda at: text.items(at, layer), "Bindings": lambda at: text.items(at, binding)})
+        text.finish(end)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"the engine's layers are damaged or cut off: {str(error)[:120]}; export them again") from error
+    if not layers:
+        raise ModelError(f"the engine lists no layers: {_NAMES_ONLY}")
+    if not bindings:
+        raise ModelError("the engine does not say what goes in and comes out; expected its members Layers and Bindings")
+    return EngineLayers(tuple(layers), tuple(bindings))
+
+
+def read_text(stream: BinaryIO, account: Account) -> str:
+    """All of a JSON file.
+
+    Raises:
+        ModelError: it is no text.
+        BudgetExceeded: it is larger than is read.
+    """
+    length = stream.seek(0, 2)
+    room = min(account.room(), account.budget.entry_bytes)
+    if length > room:
+        raise BudgetExceeded(f"a JSON file of {length} bytes; there is room to read {room}")
+    stream.seek(0)
+    try:
+        return stream.read(length).removeprefix(_MARK).decode()
+    except ValueError as error:
+        raise ModelError(f"the JSON file is no text in UTF-8 ({error})") from error
+
+
+def element_type(text: str) -> str:
+    """The element type that a format names.
+
+    Raises:
+        ModelError: it names none that is known.
+    """
+    for form, dtype in _WORDS:
+        if form.search(text):
+            return dtype
+    raise ModelError(f"the format {text!r:.80} names no element type that is known")
+
+
+def short(name: str) -> str:
+    """A layer's name, cut off where it is very long: fused ones name all their members."""
+    return name if len(name) <= _NAME else name[: _NAME - 3] + "..."
+
+
+def _layer(made: Any, number: int, account: Account) -> Layer:
+    if isinstance(made, str):
+        raise ModelError(_NAMES_ONLY)
+    if not isinstance(made, dict) or not isinstance(made.get("Name"), str):
+        raise ModelError(f"layer {number} is {made!r:.60}; expected an object with a Name")
+    name = short(made["Name"])
+    if not isinstance(made.get("LayerType"), str):
+        raise ModelError(f"layer {name!r:.120} has no LayerType: {_NAMES_ONLY}")
+    try:
+        inputs, outputs = (_tensors(made.get(member, []), account) for member in ("Inputs", "Outputs"))
+    except ModelError as error:
+        raise type(error)(f"layer {name!r:.120}: {error}") from error
+    said = {member: value for member, value in made.items() if member not in ("Name", "LayerType", "Inputs", "Outputs")}
+    return Layer(name, made["LayerType"][:100], inputs, outputs, said)
+
+
+def _tensors(made: Any, account: Account) -> tuple[EngineTensor, ...]:
+    if not isinstance(made, list) or len(made) > account.budget.items:
+        raise ModelError(f"its tensors are {made!r:.60}; expected a list of them")
+    return tuple(_tensor(item, account) for item in made)
+
+
+def _tensor(made: Any, account: Account) -> EngineTensor:
+    if not isinstance(made, dict) or not isinstance(made.get("Name"), str):
+        raise ModelError(f"a tensor is {made!r:.60}; expected an object with Name, Dimensions and a type")
+    name, sizes = made["Name"], made.get("Dimensions")
+    form = made.get("Format/Datatype", made.get("Datatype", made.get("DataType", "")))
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
+        raise ModelError(f"tensor {name!r:.80} has the Dimensions {sizes!r:.60}; expected a list of sizes")
+    if len(sizes) > account.budget.rank:
+        raise BudgetExceeded(f"tensor {name!r:.80} has {len(sizes)} dimensions; at most {account.budget.rank} are followed")
+    if any(size < 0 for size in sizes) or (isinstance(form, str) and "dynamic shapes" in form):
+        raise ShapeError(f"tensor {name!r:.80} {_NOT_FIXED}")
+    if numel(sizes) > account.budget.elements:
+        raise BudgetExceeded(f"tensor {name!r:.80} has {numel(sizes)} elements; at most {account.budget.elements} are followed")
+    return EngineTensor(short(name), tuple(sizes), element_type(str(form)))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40

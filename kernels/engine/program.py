@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine's account as a network: what its layers launch, in the order in which TensorRT runs them."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from ..boundary import Boundary
+from ..budget import Account
+from ..errors import BudgetExceeded, ModelError, ShapeError
+from ..exported.pieces import JsonText
+from ..network import DTYPE_BYTES, KernelInvocation, Network, TensorSpec
+from .launches import Opaque, launch_of
+from .layers import EngineLayers, EngineTensor, read_layers, read_text, short
+from .names import family
+
+RUNTIME = "TensorRT"
+
+
+def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec], name: str) -> Network:
+    """What an engine launches. Each launch has its layer's name for a scope.
+
+    Args:
+        stream: what ``trtexec --exportLayerInfo`` or the engine inspector wrote.
+        account: bounds on what reading may cost.
+        inputs: nothing, since an engine's shapes are fixed; or what they are said to be.
+        name: a label.
+
+    Raises:
+        ModelError: it is not of that form, or does not fit together.
+        UnsupportedOperator: a layer is of a type without a rule.
+        ShapeError: the engine is for other inputs, or a shape is not fixed.
+        BudgetExceeded: it is larger than is read.
+    """
+    engine = read_layers(stream, account)
+    made = {tensor.name for layer in engine.layers if family(layer.type) != "constant" for tensor in layer.outputs}
+    takes = _inputs(engine, made)
+    _check(inputs, takes)
+    made.update(engine.bindings)
+    calls: list[KernelInvocation] = []
+    boundary = None
+    for number, layer in enumerate(engine.layers):
+        account.step()
+        try:
+            launch = launch_of(layer, made)
+        except Opaque as error:
+            place = f"layer {layer.name!r:.300}, after {number} of {len(engine.layers)} layers"
+            boundary = Boundary(f"tensorrt::{layer.type}", place, str(error))
+            break
+        except ModelError as error:
+            raise type(error)(f"layer {layer.name!r:.120}: {error}") from error
+        if launch is not None:
+            calls.append(launch)
+    return Network(name, takes, tuple(calls), boundary, runtime=RUNTIME)
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """What ``trtexec --exportProfile`` measured of an engine.
+
+    Attributes:
+        launches_ms: the mean GPU time of each launch of the network, in ms.
+        others_ms: the same of layers that launch nothing by the engine's account, or stand behind its list's end, by name.
+    """
+
+    launches_ms: tuple[float, ...]
+    others_ms: dict[str, float]
+
+
+def read_times(stream: BinaryIO, network: Network, account: Account) -> LayerTimes:
+    """Measured times beside an engine's launches.
+
+    Raises:
+        ModelError: it is not of that form, or of another engine.
+        BudgetExceeded: it is larger than is read.
+    """
+    text = JsonText(read_text(stream, account), account)
+    measured: dict[str, deque[float]] = {}
+    count = 0
+
+    def row(made: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > account.budget.calls:
+            raise BudgetExceeded(f"a profile of more than {account.budget.calls} layers")
+        if isinstance(made, dict) and isinstance(made.get("name"), str):
+            measured.setdefault(short(made["name"]), deque()).append(_ms(made))
+        elif not isinstance(made, dict) or "count" not in made:
+            raise ValueError(f"row {count} is {made!r:.60}")
+
+    try:
+        text.finish(text.items(0, row))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(
+            f"expected what trtexec --exportProfile writes, a list of layers with averageMs: {error!s:.120}"
+        ) from error
+    times = []
+    for launch in network.launches:
+        if not measured.get(launch.scope):
+            raise ModelError(f"the profile has no time for layer {launch.scope!r:.120}: it is of another engine")
+        times.append(measured[launch.scope].popleft())
+    return LayerTimes(tuple(times), {name: sum(left) for name, left in measured.items() if left})
+
+
+def _ms(row: dict[str, Any]) -> float:
+    value = row.get("averageMs")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"averageMs of {row.get('name')!r:.60} is {value!r:.40}")
+    return float(value)
+
+
+def _inputs(engine: EngineLayers, made: set[str]) -> tuple[TensorSpec, ...]:
+    """What an application hands in: the bindings that no layer writes, as the first layer that reads them has them."""
+    wanted = {binding for binding in engine.bindings if binding not in made}
+    found: dict[str, EngineTensor] = {}
+    for layer in engine.layers:
+        for tensor in layer.inputs:
+            if tensor.name in wanted:
+                found.setdefault(tensor.name, tensor)
+    for tensor in found.values():
+        if tensor.dtype not in DTYPE_BYTES:
+            raise ModelError(f"input {tensor.name!r:.80} is of type {tensor.dtype}; valid: {', '.join(DTYPE_BYTES)}")
+    return tuple(TensorSpec(tensor.shape, tensor.dtype, tensor.name) for tensor in found.values())
+
+
+def _check(given: Sequence[TensorSpec], takes: Sequence[TensorSpec]) -> None:
+    """Whether what was said of the inputs is what the engine was built for; types are the engine's own affair."""
+    left = list(takes)
+    for spec in given:
+        fits = [own for own in left if own.shape == spec.shape and spec.name in ("", own.name) and not spec.is_plain]
+        if not fits:
+            raise ShapeError(
+                f"input {spec}: an engine's shapes are fixed, and this one takes {', '.join(map(str, takes)) or 'nothing'}; "
+                "leave --input out"
+            )
+        left.remove(fits[0])

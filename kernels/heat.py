@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How power grows with the die's temperature: leakage does, by a factor of e with every so many degrees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import CostModelError
+
+DIE_RANGE_C = (-40.0, 125.0)
+"""What a die can have while it works."""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """How leakage depends on temperature.
+
+    Attributes:
+        temperature_c: of the die, at which figures were measured.
+        fold_c: with how many degrees more leakage is e times as much.
+    """
+
+    temperature_c: float
+    fold_c: float
+
+    def __post_init__(self) -> None:
+        if not self.fold_c > 0:
+            raise ValueError(f"expected leakage to grow e-fold within a positive number of degrees, got {self.fold_c}")
+
+    def growth(self, temperature_c: ArrayLike) -> NDArray[np.float64]:
+        """By what share leakage is above what it was when figures were measured; below 0 where it is colder.
+
+        Raises:
+            CostModelError: a temperature is outside :data:`DIE_RANGE_C`.
+        """
+        low, high = DIE_RANGE_C
+        degrees = np.asarray(temperature_c, np.float64)
+        if not ((degrees >= low) & (degrees <= high)).all():
+            strange = float(degrees.max() if degrees.max() > high else degrees.min())
+            raise CostModelError(f"temperature {strange:g} C: expected one of a die that works, {low:g} to {high:g}")
+        return np.asarray(np.expm1((degrees - self.temperature_c) / self.fold_c))
