@@ -215,7 +215,10 @@ class Hardware:
 
     def throttled(self) -> tuple[str, ...]:
         """Why the board runs slower than its clocks say now (see :meth:`Sensing.throttled`)."""
-        return self.sensors.throttled(now=True)
+        reasons = self.sensors.throttled(now=True)
+        if reasons and self._keeper is not None and self._keeper.baseline is not None:
+            self._keeper.baseline.heat_seen()
+        return reasons
 
     def fan(self) -> Fan | None:
         """How hard the fan is driven and how fast it turns; None where there is none."""

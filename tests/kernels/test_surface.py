@@ -20,7 +20,7 @@ from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu
 
 @pytest.fixture
 def predicted() -> Surface:
-    return surface(network(matmul(1000), relu(kind="softmax")), board(sigma=0.1, common=0.05))
+    return surface(network(matmul(1000), relu(kind="cumsum")), board(sigma=0.1, common=0.05))
 
 
 def test_a_point_holds_the_figures_at_that_configuration(predicted: Surface) -> None:
@@ -110,7 +110,7 @@ def test_a_saved_surface_is_read_back_whole(predicted: Surface, tmp_path: Path) 
     predicted.save(tmp_path / "no-ending")
     loaded = Surface.load(tmp_path / "no-ending")
     assert (loaded.grid, loaded.method, loaded.unmodelled) == (predicted.grid, "timeline", predicted.unmodelled)
-    assert loaded.unmodelled[0].kind == "softmax" and loaded.boundary is None
+    assert loaded.unmodelled[0].kind == "cumsum" and loaded.boundary is None
     np.testing.assert_array_equal(loaded.energy_sigma, predicted.energy_sigma)
 
 

@@ -9,6 +9,7 @@ from jetdvfs.daemon.leases import Holder, Need
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.soak.endurance import Day
 
+MIDDLE = FrequencyConfiguration(652800, 1198500000, 1600000000)
 LOW = FrequencyConfiguration(345600, 114750000, 1600000000)
 HIGHEST = "/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"
 
@@ -33,4 +34,23 @@ def test_what_heat_hides_is_given_back_all_the_same(tmp_path: Path) -> None:
     wait(day, 10)
     day.board.faults.fever_c = 0.0
     wait(day, 120)
+    assert day._settings() == found
+
+
+def test_limits_that_still_climb_after_the_heat_are_nobodys_choice(tmp_path: Path) -> None:
+    day = Day(tmp_path)
+    found = day._settings()
+    lowered = LOW._replace(cpu_khz=192000)
+    first, _ = day.controller.hold(Holder(1, 1, 1, "x"), Need(MIDDLE), "before the heat")
+    day.board.faults.fever_c = 50.0
+    wait(day, 60)
+    assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz, "the kernel throttles"
+    day.board.faults.fever_c = 0.0
+    day.clock.sleep(2.5)
+    assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz and not day.hardware.throttled(), "it is cool, and limits still climb"
+    second, _ = day.controller.hold(Holder(2, 2, 2, "y"), Need(lowered), "after the heat")
+    day.controller.release(first)
+    wait(day, 60)
+    day.controller.release(second)
+    wait(day, 60)
     assert day._settings() == found

@@ -23,6 +23,8 @@ from .store import BaselineStore
 # How often what did not take is tried again at once, and how long before the first time; each wait is twice the last.
 _TRIES = 3
 _PAUSE_S = 0.004
+# For how long the kernel may go on to raise limits, a step at a time, when it is no longer hot.
+_COOLS_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class Baseline:
         self._confirmed = dict(record.journal)
         self._held = held
         self._marked: Marker | None = None
+        self._hot_s = -_COOLS_S
+
+    def heat_seen(self) -> None:
+        """The kernel throttles now: for a while, limits may read lower than they stand."""
+        self._hot_s = self._clock.monotonic()
 
     @property
     def used(self) -> bool:
@@ -342,8 +349,10 @@ class Baseline:
         return lowered and self._is_hot()
 
     def _is_hot(self) -> bool:
-        """Whether the kernel throttles now."""
-        return bool(thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)))
+        """Whether the kernel throttles, or did a short while ago, and limits may still be lowered."""
+        if thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)):
+            self.heat_seen()
+        return self._clock.monotonic() - self._hot_s < _COOLS_S
 
     def _store_record(self, record: BaselineRecord) -> None:
         """Store a record, and after it the marker.
