@@ -13,6 +13,7 @@ do (:data:`ACTIONS`); each answer is an object, with ``error`` where it was refu
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from typing import Any, Callable, Sequence
 
 Run = Callable[[], Any]
 
+ACTIONS = ("hello", "rates", "kernel", "repeat", "issue", "network")
 _WARM_UP = 3
 _LEAST = 5  # timings, whatever they take
 _EVENTS = 20  # timings of a burst on a GPU, each between two events
@@ -33,8 +35,9 @@ _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 _POSITIVE = {"log", "sqrt", "rsqrt"}
 _UNARY = (
     "relu hardtanh sigmoid silu gelu tanh elu leaky_relu softplus hardswish hardsigmoid mish exp log sqrt rsqrt reciprocal abs "
-    "neg sin cos tan erf floor ceil round trunc sign"
+    "neg sin cos tan erf floor ceil round trunc sign clone"
 )
+_WINDOW = ("stride", "padding", "ceil_mode")
 _BINARY = "add sub mul div pow eq ne lt le gt ge minimum maximum"
 _SCALAR = "add_scalar sub_scalar mul_scalar div_scalar pow_scalar eq_scalar ne_scalar lt_scalar le_scalar gt_scalar ge_scalar"
 
@@ -62,11 +65,12 @@ class Worker:
         self._network: tuple[str, Run | None] = ("", None)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        action = ACTIONS.get(str(request.get("do")))
-        if action is None:
-            raise Refused("{!r} is not known; valid: {}".format(request.get("do"), ", ".join(ACTIONS)))
+        action = request.get("do")
+        if action not in ACTIONS:
+            raise Refused(f"{action!r} is not known; valid: {', '.join(ACTIONS)}")
         with self.torch.no_grad():
-            return action(self, request)
+            answer: dict[str, Any] = getattr(self, action)(request)
+        return answer
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
         """What runs here, and which kinds of kernels it can run."""
@@ -115,35 +119,28 @@ class Worker:
         """Host time in ms of issuing some calls once; on a GPU they are queued, and nobody waits for them meanwhile."""
         runs = [self._call(call) for call in request["calls"]]
         burst = [runs[index] for index in request["order"]]
-        found = []
-        until = time.perf_counter() + float(request.get("seconds", 1.0))
-        for number in range(_WARM_UP + int(request.get("timings", 100))):
-            start = self._now()
-            for run in burst:
-                run()
-            took = self._now() - start
-            self._wait()
-            if number >= _WARM_UP:
-                found.append(1e3 * took)
-            if len(found) >= _LEAST and time.perf_counter() > until:
-                break
-        return {"ms": statistics.median(found), "timings": len(found)}
+        return self._timed(lambda: [run() for run in burst], request, waiting=False)
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
         """Latency of a model file in ms, from the first call to the end of the last kernel."""
         run = self._network_of(request)
-        found = []
+        return {**self._timed(run, request, waiting=True), "ran": self._ran(run)}
+
+    def _timed(self, run: Run, request: dict[str, Any], waiting: bool) -> dict[str, Any]:
+        """The median time of a call, with or without waiting for what it launched."""
+        found: list[float] = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
         for number in range(_WARM_UP + int(request.get("timings", 100))):
             self._wait()
             start = self._now()
             run()
-            self._wait()
+            if waiting:
+                self._wait()
             if number >= _WARM_UP:
                 found.append(1e3 * (self._now() - start))
             if len(found) >= _LEAST and time.perf_counter() > until:
                 break
-        return {"ms": statistics.median(found), "timings": len(found), "ran": self._ran(run)}
+        return {"ms": statistics.median(found), "timings": len(found)}
 
     def _wait(self) -> None:
         if self.device == "cuda":
@@ -156,13 +153,13 @@ class Worker:
         until = time.perf_counter() + seconds
         found: list[float] = []
         while len(found) < timings and (len(found) < _LEAST or time.perf_counter() < until):
-            found += self._between_events(run) if self.device == "cuda" else self._on_the_clock(run)
+            if self.device == "cuda":
+                found += self._between_events(run)
+                continue
+            start = self._now()
+            run()
+            found.append(1e3 * (self._now() - start))
         return found
-
-    def _on_the_clock(self, run: Run) -> list[float]:
-        start = self._now()
-        run()
-        return [1e3 * (self._now() - start)]
 
     def _between_events(self, run: Run) -> list[float]:
         events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
@@ -320,52 +317,18 @@ def _batch_norm(worker: Worker, kernel: dict[str, Any]) -> Run:
     return lambda: functional.batch_norm(x, mean, variance, weight if affine else None, bias if affine else None, False)
 
 
-def _unary(worker: Worker, kernel: dict[str, Any]) -> Run:
-    torch, name = worker.torch, kernel["kind"]
-    (x,) = _tensors(worker, kernel)
-    x = x.abs() + 1 if name in _POSITIVE else x
-    apply = getattr(torch.nn.functional, name, None) or getattr(torch, name)
-    return lambda: apply(x)
+def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
+    """What makes kernels of functions called as their kinds; ``options`` are the parameters that are passed by name."""
 
+    def make(worker: Worker, kernel: dict[str, Any]) -> Run:
+        name, params, tensors = kernel["kind"].replace("_scalar", ""), kernel["params"], _tensors(worker, kernel)
+        if name in _POSITIVE:
+            tensors[0] = tensors[0].abs() + 1
+        apply = getattr(worker.torch.nn.functional, name, None) or getattr(worker.torch, name)
+        named = {option: params[option] for option in options if option in params}
+        return functools.partial(apply, *arguments(tensors, params), **named)
 
-def _binary(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply = getattr(worker.torch, kernel["kind"])
-    tensors = _tensors(worker, kernel)
-    left, right = tensors if len(tensors) == 2 else (tensors[0], tensors[0])
-    return lambda: apply(left, right)
-
-
-def _with_scalar(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply = getattr(worker.torch, kernel["kind"][: -len("_scalar")])
-    (x,) = _tensors(worker, kernel)
-    number = 1.5 if x.is_floating_point() else 3
-    return lambda: apply(x, number)
-
-
-def _cat(worker: Worker, kernel: dict[str, Any]) -> Run:
-    tensors, dim = _tensors(worker, kernel), kernel["params"]["dim"]
-    apply = getattr(worker.torch, kernel["kind"])
-    return lambda: apply(tensors, dim)
-
-
-def _pool(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply, params = getattr(worker.torch.nn.functional, kernel["kind"]), kernel["params"]
-    (x,) = _tensors(worker, kernel)
-    if "output_size" in params:
-        return lambda: apply(x, params["output_size"])
-    options = {name: params[name] for name in ("stride", "padding", "dilation", "ceil_mode") if name in params}
-    return lambda: apply(x, params["kernel_size"], **options)
-
-
-def _reduction(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply, params = getattr(worker.torch, kernel["kind"]), kernel["params"]
-    (x,) = _tensors(worker, kernel)
-    return lambda: apply(x, params["dim"], keepdim=params.get("keepdim", False))
-
-
-def _clone(worker: Worker, kernel: dict[str, Any]) -> Run:
-    (x,) = _tensors(worker, kernel)
-    return lambda: x.clone()
+    return make
 
 
 def _norm(worker: Worker, kernel: dict[str, Any]) -> Run:
@@ -377,12 +340,6 @@ def _norm(worker: Worker, kernel: dict[str, Any]) -> Run:
     if kernel["kind"] == "layer_norm":
         return lambda: functional.layer_norm(x, shape, weight, bias)
     return lambda: functional.group_norm(x, params["groups"], weight, bias)
-
-
-def _softmax(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply, dim = getattr(worker.torch, kernel["kind"]), kernel["params"]["dim"]
-    (x,) = _tensors(worker, kernel)
-    return lambda: apply(x, dim)
 
 
 def _attention(worker: Worker, kernel: dict[str, Any]) -> Run:
@@ -411,51 +368,35 @@ _FAMILIES = (
     ("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _convolution),
     ("matmul", _matmul),
     ("batch_norm", _batch_norm),
-    ("cat stack", _cat),
-    ("max_pool2d avg_pool2d adaptive_avg_pool2d", _pool),
-    ("mean sum amax", _reduction),
-    ("clone", _clone),
+    ("cat stack", _short(lambda tensors, params: (tensors, params["dim"]))),
+    ("max_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW, "dilation")),
+    ("avg_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW)),
+    ("adaptive_avg_pool2d", _short(lambda tensors, params: (tensors[0], params["output_size"]))),
+    ("mean sum amax softmax log_softmax", _short(lambda tensors, params: (tensors[0], params["dim"]), "keepdim")),
     ("layer_norm group_norm", _norm),
-    ("softmax log_softmax", _softmax),
     ("attention", _attention),
     ("embedding", _embedding),
     ("upsample_bilinear2d upsample_nearest2d upsample_bicubic2d", _upsample),
-    (_UNARY, _unary),
-    (_BINARY, _binary),
-    (_SCALAR, _with_scalar),
+    (_UNARY, _short(lambda tensors, params: (tensors[0],))),
+    (_BINARY, _short(lambda tensors, params: (tensors[0], tensors[-1]))),
+    (_SCALAR, _short(lambda tensors, params: (tensors[0], 1.5 if tensors[0].is_floating_point() else 3))),
 )
 _MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMILIES for name in names.split()}
 
 
 def _host_call(torch: Any, name: str, x: Any) -> Run:
     """A call that launches nothing, on a tensor of 2 x 4 x 4 x 4; what is not known costs what a view does."""
-    calls: dict[str, Run] = {
-        "slice": lambda: x[:, 1:3],
-        "t": lambda: x[0, 0].t(),
-        "transpose": lambda: x.transpose(1, 2),
-        "permute": lambda: x.permute(0, 2, 3, 1),
-        "unsqueeze": lambda: x.unsqueeze(0),
-        "squeeze": lambda: x.squeeze(0),
-        "expand": lambda: x.expand(3, 2, 4, 4, 4),
-        "select": lambda: x.select(1, 0),
-        "split": lambda: x.split(2, 1),
-        "split_with_sizes": lambda: x.split([1, 3], 1),
-        "unbind": lambda: x.unbind(0),
-        "detach": lambda: x.detach(),
-        "dropout": lambda: torch.nn.functional.dropout(x, 0.5, False),
-        "scalar_tensor": lambda: torch.scalar_tensor(3),
-    }
-    return calls.get(name, lambda: x.view(2, -1))
-
-
-ACTIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
-    "hello": Worker.hello,
-    "rates": Worker.rates,
-    "kernel": Worker.kernel,
-    "repeat": Worker.repeat,
-    "issue": Worker.issue,
-    "network": Worker.network,
-}
+    arguments: dict[str, tuple[Any, ...]] = {
+        "transpose": (1, 2), "permute": (0, 2, 3, 1), "unsqueeze": (0,), "squeeze": (0,), "expand": (3, 2, 4, 4, 4),
+        "select": (1, 0), "split": (2, 1), "split_with_sizes": ([1, 3], 1), "unbind": (0,), "detach": (),
+    }  # fmt: skip
+    if name in arguments:
+        return functools.partial(getattr(x, name), *arguments[name])
+    if name == "dropout":
+        return functools.partial(torch.nn.functional.dropout, x, 0.5, False)
+    if name == "scalar_tensor":
+        return functools.partial(torch.scalar_tensor, 3)
+    return {"slice": lambda: x[:, 1:3], "t": lambda: x[0, 0].t()}.get(name, lambda: x.view(2, -1))
 
 
 def main(arguments: Sequence[str]) -> int:
