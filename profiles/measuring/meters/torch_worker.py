@@ -47,11 +47,7 @@ class Refused(Exception):
 
 
 class Worker:
-    """Answers requests.
-
-    Args:
-        torch: the module; it is loaded by whoever runs this.
-    """
+    """Answers requests; whoever runs this loads torch."""
 
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
@@ -61,8 +57,7 @@ class Worker:
         # One thread's own time leaves out what others did meanwhile; several threads' would count each of them.
         alone = device == "cpu" and torch.get_num_threads() == 1
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
-        self._kernel: tuple[str, Run | None] = ("", None)
-        self._network: tuple[str, Run | None] = ("", None)
+        self._last: tuple[str, Run] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         action = request.get("do")
@@ -77,14 +72,9 @@ class Worker:
         torch = self.torch
         named = torch.cuda.get_device_name() if self.device == "cuda" else platform.processor() or platform.machine()
         return {
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "device": self.device,
-            "device_name": named,
-            "threads": torch.get_num_threads(),
-            "clock": self.clock,
-            "kinds": sorted(_MAKERS),
-        }
+            "python": platform.python_version(), "torch": str(torch.__version__), "threads": torch.get_num_threads(),
+            "device": self.device, "device_name": named, "clock": self.clock, "kinds": sorted(_MAKERS),
+        }  # fmt: skip
 
     def rates(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
@@ -92,15 +82,16 @@ class Worker:
         left, right = self._random((side, side)), self._random((side, side))
         source = torch.ones(_PROBE_BYTES // 4, device=self.device)
         target = torch.empty_like(source)
-        product = min(self._time(lambda: left @ right, 10, 2.0))
-        copy = min(self._time(lambda: target.copy_(source), 10, 2.0))
+        limits = {"timings": 10, "seconds": 2.0}
+        product = self._timed(lambda: left @ right, limits, waiting=True)["ms"]
+        copy = self._timed(lambda: target.copy_(source), limits, waiting=True)["ms"]
         return {"flops_per_s": 2e3 * side**3 / product, "bytes_per_s": 2e3 * _PROBE_BYTES / copy}
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time of one kernel in ms: on a GPU between events around it, elsewhere from call to return."""
         run = self._kernel_of(request["kernel"])
-        found = self._time(run, int(request.get("timings", 100)), float(request.get("seconds", 1.0)))
-        return {"ms": statistics.median(found), "timings": len(found), "ran": self._ran(run)}
+        found = self._between_events(run, request) if self.device == "cuda" else self._timed(run, request, waiting=True)
+        return {**found, "ran": self._ran(run)}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile."""
@@ -146,30 +137,20 @@ class Worker:
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
-    def _time(self, run: Run, timings: int, seconds: float) -> list[float]:
-        for _ in range(_WARM_UP):
-            run()
-        self._wait()
-        until = time.perf_counter() + seconds
+    def _between_events(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
+        """The median time of a kernel on a GPU, without the gaps between launches."""
         found: list[float] = []
-        while len(found) < timings and (len(found) < _LEAST or time.perf_counter() < until):
-            if self.device == "cuda":
-                found += self._between_events(run)
-                continue
-            start = self._now()
-            run()
-            found.append(1e3 * (self._now() - start))
-        return found
-
-    def _between_events(self, run: Run) -> list[float]:
-        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
-        self.torch.cuda._sleep(_SLEEP_CYCLES)
-        events[0].record()
-        for event in events[1:]:
-            run()
-            event.record()
-        self.torch.cuda.synchronize()
-        return [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+        until = time.perf_counter() + float(request.get("seconds", 1.0))
+        while len(found) < int(request.get("timings", 100)) and (not found or time.perf_counter() < until):
+            events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
+            self.torch.cuda._sleep(_SLEEP_CYCLES)
+            events[0].record()
+            for event in events[1:]:
+                run()
+                event.record()
+            self._wait()
+            found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+        return {"ms": statistics.median(found), "timings": len(found)}
 
     def _ran(self, run: Run) -> list[str]:
         """What the profiler saw run: the kernels of a GPU; elsewhere PyTorch's operators, those that others call among them."""
@@ -184,13 +165,18 @@ class Worker:
         return sorted({event.name for event in events if event.name.startswith("aten::")})
 
     def _kernel_of(self, kernel: dict[str, Any]) -> Run:
-        """A kernel as a function without arguments; the last one is kept."""
-        key = json.dumps(kernel, sort_keys=True)
-        if self._kernel[0] != key or self._kernel[1] is None:
-            self._kernel = (key, self._made(kernel))
-        run = self._kernel[1]
-        assert run is not None
-        return run
+        """A kernel as a function without arguments."""
+        return self._kept(json.dumps(kernel, sort_keys=True), lambda: self._made(kernel))
+
+    def _network_of(self, request: dict[str, Any]) -> Run:
+        about = (request["path"], request["inputs"], request.get("execution", "eager"))
+        return self._kept(json.dumps(about), lambda: self._loaded(*about))
+
+    def _kept(self, key: str, make: Callable[[], Run]) -> Run:
+        """What was made last is kept."""
+        if self._last is None or self._last[0] != key:
+            self._last = (key, make())
+        return self._last[1]
 
     def _made(self, kernel: dict[str, Any]) -> Run:
         maker = _MAKERS.get(kernel["kind"])
@@ -205,18 +191,7 @@ class Worker:
         return run
 
     def _call(self, call: dict[str, Any]) -> Run:
-        if "kind" in call:
-            return self._made(call)
-        small = self._random((2, 4, 4, 4))
-        return _host_call(self.torch, str(call["name"]), small)
-
-    def _network_of(self, request: dict[str, Any]) -> Run:
-        key = json.dumps([request["path"], request["inputs"], request.get("execution", "eager")])
-        if self._network[0] != key or self._network[1] is None:
-            self._network = (key, self._loaded(request["path"], request["inputs"], request.get("execution", "eager")))
-        run = self._network[1]
-        assert run is not None
-        return run
+        return self._made(call) if "kind" in call else _host_call(self.torch, str(call["name"]), self._random((2, 4, 4, 4)))
 
     def _loaded(self, path: str, inputs: Sequence[dict[str, Any]], execution: str) -> Run:
         torch = self.torch
@@ -228,22 +203,14 @@ class Worker:
         if scripted:
             model.eval()
         if execution == "eager":
-            return self._as_written(model, given) if scripted else lambda: model(*given)
+            run: Run = functools.partial(model, *given)
+            # Each operator as it stands in the file, nothing fused.
+            return torch.jit.optimized_execution(False)(run) if scripted else run
         if execution == "frozen" and scripted:
-            frozen = torch.jit.freeze(model)
-            return lambda: frozen(*given)
+            return functools.partial(torch.jit.freeze(model), *given)
         if execution == "graph" and self.device == "cuda":
             return self._captured(model, given)
         raise Refused(f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)")
-
-    def _as_written(self, model: Any, given: tuple[Any, ...]) -> Run:
-        """Each operator of a TorchScript file as it stands there, nothing fused."""
-
-        def run() -> Any:
-            with self.torch.jit.optimized_execution(False):
-                return model(*given)
-
-        return run
 
     def _captured(self, model: Any, given: tuple[Any, ...]) -> Run:
         torch = self.torch
@@ -255,7 +222,8 @@ class Worker:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             model(*given)
-        return lambda: graph.replay()
+        replay: Run = graph.replay
+        return replay
 
     def _fill(self, model: Any) -> None:
         """Random weights in place of those there are, which may be zeros; of a size that keeps activations finite."""
@@ -354,14 +322,13 @@ def _embedding(worker: Worker, kernel: dict[str, Any]) -> Run:
     rows, width = kernel["params"]["weight"]
     table = worker._random((rows, width), kernel["dtype"])
     index = worker.torch.randint(0, rows, tuple(kernel["inputs"][0]), device=worker.device)
-    return lambda: worker.torch.nn.functional.embedding(index, table)
+    return functools.partial(worker.torch.nn.functional.embedding, index, table)
 
 
 def _upsample(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, mode = worker.torch.nn.functional.interpolate, kernel["kind"][len("upsample_") : -len("2d")]
     (x,) = _tensors(worker, kernel)
-    size = tuple(kernel["output"][2:])
-    return lambda: apply(x, size=size, mode=mode)
+    return functools.partial(apply, x, size=tuple(kernel["output"][2:]), mode=mode)
 
 
 _FAMILIES = (
@@ -392,11 +359,11 @@ def _host_call(torch: Any, name: str, x: Any) -> Run:
     }  # fmt: skip
     if name in arguments:
         return functools.partial(getattr(x, name), *arguments[name])
-    if name == "dropout":
-        return functools.partial(torch.nn.functional.dropout, x, 0.5, False)
-    if name == "scalar_tensor":
-        return functools.partial(torch.scalar_tensor, 3)
-    return {"slice": lambda: x[:, 1:3], "t": lambda: x[0, 0].t()}.get(name, lambda: x.view(2, -1))
+    others: dict[str, Run] = {
+        "slice": lambda: x[:, 1:3], "t": lambda: x[0, 0].t(), "scalar_tensor": lambda: torch.scalar_tensor(3),
+        "dropout": lambda: torch.nn.functional.dropout(x, 0.5, False),
+    }  # fmt: skip
+    return others.get(name, lambda: x.view(2, -1))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -414,23 +381,18 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         import torch
-    except ImportError as error:
-        tell({"error": f"{sys.executable} has no torch ({error})"})
-        return 1
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    try:
+
+        torch.set_num_threads(args.threads or torch.get_num_threads())
         worker = Worker(torch, args.device)
-    except Refused as error:
-        tell({"error": str(error)})
+    except (ImportError, Refused) as error:
+        tell({"error": str(error) if isinstance(error, Refused) else f"{sys.executable} has no torch ({error})"})
         return 1
     for line in sys.stdin:
         try:
             tell(worker.answer(json.loads(line)))
-        except Refused as error:
-            tell({"error": str(error)})
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
-            tell({"error": " ".join((f"{type(error).__name__}: {error}").split())[:300]})
+            kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
+            tell({"error": " ".join(f"{kind}{error}".split())[:600]})
     return 0
 
 
