@@ -53,7 +53,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
-    """--input, as ``inputs``: texts for :func:`jetdvfs.kernels.inputs.parse_input`."""
+    """--input, --prefill and --decode, as ``inputs``: texts for :func:`jetdvfs.kernels.inputs.parse_input`."""
     parser.add_argument(
         "--input",
         dest="inputs",
@@ -63,6 +63,18 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         help="shape of an input, such as 1x3x224x224 or scalar, and its type (default float32), or a value that is no tensor, "
         "such as 16000:int, 0.5:float, true or none; once per input, in order or by name (mask=1x128:bool)",
     )
+
+    for option, metavar, what in (
+        ("prefill", "TOKENS", "of a language model (GGUF, safetensors): what it launches for a prompt of so many tokens"),
+        ("decode", "CONTEXT", "of a language model: what it launches for one token that sees so many, itself among them"),
+    ):
+        parser.add_argument(f"--{option}", dest="inputs", action="append", type=_phase(option), metavar=metavar, help=what)
+
+
+def _phase(name: str) -> Callable[[str], str]:
+    """What reads a number of tokens as the input by which a language model is told its phase."""
+    read = whole(1)
+    return lambda text: f"{name}={read(text)}:int"
 
 
 def add_accept_boundary(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model's file and the shapes of its inputs to one forward pass as kernel invocations.
 
-TorchScript, ``torch.export``, ONNX, and TensorRT's account of an engine.
+TorchScript, ``torch.export``, ONNX, TensorRT's account of an engine, and language models as GGUF or safetensors.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported.program import GRAPH_ENTRIES, ExportedProgram
 from .foreign import refuse_foreign, refuse_foreign_archive
+from .language.gguf import MAGIC, read_gguf
+from .language.launches import network_of
+from .language.model import of_gguf
+from .language.safetensors import is_safetensors, of_safetensors
 from .network import DTYPE_BYTES, Network, TensorSpec
 from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
@@ -50,8 +54,10 @@ def decompose(
 
     Args:
         source: path of the file, or the open file (seekable; it stays open): what ``torch.jit.save``, ``torch.export.save``
-            or ``torch.onnx.export`` writes, or ``trtexec --exportLayerInfo``.
-        inputs: what the method takes, in order or by name (:mod:`.inputs`); nothing for an engine, whose shapes are fixed.
+            or ``torch.onnx.export`` writes, or ``trtexec --exportLayerInfo``; a GGUF file; safetensors by its path, with its
+            ``config.json`` beside it.
+        inputs: what the method takes, in order or by name (:mod:`.inputs`); nothing for an engine, whose shapes are fixed;
+            ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
         optimized: list what is left once the JIT's passes have run (:mod:`.optimizing`): of TorchScript, which runs so from its
@@ -67,15 +73,21 @@ def decompose(
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         try:
-            with open(path, "rb", opener=_without_waiting) as stream:
-                return decompose(stream, inputs, name=name or path.stem, method=method, optimized=optimized, budget=budget)
+            with open(path, "rb", opener=_without_waiting) as stream, _explained(inputs):
+                return _decompose(stream, inputs, name or path.stem, method, optimized, budget, path)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except KernelsError as error:
             raise type(error)(f"{path}: {error}") from error
+    with _explained(inputs):
+        return _decompose(source, inputs, name or "network", method, optimized, budget)
+
+
+@contextmanager
+def _explained(inputs: Sequence[TensorSpec]) -> Iterator[None]:
     try:
         with _guarded():
-            return _decompose(source, inputs, name or "network", method, optimized, budget)
+            yield
     except ShapeError as error:
         if images := [spec for spec in inputs if _is_image(spec.shape)]:
             raise ShapeError(f"{error}; batch missing? 1x{images[0]}") from error
@@ -83,22 +95,38 @@ def decompose(
 
 
 def says_its_inputs(path: Path) -> bool:
-    """Whether a file is of a kind that says what its inputs are: an engine's layers. What cannot be read says nothing."""
+    """Whether a file is of a kind that says what its inputs are, or how they are called: an engine, a language model.
+
+    What cannot be read says nothing.
+    """
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
-            return stream.seekable() and is_engine(stream)
+            return stream.seekable() and (is_engine(stream) or _is_gguf(stream) or is_safetensors(stream))
     except OSError:
         return False
 
 
 def _decompose(
-    source: BinaryIO, inputs: Sequence[TensorSpec], name: str, method: str, optimized: bool, budget: Budget
+    source: BinaryIO,
+    inputs: Sequence[TensorSpec],
+    name: str,
+    method: str,
+    optimized: bool,
+    budget: Budget,
+    path: Path | None = None,
 ) -> Network:
     account = Account(budget)
     refuse_foreign(source)
     if is_engine(source):
         _only_forward(method)
         return read_engine(source, account, inputs, name)
+    if _is_gguf(source):
+        _only_forward(method)
+        return network_of(of_gguf(read_gguf(source, account)), inputs, account, name)
+    if is_safetensors(source):
+        _only_forward(method)
+        model = of_safetensors(source, path and path.parent, path.name if path else "", account)
+        return network_of(model, inputs, account, name)
     if is_onnx(source):
         _only_forward(method)
         return _replay(OnnxProgram(source, account), account, inputs, name)
@@ -110,6 +138,11 @@ def _decompose(
         small = "data.pkl" in archive and archive.size("data.pkl") <= budget.entry_bytes
         refuse_foreign_archive(archive.names, archive.read("data.pkl") if small else None)
     return _Model(archive, account).run(inputs, name, method, optimized)
+
+
+def _is_gguf(stream: BinaryIO) -> bool:
+    stream.seek(0)
+    return stream.read(len(MAGIC)) == MAGIC
 
 
 def _is_image(shape: Sequence[int]) -> bool:

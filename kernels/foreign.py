@@ -14,6 +14,7 @@ from typing import BinaryIO
 from .errors import ModelError
 
 _HEAD = 4096
+_READ = "TorchScript, a .pt2 of torch.export, ONNX, GGUF, or the layers of an engine"
 _EXPORT = "torch.export.save(torch.export.export(model.eval(), (example,)), 'model.pt2')"
 _ONNX = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"
 _LOADED = f"build the model in Python, load them into it, then {_EXPORT}"
@@ -28,8 +29,7 @@ _KERAS = f"model.export('saved'), then {_TENSORFLOW} --saved-model saved --outpu
 _STARTS: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"ftrt", "a TensorRT engine", _ENGINE),
     (0, b"ptrt", "a TensorRT engine", _ENGINE),
-    (0, b"GGUF", "a GGUF file of llama.cpp (weights without a network)", f"export the model that it was made from: {_EXPORT}"),
-    (0, b"lmgg", "a GGML file of llama.cpp (weights without a network)", f"export the model that it was made from: {_EXPORT}"),
+    (0, b"lmgg", "a GGML file of an early llama.cpp", "convert the model that it was made from: convert_hf_to_gguf.py"),
     (4, b"TFL3", "a TensorFlow Lite model", f"{_TENSORFLOW} --tflite MODEL.tflite --output model.onnx"),
     (4, b"ORTM", "a model in onnxruntime's own format", "give the ONNX file that it was made from"),
     (4, b"ET1", "an ExecuTorch program", f"give the exported program before it was lowered: {_EXPORT}"),
@@ -68,13 +68,12 @@ def refuse_foreign(stream: BinaryIO) -> None:
         ModelError: it is of another kind, which the text names; or it cannot be read at any position.
     """
     try:
-        length = stream.seek(0, 2)
         stream.seek(0)
         head = stream.read(_HEAD)
     except (OSError, ValueError) as error:
         raise ModelError(f"model file: expected a regular file that can be read at any position ({error})") from error
     if not head:
-        raise ModelError("the file is empty; expected TorchScript, a .pt2 of torch.export, ONNX, or the layers of an engine")
+        raise ModelError(f"the file is empty; expected {_READ}")
     for place, magic, what, instead in _STARTS:
         if head[place : place + len(magic)] == magic:
             raise _refusal(what, instead)
@@ -82,9 +81,6 @@ def refuse_foreign(stream: BinaryIO) -> None:
         raise _pickled(head)
     if head[0] == 0x80 and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
         raise _refusal("a Python pickle, which is never loaded", f"save what is in it as a network: {_EXPORT}")
-    header = int.from_bytes(head[:8], "little")
-    if 2 <= header <= length - 8 and head[8:10] in (b'{"', b"{}"):
-        raise _refusal("a safetensors file (weights without a network)", _LOADED)
     if head[:12] == _DARKNET:
         raise _refusal("weights of Darknet without a network", f"give it as ONNX: {_ONNX}")
     _refuse_ultralytics(head)
@@ -153,6 +149,4 @@ def _pickled(pickle: bytes) -> ModelError:
 
 
 def _refusal(what: str, instead: str) -> ModelError:
-    return ModelError(
-        f"the file is {what}; expected TorchScript, a .pt2 of torch.export, ONNX, or the layers of an engine: {instead}"
-    )
+    return ModelError(f"the file is {what}; expected {_READ}: {instead}")

@@ -26,7 +26,7 @@ class BoardResult:
     """What was found for one network on one board.
 
     Attributes:
-        errors: how far each method's prediction is off, and that of the training boards' mean (:data:`FLOOR`).
+        errors: how far each method's prediction is off, and that of the training boards' mean (``FLOOR``).
         trials: what became of each planner's plans, one for each target.
     """
 

@@ -21,12 +21,18 @@ Configuration: TypeAlias = "str | Mapping[str, int] | Sequence[int]"
 """Text (``"1190.4,905.25,1600"``), or the three clocks by name or in order, in kHz, Hz and Hz."""
 
 
-def tensor(item: Any) -> dict[str, Any]:
-    """An input.
+class AskedTensor(dict[str, Any]):
+    """An input as it travels, where its value's items are JSON texts."""
+
+
+def tensor(item: Any) -> AskedTensor:
+    """An input; one that was read already is handed back.
 
     Raises:
         InputError, UsageError: it is none.
     """
+    if isinstance(item, AskedTensor):
+        return item
     try:
         spec = _spec(item)
     except ShapeError as error:
@@ -35,7 +41,7 @@ def tensor(item: Any) -> dict[str, Any]:
         raise UsageError(
             f"input {item!r:.80}: expected a shape such as 1x3x224x224, with :int64 or so for another type"
         ) from error
-    asked = spec.to_json()
+    asked = AskedTensor(spec.to_json())
     if "value" in asked:
         asked["value"] = [json.dumps(item) for item in asked["value"]]
     return asked

@@ -119,7 +119,9 @@ class Client:
     ) -> LoadedModel:
         """Have a model's file decomposed for inputs like ``"1x3x224x224"``, ``"1x128:int64"`` or ``(1, 3, 224, 224)``.
 
-        An engine's layers (``trtexec --exportLayerInfo``) say their inputs themselves.
+        An engine's layers (``trtexec --exportLayerInfo``) say their inputs themselves; a GGUF file takes ``"prefill=512:int"``
+        or ``"decode=2048:int"``.
+
         A list of launches that ends before its network does is refused, unless it ends at an operator that
         ``accept_boundary`` names, such as ``"aten::index"``; every answer about it then carries the ``boundary``.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-FILE_BYTES = 16 << 30
+FILE_BYTES = 1 << 40
 READ_BYTES = 256 << 20
 
 

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..network import KernelInvocation
+from ..network import PACKED_TYPES, KernelInvocation
 
-#: Real numbers kept in 8 bits are multiplied as integers.
-_RATED_AS = {"qint8": "int8", "quint8": "int8"}
+#: Real numbers kept in 8 bits or fewer are multiplied as integers of eight, or in half precision, which bounds no tighter.
+_RATED_AS = {"qint8": "int8", "quint8": "int8", **dict.fromkeys(PACKED_TYPES, "int8")}
 _CYCLES_PER_MS = 1e3  # of a 1 MHz clock
 
 

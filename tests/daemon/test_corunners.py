@@ -119,7 +119,8 @@ def serving(stage: Stage, folder: Path, floors: str) -> Iterator[tuple[Client, L
         yield client, network
 
 
-TARGETS = (("min-energy", None), ("min-energy", 10.0), ("latency_ms=100", 5.0), ("power_mw=4000", None))
+LOW = (("min-energy", 10.0), ("latency_ms=100", 5.0), ("power_mw=4000", None))  # that leave others too little by themselves
+TARGETS = (("min-energy", None), *LOW)
 
 
 def test_neither_camera_nor_control_loop_misses_a_beat_under_any_target(stage: Stage, tmp_path: Path) -> None:
@@ -140,9 +141,9 @@ def test_neither_camera_nor_control_loop_misses_a_beat_under_any_target(stage: S
     assert kept["cpu_khz"] >= 450000
 
 
-def test_without_floors_one_of_them_does_under_each(stage: Stage, tmp_path: Path) -> None:
+def test_without_floors_one_of_them_does_under_each_that_takes_low_clocks(stage: Stage, tmp_path: Path) -> None:
     with serving(stage, tmp_path, "off") as (client, network):
-        for target, fps in TARGETS:
+        for target, fps in LOW:
             before = stage.missed()
             with client.hold(network, target, fps=fps):
                 stage.work(0.4, fps)

@@ -51,6 +51,8 @@ INPUTS = [
         ("x=1x3x64x64", "k=3:int", "b=none"),
         ("1x3x64x64:float16", "2:int64=7,5", "nearest:str"),
         ("scalar:bool=true", "0.5:float", "1x3x64x64:int8"),
+        ("prefill=512:int",),
+        ("decode=4096:int",),
     )
 ]
 BUDGET = Budget(steps=50_000, pickle_steps=100_000, calls=20_000, wall_s=2.0)
@@ -70,8 +72,9 @@ def attempt(data: bytes) -> str:
     began, before = time.monotonic(), resident_mb()
     try:
         choice = data[-1] if data else 0
-        given = INPUTS[choice // 2 % len(INPUTS)] if choice % 16 > 7 else INPUTS[0]
-        network = decompose(io.BytesIO(fuzz_inputs.model_file(data)), given, optimized=choice % 2 == 1, budget=BUDGET)
+        file = fuzz_inputs.model_file(data)
+        given = INPUTS[choice // 2 % len(INPUTS)] if choice % 16 > 7 else INPUTS[-1 if file.startswith(b"GGUF") else 0]
+        network = decompose(io.BytesIO(file), given, optimized=choice % 2 == 1, budget=BUDGET)
         fits = len(network.reads) == (0 if network.runtime else len(network.launches))
         assert Network.from_json(json.loads(json.dumps(network.to_json()))).launches == network.launches, "what was saved"
         assert fits and all(writer < place for place, writers in enumerate(network.reads) for writer in writers), (

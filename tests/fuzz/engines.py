@@ -51,7 +51,7 @@ FORMS = (
 MEMBERS = (
     "Kernel", "Stride", "PrePadding", "Dilation", "OutMaps", "Groups", "Weights", "Bias", "Activation", "PoolingType",
     "WindowSize", "Operations", "ElementWiseOperation", "ReduceOperation", "ParameterType", "TacticName", "Name", "LayerType",
-    "Inputs",     "Outputs",
+    "Inputs", "Outputs",
     "ConvKernel", "ConvStride", "ConvOutMaps", "ConvPrePadding", "PoolingWindowSize", "InterpolationMode", "HasBias", "HasReLU",
 )  # fmt: skip
 WORDS = ("RELU", "MAX", "AVERAGE", "SUM", "EXP", "kMAX", "nearest", "__myl_MulSumAdd_myl0_0", "_gemm_mha_v2", "Convolution", "")

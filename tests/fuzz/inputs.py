@@ -18,6 +18,7 @@ from jetdvfs.tests.fuzz.choices import Choices
 from jetdvfs.tests.fuzz.engines import engine
 from jetdvfs.tests.fuzz.graphs import GRAPH as GRAPH_EXAMPLE
 from jetdvfs.tests.fuzz.graphs import graph, onnx_file
+from jetdvfs.tests.fuzz.language_models import language_model
 from jetdvfs.tests.fuzz.torchscript_code import ATTRIBUTES, CODE, CONSTANT_CODE, TOKENS, pickled, program
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.handmade_engine import account, small
@@ -131,8 +132,11 @@ LAYERS: tuple[Callable[[bytes], bytes], ...] = (
     lambda content: _exported(graph(Choices(content))),
     lambda content: onnx_file(Choices(content)),
     lambda content: engine(Choices(content)),
+    lambda content: language_model(Choices(content)),
 )
-WHOLE, PICKLE, CONSTANTS, SOURCE, GRAPH_TEXT, CONTAINER, OPCODE, PROGRAM, GRAPH_CHOICES, ONNX, ENGINE = range(len(LAYERS))
+WHOLE, PICKLE, CONSTANTS, SOURCE, GRAPH_TEXT, CONTAINER, OPCODE, PROGRAM, GRAPH_CHOICES, ONNX, ENGINE, LANGUAGE = range(
+    len(LAYERS)
+)
 
 
 def model_file(data: bytes) -> bytes:
@@ -152,6 +156,7 @@ def seeds() -> list[bytes]:
     made += [(WHOLE, onnx_file(Choices(random.Random(seed).randbytes(300)))) for seed in range(8)]
     made += [(WHOLE, account(small(), "x", "y"))]
     made += [(WHOLE, engine(Choices(random.Random(seed).randbytes(300)))) for seed in range(8)]
+    made += [(WHOLE, language_model(Choices(random.Random(seed).randbytes(40)))) for seed in range(8)]
     made += [(SOURCE, program(Choices(random.Random(seed).randbytes(300))).encode()) for seed in range(4)]
     made += [(layer, random.Random(seed).randbytes(120)) for layer in range(CONTAINER, len(LAYERS)) for seed in range(8)]
     for path in [

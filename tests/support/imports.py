@@ -31,7 +31,7 @@ FLOORS = (
     ("profiles.reference", "profiles.twin.silicon"),
     ("profiles",),
     ("kernels.decompose", "kernels.cost"),
-    ("kernels.engine",),
+    ("kernels.engine", "kernels.language"),
     ("kernels.onnx", "kernels.exported", "kernels.trees"),
     ("kernels.torchscript",),
     ("kernels.operators.layers",),

@@ -105,7 +105,10 @@ def casts(path: Path) -> dict[str, int]:
 
 
 def fails_at(path: Path, inputs: Sequence[Any], name: str) -> str:
-    """The error with which ONNX's own reference ends at a node of a file that exporters wrote wrongly; empty if it does not."""
+    """The error with which ONNX's own reference ends at a node of a file that exporters wrote wrongly; empty if it does not.
+
+    It may end at a node before, since jetdvfs names the last one of those that it puts together.
+    """
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -116,11 +119,11 @@ def fails_at(path: Path, inputs: Sequence[Any], name: str) -> str:
     given = {value.name: tensor.numpy() for value, tensor in zip(model.graph.input, inputs, strict=False)}
     weights = {weight.name for weight in model.graph.initializer}
     before, after = ([wanted for wanted in names if wanted and wanted not in weights] for names in (node.input, node.output))
-    ReferenceEvaluator(_until(model, before)).run(None, given)
-    try:
-        ReferenceEvaluator(_until(model, after)).run(None, given)
-    except (TypeError, ValueError) as error:
-        return " ".join(str(error).split())[:200]
+    for names in (before, after):
+        try:
+            ReferenceEvaluator(_until(model, names)).run(None, given)
+        except (TypeError, ValueError) as error:
+            return " ".join(str(error).split())[:200]
     return ""
 
 

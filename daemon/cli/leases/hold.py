@@ -42,7 +42,7 @@ _OF_A_MODEL = {
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CPU,GPU,EMC) [options] [-- CMD ...]"
     parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file, or an engine's layers"
+        "model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file, an engine's layers or GGUF"
     )
     arguments.add_input(parser)
     arguments.add_accept_boundary(parser)

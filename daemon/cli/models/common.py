@@ -35,8 +35,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), or the .json that "
-        "'jetdvfs decompose --json' printed",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers (trtexec --exportLayerInfo), a language model "
+        "(GGUF, or safetensors with its config.json), or the .json that 'jetdvfs decompose --json' printed",
     )
     arguments.add_input(parser)
     add_optimized_argument(parser, default=optimized)

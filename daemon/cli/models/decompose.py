@@ -22,6 +22,10 @@ A TensorRT engine is read from the JSON that trtexec --exportLayerInfo, or the e
 --profilingVerbosity=detailed. Its layers are listed as TensorRT fused them, each with its own name as scope; what launches
 nothing is left out. --input is not needed. --measured adds what trtexec --exportProfile measured of each layer.
 
+Of a language model (GGUF; safetensors with the config.json beside it) the header alone is read, however large the file is:
+--prefill N lists what a prompt of N tokens launches, --decode N what one token does that sees N positions. Products have the
+element type of their weights as they are stored.
+
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
 flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
 optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed
@@ -36,6 +40,7 @@ examples:
   jetdvfs decompose resnet18_half.pt --input 8x3x224x224:float16 --launches
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --json --host-calls > resnet18.json
   jetdvfs decompose engine.json --measured profile.json --launches
+  jetdvfs decompose llama.gguf --decode 2048
 """
 
 from __future__ import annotations

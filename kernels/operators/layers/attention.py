@@ -25,7 +25,8 @@ def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape 
 
     FlashAttention, which takes half precision without a mask, keeps the query's; the memory-efficient kernel, which takes the
     rest, puts the heads behind the time, where most networks want them. What neither takes (``sdp_utils.cpp``) is computed
-    step by step: inputs without a dimension of heads, double precision, shared heads in single precision or with a mask.
+    step by step: inputs without a dimension of heads, double precision, shared heads in single precision or with a mask, and
+    whatever broadcasts.
     """
     fused = query.rank == 4 and query.dtype in ("float32", "float16", "bfloat16")
     if not fused or (shared and (masked or query.dtype == "float32")):
@@ -53,7 +54,9 @@ def attention(
     lead = query.shape[:-2] if enable_gqa else broadcast([query.shape[:-2], key.shape[:-2], value.shape[:-2]])
     shape = (*lead, query.shape[-2], value.shape[-1])
     shared = enable_gqa and query.shape[-3] != key.shape[-3]
-    output = recorder.tensor(shape, query.dtype, _laid_out(shape, query, attn_mask is not None, shared))
+    broadcasts = not enable_gqa and any(x.shape[:-2] != lead for x in (query, key, value))
+    strides = None if broadcasts else _laid_out(shape, query, attn_mask is not None, shared)
+    output = recorder.tensor(shape, query.dtype, strides)
     params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
     return recorder.launch("attention", [query, key, value], output, params, (attn_mask,))
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ShapeError
+from ...network import Shape
 from ..elementwise import is_host, promoted, type_named
 from ..host import moving
 from ..host.arrays import array
 from ..host.prim import number_of, wrapped
-from ..layout import preserved, view_of
+from ..layout import channels_last, preserved, view_of
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import SCALAR_CODES, SCALAR_TYPES, Device, Tensor
@@ -22,8 +23,8 @@ from ..values import SCALAR_CODES, SCALAR_TYPES, Device, Tensor
 def _filled(name: str, *, launches: bool = True) -> None:
     """Register ``zeros``, ``zeros_like`` and ``new_zeros``, and the like."""
 
-    def make(recorder: Recorder, shape: Sequence[int], dtype: str) -> Tensor:
-        output = recorder.tensor(tuple(int(number_of(size)) for size in shape), dtype)
+    def make(recorder: Recorder, shape: Sequence[int], dtype: str, strides: Shape | None = None) -> Tensor:
+        output = recorder.tensor(tuple(int(number_of(size)) for size in shape), dtype, strides)
         if launches:
             return recorder.launch(name, [], output)
         recorder.host(name)
@@ -41,10 +42,20 @@ def _filled(name: str, *, launches: bool = True) -> None:
         return make(recorder, size, type_named(code, default))
 
     @operator(f"{name}_like")
-    def filled_like(recorder: Recorder, self: Tensor, *arguments: Any, dtype: int | None = None, **_: Any) -> Tensor:
+    def filled_like(
+        recorder: Recorder,
+        self: Tensor,
+        *arguments: Any,
+        dtype: int | None = None,
+        memory_format: int | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """Laid out as the other one, if nothing else is asked for."""
         positional = arguments[1:] if value_first else arguments
         code = dtype if dtype is not None or not positional else positional[0]
-        return make(recorder, self.shape, type_named(code, self.dtype))
+        layout = positional[4] if len(positional) > 4 else memory_format
+        strides = None if layout == 0 else channels_last(self.shape) if layout == 2 else preserved(self)
+        return make(recorder, self.shape, type_named(code, self.dtype), strides)
 
     @operator(f"new_{name}")
     def filled_new(

@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.tests.support import analytic
 from jetdvfs.tests.support.small_bundle import make_bundle
 
 
@@ -126,3 +128,35 @@ def test_what_makes_no_sense_is_told_before_anything_is_begun(
     said = capsys.readouterr()
     assert (code, said.out, said.err.count("\n")) == (2, "", 1)
     assert named in said.err
+
+
+def test_a_profile_that_knows_no_temperature_says_so_and_is_not_asked_for_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_bundle(tmp_path / "cold")
+    make_bundle(tmp_path / "warm", leakage_mw=1000)
+    network = Path(tmp_path / "net.json")
+    network.write_text(json.dumps(analytic.network(analytic.relu()).to_json()))
+    asked = ["predict", str(network), "--profile"]
+    assert main([*asked, str(tmp_path / "cold")]) == 0
+    assert "with the die at 45 C; this profile knows no other temperature" in capsys.readouterr().out
+    assert main([*asked, str(tmp_path / "cold"), "--temperature", "60"]) == 3
+    assert capsys.readouterr().err == "jetdvfs predict: temperature: idle power is known at one temperature only\n"
+    powers = []
+    for words in ([], ["--temperature", "45"], ["--temperature", "83"]):
+        assert main([*asked, str(tmp_path / "warm"), "--json", *words]) == 0
+        said = json.loads(capsys.readouterr().out)
+        powers.append(np.array(said["idle_mw"]))
+        assert said["temperature_c"] == (float(words[1]) if words else 45.0)
+    np.testing.assert_allclose(powers[1], powers[0])
+    np.testing.assert_allclose(powers[2] - powers[0], 1000 * (np.e - 1), rtol=1e-3)
+    assert main([*asked, str(tmp_path / "warm"), "--temperature", "400"]) == 3
+    assert "temperature 400 C: expected one of a die that works" in capsys.readouterr().err
+    assert main(["profile", "show", str(tmp_path / "warm")]) == 0
+    assert "leakage grows e-fold in 38.0 C" in capsys.readouterr().out
+
+
+def test_warming_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_bundle(tmp_path / "cold")
+    assert main(["profile", "warm", str(tmp_path / "cold"), "--out", str(tmp_path)]) == 3
+    assert "not empty" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.tests.support import handmade
 from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon
 from jetdvfs.tests.support.handmade_engine import account, small
+from jetdvfs.tests.support.handmade_gguf import gguf, model
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.small_bundle import make_bundle
 
@@ -58,9 +59,23 @@ def test_an_engine_is_loaded_by_its_layers_without_inputs(daemon: Daemon, tmp_pa
     with daemon.client() as client:
         network = client.load(path)
         assert network.info["kinds"]["conv2d_add_relu"] == 1
-        assert {guess["kind"] for guess in client.predict(network)["guessed"]} >= {"conv2d_relu", "conv2d_add_relu"}
+        assert {guess["kind"] for guess in client.call("Predict", {"network": network.handle})["guessed"]} >= {
+            "conv2d_relu",
+            "conv2d_add_relu",
+        }
         with pytest.raises(InputError):
             client.load(MODEL)
+
+
+def test_a_language_model_is_loaded_by_its_phase(daemon: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "small.gguf"
+    path.write_bytes(gguf(*model()))
+    with daemon.client() as client:
+        token = client.predict(client.load(path, ["decode=64:int"]))["top"]
+        prompt = client.predict(client.load(path, ["prefill=4096:int"]))["top"]
+        assert prompt["latency_ms"] > token["latency_ms"] > 0
+        with pytest.raises(InputError, match="prefill=TOKENS:int"):
+            client.load(path)
 
 
 def test_a_network_given_as_launches_predicts_as_the_model_does(daemon: Daemon) -> None:

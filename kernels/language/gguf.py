@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header of a GGUF file: what it says of the model, and the table of its tensors (ggml's docs/gguf.md).
+
+The file is read from its start to the end of that table and no further, however large it is; arrays of tokens are stepped over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from ..budget import Account
+from ..errors import BudgetExceeded, ModelError
+from ..network import Shape, numel, tensor_bytes
+
+MAGIC = b"GGUF"
+_CHUNK = 1 << 18
+_KEY = 256
+_TEXT = 4096
+_RANK = 4
+_KEPT_ITEMS = 4096
+_STRING, _ARRAY = 8, 9
+#: What a number in the metadata is, by its type's number.
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_ALIGNMENT = "general.alignment"
+_USUAL_ALIGNMENT = 32
+
+#: Element types by their number (``ggml_type`` in ggml.h).
+TYPES: Mapping[int, str] = {
+    0: "float32", 1: "float16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_K", 11: "q3_K",
+    12: "q4_K", 13: "q5_K", 14: "q6_K", 15: "q8_K", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 20: "iq4_nl",
+    21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 29: "iq1_m",
+    30: "bfloat16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of the file: its sizes, the outermost first, and its element type."""
+
+    shape: Shape
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return tensor_bytes(numel(self.shape), self.dtype)
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """What a GGUF file says before its weights.
+
+    Attributes:
+        said: its metadata: numbers, texts, and short lists of numbers; of other arrays, their length.
+        tensors: its tensors by name.
+    """
+
+    said: Mapping[str, Any]
+    tensors: Mapping[str, StoredTensor]
+
+
+def read_gguf(stream: BinaryIO, account: Account) -> GgufHeader:
+    """Read a file's header.
+
+    Raises:
+        ModelError: it is damaged, cut off, or of a version or type that is not known.
+        BudgetExceeded: it claims more than is read.
+    """
+    cursor = _Cursor(stream, account)
+    if cursor.bytes(4) != MAGIC:
+        raise ModelError("not a GGUF file")
+    version = cursor.number("I")
+    if version not in (2, 3):
+        swapped = int.from_bytes(int(version).to_bytes(4, "big"), "little")
+        order = " (its bytes are in the order of big-endian machines)" if swapped in (2, 3) else ""
+        raise ModelError(f"GGUF of version {version}{order}; versions 2 and 3 are read: convert it again with llama.cpp")
+    tensors, pairs = cursor.count("tensors"), cursor.count("members of metadata")
+    said = {}
+    for _ in range(pairs):
+        account.step()
+        key = cursor.text(_KEY)
+        said[key] = cursor.value(cursor.number("I"))
+    if isinstance(parts := said.get("split.count"), int) and parts > 1:
+        raise ModelError(f"the file is one of {parts} parts; join them first: llama-gguf-split --merge FIRST.gguf model.gguf")
+    table: dict[str, StoredTensor] = {}
+    end = 0
+    for _ in range(tensors):
+        account.step()
+        name = cursor.text(_KEY)
+        if name in table:
+            raise ModelError(f"tensor {name!r:.80} is there twice")
+        table[name], offset = cursor.tensor(name)
+        end = max(end, offset + table[name].nbytes)
+    alignment = said.get(_ALIGNMENT, _USUAL_ALIGNMENT)
+    if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
+        raise ModelError(f"{_ALIGNMENT} is {alignment!r:.40}; expected a small number of bytes")
+    needed = -(-cursor.position // alignment) * alignment + end
+    if needed > cursor.size:
+        raise ModelError(f"the file is cut off: its tensors end at {needed} bytes, it has {cursor.size}; download it again")
+    return GgufHeader(said, table)
+
+
+class _Cursor:
+    """A place in the file, from which on it is read in pieces."""
+
+    def __init__(self, stream: BinaryIO, account: Account) -> None:
+        self._stream, self._account = stream, account
+        self.size = stream.seek(0, 2)
+        stream.seek(0)
+        self._most = min(account.budget.total_bytes, self.size)
+        self._buffer, self._start, self._at = b"", 0, 0
+
+    @property
+    def position(self) -> int:
+        return self._start + self._at
+
+    def bytes(self, count: int) -> bytes:
+        if self._at + count > len(self._buffer):
+            self._fill(count)
+        self._at += count
+        return self._buffer[self._at - count : self._at]
+
+    def skip(self, count: int) -> None:
+        """Step over bytes without reading them."""
+        if self._at + count <= len(self._buffer):
+            self._at += count
+            return
+        self._start, self._buffer, self._at = self.position + count, b"", 0
+        self._within(0)
+
+    def number(self, form: str) -> Any:
+        return struct.unpack("<" + form, self.bytes(struct.calcsize(form)))[0]
+
+    def count(self, what: str) -> int:
+        found = int(self.number("Q"))
+        most = self._account.budget.entries
+        if found > most:
+            raise BudgetExceeded(f"the file claims {found} {what}; at most {most} are read")
+        return found
+
+    def text(self, most: int) -> str:
+        length = self.number("Q")
+        if length > most:
+            raise BudgetExceeded(f"a text of {length} bytes at {self.position}; at most {most} are read there")
+        try:
+            return self.bytes(length).decode()
+        except ValueError as error:
+            raise ModelError(f"a text at {self.position} is no UTF-8") from error
+
+    def value(self, kind: int) -> Any:
+        if kind in _NUMBERS:
+            return self.number(_NUMBERS[kind])
+        if kind == _STRING:
+            length = self.number("Q")
+            if length > self.size:
+                raise ModelError(f"a text of {length} bytes at {self.position}, in a file of {self.size}")
+            if length > _TEXT:
+                self.skip(length)  # such as a chat's template
+                return ""
+            return self.bytes(length).decode("utf-8", "replace")
+        if kind == _ARRAY:
+            return self._array()
+        raise ModelError(f"metadata of type {kind} at {self.position}; types 0 to 12 are known")
+
+    def _array(self) -> Any:
+        kind, length = self.number("I"), self.number("Q")
+        if kind in _NUMBERS:
+            size = struct.calcsize(_NUMBERS[kind])
+            if length * size > self.size:
+                raise ModelError(f"an array of {length} numbers at {self.position}, in a file of {self.size} bytes")
+            if length > _KEPT_ITEMS:
+                self.skip(length * size)
+                return length
+            return struct.unpack(f"<{length}{_NUMBERS[kind]}", self.bytes(length * size))
+        if kind != _STRING:
+            raise ModelError(f"an array of type {kind} at {self.position}; expected numbers or texts")
+        if length * 8 > self.size:
+            raise ModelError(f"an array of {length} texts at {self.position}, in a file of {self.size} bytes")
+        for _ in range(length):
+            self._account.step()
+            self.skip(self.number("Q"))
+        return length
+
+    def tensor(self, name: str) -> tuple[StoredTensor, int]:
+        rank = self.number("I")
+        if rank > _RANK:
+            raise ModelError(f"tensor {name!r:.80} has {rank} dimensions; at most {_RANK} are possible")
+        shape = tuple(reversed([int(self.number("Q")) for _ in range(rank)]))
+        kind, offset = self.number("I"), self.number("Q")
+        if kind not in TYPES:
+            raise ModelError(f"tensor {name!r:.80} is of type {kind}, which is not known; requantise it with a known one")
+        if 0 in shape or numel(shape) > self._account.budget.elements:
+            raise BudgetExceeded(
+                f"tensor {name!r:.80} has {numel(shape)} elements; expected 1 to {self._account.budget.elements}"
+            )
+        if offset > self.size:
+            raise ModelError(f"the file is cut off: tensor {name!r:.80} starts at {offset}, it has {self.size} bytes")
+        return StoredTensor(shape, TYPES[kind]), int(offset)
+
+    def _fill(self, count: int) -> None:
+        self._start, self._at, rest = self.position, 0, self._buffer[self._at :]
+        self._within(count)
+        self._stream.seek(self._start + len(rest))
+        wanted = max(count - len(rest), _CHUNK)
+        self._buffer = rest + self._stream.read(min(wanted, self.size - self._start - len(rest)))
+        if len(self._buffer) < count:
+            raise ModelError(f"the file is cut off within its header, at {self._start} bytes; download it again")
+
+    def _within(self, count: int) -> None:
+        end = self._start + count
+        if end > self.size:
+            raise ModelError(f"the file is cut off within its header: {self.size} bytes; download it again")
+        if end > self._most:
+            raise BudgetExceeded(f"the header has more than {self._most} bytes; at most so much is read")

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers of language models made from choices: families that fit, that do not, and absurd counts, texts, types and offsets."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from jetdvfs.tests.fuzz.choices import Choices
+from jetdvfs.tests.support.handmade_gguf import gguf, header, model, weight_bytes
+
+FAMILIES = ("llama", "qwen2", "qwen3moe", "gemma2", "gemma3", "phi2", "phi3", "mamba", "")
+NUMBERS = (0, 1, 2, 3, 7, 1 << 16, (1 << 31) - 1, (1 << 32) - 1)
+LIMITS = (0, 1, 255, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
+KEYS = (
+    "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length",
+    "attention.sliding_window", "expert_used_count",
+)  # fmt: skip
+
+
+def language_model(choices: Choices) -> bytes:
+    """A GGUF file."""
+    family = choices.of(FAMILIES)
+    experts = choices.of((0, 0, 4))
+    said, tensors = model(
+        family, layers=1 + choices.below(3), experts=experts, used=min(experts, 2), joined=bool(choices.below(2)),
+        dtype=choices.of(("q4_K", "float16", "q8_0", "bfloat16")), gated=bool(choices.below(2)), width=256, inner=256, heads=2,
+        tokens=64,
+    )  # fmt: skip
+    for _ in range(choices.below(3)):
+        made: Any = choices.of((choices.of(NUMBERS), 1.5, "text", [1, 2, 3], [4, 4], ["a"]))
+        said[f"{family}.{choices.of(KEYS)}" if choices.below(4) else "general.alignment"] = made
+    for _ in range(choices.below(3)):
+        name = choices.of(sorted(tensors))
+        shape, dtype = tensors.pop(name)
+        if choices.below(2):
+            sizes = (
+                tuple(choices.of((0, 1, 256, 1 << 20, 1 << 33)) for _ in range(choices.below(6))) if choices.below(2) else shape
+            )
+            tensors[choices.of((name, "blk.0.ssm_a.weight", "blk.99999.attn_q.weight", "é", ""))] = (sizes, dtype)
+    small = weight_bytes(tensors) < 1 << 20
+    data = bytearray(gguf(said, tensors) if small else header(said, tensors))
+    for _ in range(choices.below(3)):
+        at = choices.below(65536) % max(len(header(said, tensors)) - 8, 1)
+        struct.pack_into("<Q", data, at, choices.of(LIMITS))
+    return bytes(data[: choices.below(65536)] if choices.below(8) == 0 else data)
