@@ -13,6 +13,7 @@ do (:data:`ACTIONS`); each answer is an object, with ``error`` where it was refu
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from typing import Any, Callable, Sequence
 
 Run = Callable[[], Any]
 
+ACTIONS = ("hello", "rates", "kernel", "repeat", "issue", "network")
 _WARM_UP = 3
 _LEAST = 5  # timings, whatever they take
 _EVENTS = 20  # timings of a burst on a GPU, each between two events
@@ -33,8 +35,9 @@ _PROBE_SIDE, _PROBE_BYTES = 768, 1 << 27
 _POSITIVE = {"log", "sqrt", "rsqrt"}
 _UNARY = (
     "relu hardtanh sigmoid silu gelu tanh elu leaky_relu softplus hardswish hardsigmoid mish exp log sqrt rsqrt reciprocal abs "
-    "neg sin cos tan erf floor ceil round trunc sign"
+    "neg sin cos tan erf floor ceil round trunc sign clone"
 )
+_WINDOW = ("stride", "padding", "ceil_mode")
 _BINARY = "add sub mul div pow eq ne lt le gt ge minimum maximum"
 _SCALAR = "add_scalar sub_scalar mul_scalar div_scalar pow_scalar eq_scalar ne_scalar lt_scalar le_scalar gt_scalar ge_scalar"
 
@@ -44,11 +47,7 @@ class Refused(Exception):
 
 
 class Worker:
-    """Answers requests.
-
-    Args:
-        torch: the module; it is loaded by whoever runs this.
-    """
+    """Answers requests; whoever runs this loads torch."""
 
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
@@ -58,29 +57,24 @@ class Worker:
         # One thread's own time leaves out what others did meanwhile; several threads' would count each of them.
         alone = device == "cpu" and torch.get_num_threads() == 1
         self.clock, self._now = ("thread", time.thread_time) if alone else ("wall", time.perf_counter)
-        self._kernel: tuple[str, Run | None] = ("", None)
-        self._network: tuple[str, Run | None] = ("", None)
+        self._last: tuple[str, Run] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        action = ACTIONS.get(str(request.get("do")))
-        if action is None:
-            raise Refused("{!r} is not known; valid: {}".format(request.get("do"), ", ".join(ACTIONS)))
+        action = request.get("do")
+        if action not in ACTIONS:
+            raise Refused(f"{action!r} is not known; valid: {', '.join(ACTIONS)}")
         with self.torch.no_grad():
-            return action(self, request)
+            answer: dict[str, Any] = getattr(self, action)(request)
+        return answer
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
         """What runs here, and which kinds of kernels it can run."""
         torch = self.torch
         named = torch.cuda.get_device_name() if self.device == "cuda" else platform.processor() or platform.machine()
         return {
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "device": self.device,
-            "device_name": named,
-            "threads": torch.get_num_threads(),
-            "clock": self.clock,
-            "kinds": sorted(_MAKERS),
-        }
+            "python": platform.python_version(), "torch": str(torch.__version__), "threads": torch.get_num_threads(),
+            "device": self.device, "device_name": named, "clock": self.clock, "kinds": sorted(_MAKERS),
+        }  # fmt: skip
 
     def rates(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the device reaches at best: operations in a second of a matrix product, bytes in a second of a copy."""
@@ -88,15 +82,16 @@ class Worker:
         left, right = self._random((side, side)), self._random((side, side))
         source = torch.ones(_PROBE_BYTES // 4, device=self.device)
         target = torch.empty_like(source)
-        product = min(self._time(lambda: left @ right, 10, 2.0))
-        copy = min(self._time(lambda: target.copy_(source), 10, 2.0))
+        limits = {"timings": 10, "seconds": 2.0}
+        product = self._timed(lambda: left @ right, limits, waiting=True)["ms"]
+        copy = self._timed(lambda: target.copy_(source), limits, waiting=True)["ms"]
         return {"flops_per_s": 2e3 * side**3 / product, "bytes_per_s": 2e3 * _PROBE_BYTES / copy}
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time of one kernel in ms: on a GPU between events around it, elsewhere from call to return."""
         run = self._kernel_of(request["kernel"])
-        found = self._time(run, int(request.get("timings", 100)), float(request.get("seconds", 1.0)))
-        return {"ms": statistics.median(found), "timings": len(found), "ran": self._ran(run)}
+        found = self._between_events(run, request) if self.device == "cuda" else self._timed(run, request, waiting=True)
+        return {**found, "ran": self._ran(run)}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for so many seconds; the parent reads sensors meanwhile."""
@@ -115,64 +110,47 @@ class Worker:
         """Host time in ms of issuing some calls once; on a GPU they are queued, and nobody waits for them meanwhile."""
         runs = [self._call(call) for call in request["calls"]]
         burst = [runs[index] for index in request["order"]]
-        found = []
-        until = time.perf_counter() + float(request.get("seconds", 1.0))
-        for number in range(_WARM_UP + int(request.get("timings", 100))):
-            start = self._now()
-            for run in burst:
-                run()
-            took = self._now() - start
-            self._wait()
-            if number >= _WARM_UP:
-                found.append(1e3 * took)
-            if len(found) >= _LEAST and time.perf_counter() > until:
-                break
-        return {"ms": statistics.median(found), "timings": len(found)}
+        return self._timed(lambda: [run() for run in burst], request, waiting=False)
 
     def network(self, request: dict[str, Any]) -> dict[str, Any]:
         """Latency of a model file in ms, from the first call to the end of the last kernel."""
         run = self._network_of(request)
-        found = []
+        return {**self._timed(run, request, waiting=True), "ran": self._ran(run)}
+
+    def _timed(self, run: Run, request: dict[str, Any], waiting: bool) -> dict[str, Any]:
+        """The median time of a call, with or without waiting for what it launched."""
+        found: list[float] = []
         until = time.perf_counter() + float(request.get("seconds", 1.0))
         for number in range(_WARM_UP + int(request.get("timings", 100))):
             self._wait()
             start = self._now()
             run()
-            self._wait()
+            if waiting:
+                self._wait()
             if number >= _WARM_UP:
                 found.append(1e3 * (self._now() - start))
             if len(found) >= _LEAST and time.perf_counter() > until:
                 break
-        return {"ms": statistics.median(found), "timings": len(found), "ran": self._ran(run)}
+        return {"ms": statistics.median(found), "timings": len(found)}
 
     def _wait(self) -> None:
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
-    def _time(self, run: Run, timings: int, seconds: float) -> list[float]:
-        for _ in range(_WARM_UP):
-            run()
-        self._wait()
-        until = time.perf_counter() + seconds
+    def _between_events(self, run: Run, request: dict[str, Any]) -> dict[str, Any]:
+        """The median time of a kernel on a GPU, without the gaps between launches."""
         found: list[float] = []
-        while len(found) < timings and (len(found) < _LEAST or time.perf_counter() < until):
-            found += self._between_events(run) if self.device == "cuda" else self._on_the_clock(run)
-        return found
-
-    def _on_the_clock(self, run: Run) -> list[float]:
-        start = self._now()
-        run()
-        return [1e3 * (self._now() - start)]
-
-    def _between_events(self, run: Run) -> list[float]:
-        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
-        self.torch.cuda._sleep(_SLEEP_CYCLES)
-        events[0].record()
-        for event in events[1:]:
-            run()
-            event.record()
-        self.torch.cuda.synchronize()
-        return [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+        until = time.perf_counter() + float(request.get("seconds", 1.0))
+        while len(found) < int(request.get("timings", 100)) and (not found or time.perf_counter() < until):
+            events = [self.torch.cuda.Event(enable_timing=True) for _ in range(_EVENTS + 1)]
+            self.torch.cuda._sleep(_SLEEP_CYCLES)
+            events[0].record()
+            for event in events[1:]:
+                run()
+                event.record()
+            self._wait()
+            found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
+        return {"ms": statistics.median(found), "timings": len(found)}
 
     def _ran(self, run: Run) -> list[str]:
         """What the profiler saw run: the kernels of a GPU; elsewhere PyTorch's operators, those that others call among them."""
@@ -187,13 +165,18 @@ class Worker:
         return sorted({event.name for event in events if event.name.startswith("aten::")})
 
     def _kernel_of(self, kernel: dict[str, Any]) -> Run:
-        """A kernel as a function without arguments; the last one is kept."""
-        key = json.dumps(kernel, sort_keys=True)
-        if self._kernel[0] != key or self._kernel[1] is None:
-            self._kernel = (key, self._made(kernel))
-        run = self._kernel[1]
-        assert run is not None
-        return run
+        """A kernel as a function without arguments."""
+        return self._kept(json.dumps(kernel, sort_keys=True), lambda: self._made(kernel))
+
+    def _network_of(self, request: dict[str, Any]) -> Run:
+        about = (request["path"], request["inputs"], request.get("execution", "eager"))
+        return self._kept(json.dumps(about), lambda: self._loaded(*about))
+
+    def _kept(self, key: str, make: Callable[[], Run]) -> Run:
+        """What was made last is kept."""
+        if self._last is None or self._last[0] != key:
+            self._last = (key, make())
+        return self._last[1]
 
     def _made(self, kernel: dict[str, Any]) -> Run:
         maker = _MAKERS.get(kernel["kind"])
@@ -208,18 +191,7 @@ class Worker:
         return run
 
     def _call(self, call: dict[str, Any]) -> Run:
-        if "kind" in call:
-            return self._made(call)
-        small = self._random((2, 4, 4, 4))
-        return _host_call(self.torch, str(call["name"]), small)
-
-    def _network_of(self, request: dict[str, Any]) -> Run:
-        key = json.dumps([request["path"], request["inputs"], request.get("execution", "eager")])
-        if self._network[0] != key or self._network[1] is None:
-            self._network = (key, self._loaded(request["path"], request["inputs"], request.get("execution", "eager")))
-        run = self._network[1]
-        assert run is not None
-        return run
+        return self._made(call) if "kind" in call else _host_call(self.torch, str(call["name"]), self._random((2, 4, 4, 4)))
 
     def _loaded(self, path: str, inputs: Sequence[dict[str, Any]], execution: str) -> Run:
         torch = self.torch
@@ -231,22 +203,14 @@ class Worker:
         if scripted:
             model.eval()
         if execution == "eager":
-            return self._as_written(model, given) if scripted else lambda: model(*given)
+            run: Run = functools.partial(model, *given)
+            # Each operator as it stands in the file, nothing fused.
+            return torch.jit.optimized_execution(False)(run) if scripted else run
         if execution == "frozen" and scripted:
-            frozen = torch.jit.freeze(model)
-            return lambda: frozen(*given)
+            return functools.partial(torch.jit.freeze(model), *given)
         if execution == "graph" and self.device == "cuda":
             return self._captured(model, given)
         raise Refused(f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)")
-
-    def _as_written(self, model: Any, given: tuple[Any, ...]) -> Run:
-        """Each operator of a TorchScript file as it stands there, nothing fused."""
-
-        def run() -> Any:
-            with self.torch.jit.optimized_execution(False):
-                return model(*given)
-
-        return run
 
     def _captured(self, model: Any, given: tuple[Any, ...]) -> Run:
         torch = self.torch
@@ -258,7 +222,8 @@ class Worker:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             model(*given)
-        return lambda: graph.replay()
+        replay: Run = graph.replay
+        return replay
 
     def _fill(self, model: Any) -> None:
         """Random weights in place of those there are, which may be zeros; of a size that keeps activations finite."""
@@ -320,52 +285,18 @@ def _batch_norm(worker: Worker, kernel: dict[str, Any]) -> Run:
     return lambda: functional.batch_norm(x, mean, variance, weight if affine else None, bias if affine else None, False)
 
 
-def _unary(worker: Worker, kernel: dict[str, Any]) -> Run:
-    torch, name = worker.torch, kernel["kind"]
-    (x,) = _tensors(worker, kernel)
-    x = x.abs() + 1 if name in _POSITIVE else x
-    apply = getattr(torch.nn.functional, name, None) or getattr(torch, name)
-    return lambda: apply(x)
+def _short(arguments: Callable[[list[Any], dict[str, Any]], tuple[Any, ...]], *options: str) -> Callable[..., Run]:
+    """What makes kernels of functions called as their kinds; ``options`` are the parameters that are passed by name."""
 
+    def make(worker: Worker, kernel: dict[str, Any]) -> Run:
+        name, params, tensors = kernel["kind"].replace("_scalar", ""), kernel["params"], _tensors(worker, kernel)
+        if name in _POSITIVE:
+            tensors[0] = tensors[0].abs() + 1
+        apply = getattr(worker.torch.nn.functional, name, None) or getattr(worker.torch, name)
+        named = {option: params[option] for option in options if option in params}
+        return functools.partial(apply, *arguments(tensors, params), **named)
 
-def _binary(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply = getattr(worker.torch, kernel["kind"])
-    tensors = _tensors(worker, kernel)
-    left, right = tensors if len(tensors) == 2 else (tensors[0], tensors[0])
-    return lambda: apply(left, right)
-
-
-def _with_scalar(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply = getattr(worker.torch, kernel["kind"][: -len("_scalar")])
-    (x,) = _tensors(worker, kernel)
-    number = 1.5 if x.is_floating_point() else 3
-    return lambda: apply(x, number)
-
-
-def _cat(worker: Worker, kernel: dict[str, Any]) -> Run:
-    tensors, dim = _tensors(worker, kernel), kernel["params"]["dim"]
-    apply = getattr(worker.torch, kernel["kind"])
-    return lambda: apply(tensors, dim)
-
-
-def _pool(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply, params = getattr(worker.torch.nn.functional, kernel["kind"]), kernel["params"]
-    (x,) = _tensors(worker, kernel)
-    if "output_size" in params:
-        return lambda: apply(x, params["output_size"])
-    options = {name: params[name] for name in ("stride", "padding", "dilation", "ceil_mode") if name in params}
-    return lambda: apply(x, params["kernel_size"], **options)
-
-
-def _reduction(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply, params = getattr(worker.torch, kernel["kind"]), kernel["params"]
-    (x,) = _tensors(worker, kernel)
-    return lambda: apply(x, params["dim"], keepdim=params.get("keepdim", False))
-
-
-def _clone(worker: Worker, kernel: dict[str, Any]) -> Run:
-    (x,) = _tensors(worker, kernel)
-    return lambda: x.clone()
+    return make
 
 
 def _norm(worker: Worker, kernel: dict[str, Any]) -> Run:
@@ -377,12 +308,6 @@ def _norm(worker: Worker, kernel: dict[str, Any]) -> Run:
     if kernel["kind"] == "layer_norm":
         return lambda: functional.layer_norm(x, shape, weight, bias)
     return lambda: functional.group_norm(x, params["groups"], weight, bias)
-
-
-def _softmax(worker: Worker, kernel: dict[str, Any]) -> Run:
-    apply, dim = getattr(worker.torch, kernel["kind"]), kernel["params"]["dim"]
-    (x,) = _tensors(worker, kernel)
-    return lambda: apply(x, dim)
 
 
 def _attention(worker: Worker, kernel: dict[str, Any]) -> Run:
@@ -397,65 +322,48 @@ def _embedding(worker: Worker, kernel: dict[str, Any]) -> Run:
     rows, width = kernel["params"]["weight"]
     table = worker._random((rows, width), kernel["dtype"])
     index = worker.torch.randint(0, rows, tuple(kernel["inputs"][0]), device=worker.device)
-    return lambda: worker.torch.nn.functional.embedding(index, table)
+    return functools.partial(worker.torch.nn.functional.embedding, index, table)
 
 
 def _upsample(worker: Worker, kernel: dict[str, Any]) -> Run:
     apply, mode = worker.torch.nn.functional.interpolate, kernel["kind"][len("upsample_") : -len("2d")]
     (x,) = _tensors(worker, kernel)
-    size = tuple(kernel["output"][2:])
-    return lambda: apply(x, size=size, mode=mode)
+    return functools.partial(apply, x, size=tuple(kernel["output"][2:]), mode=mode)
 
 
 _FAMILIES = (
     ("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _convolution),
     ("matmul", _matmul),
     ("batch_norm", _batch_norm),
-    ("cat stack", _cat),
-    ("max_pool2d avg_pool2d adaptive_avg_pool2d", _pool),
-    ("mean sum amax", _reduction),
-    ("clone", _clone),
+    ("cat stack", _short(lambda tensors, params: (tensors, params["dim"]))),
+    ("max_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW, "dilation")),
+    ("avg_pool2d", _short(lambda tensors, params: (tensors[0], params["kernel_size"]), *_WINDOW)),
+    ("adaptive_avg_pool2d", _short(lambda tensors, params: (tensors[0], params["output_size"]))),
+    ("mean sum amax softmax log_softmax", _short(lambda tensors, params: (tensors[0], params["dim"]), "keepdim")),
     ("layer_norm group_norm", _norm),
-    ("softmax log_softmax", _softmax),
     ("attention", _attention),
     ("embedding", _embedding),
     ("upsample_bilinear2d upsample_nearest2d upsample_bicubic2d", _upsample),
-    (_UNARY, _unary),
-    (_BINARY, _binary),
-    (_SCALAR, _with_scalar),
+    (_UNARY, _short(lambda tensors, params: (tensors[0],))),
+    (_BINARY, _short(lambda tensors, params: (tensors[0], tensors[-1]))),
+    (_SCALAR, _short(lambda tensors, params: (tensors[0], 1.5 if tensors[0].is_floating_point() else 3))),
 )
 _MAKERS: dict[str, Callable[..., Run]] = {name: maker for names, maker in _FAMILIES for name in names.split()}
 
 
 def _host_call(torch: Any, name: str, x: Any) -> Run:
     """A call that launches nothing, on a tensor of 2 x 4 x 4 x 4; what is not known costs what a view does."""
-    calls: dict[str, Run] = {
-        "slice": lambda: x[:, 1:3],
-        "t": lambda: x[0, 0].t(),
-        "transpose": lambda: x.transpose(1, 2),
-        "permute": lambda: x.permute(0, 2, 3, 1),
-        "unsqueeze": lambda: x.unsqueeze(0),
-        "squeeze": lambda: x.squeeze(0),
-        "expand": lambda: x.expand(3, 2, 4, 4, 4),
-        "select": lambda: x.select(1, 0),
-        "split": lambda: x.split(2, 1),
-        "split_with_sizes": lambda: x.split([1, 3], 1),
-        "unbind": lambda: x.unbind(0),
-        "detach": lambda: x.detach(),
+    arguments: dict[str, tuple[Any, ...]] = {
+        "transpose": (1, 2), "permute": (0, 2, 3, 1), "unsqueeze": (0,), "squeeze": (0,), "expand": (3, 2, 4, 4, 4),
+        "select": (1, 0), "split": (2, 1), "split_with_sizes": ([1, 3], 1), "unbind": (0,), "detach": (),
+    }  # fmt: skip
+    if name in arguments:
+        return functools.partial(getattr(x, name), *arguments[name])
+    others: dict[str, Run] = {
+        "slice": lambda: x[:, 1:3], "t": lambda: x[0, 0].t(), "scalar_tensor": lambda: torch.scalar_tensor(3),
         "dropout": lambda: torch.nn.functional.dropout(x, 0.5, False),
-        "scalar_tensor": lambda: torch.scalar_tensor(3),
-    }
-    return calls.get(name, lambda: x.view(2, -1))
-
-
-ACTIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
-    "hello": Worker.hello,
-    "rates": Worker.rates,
-    "kernel": Worker.kernel,
-    "repeat": Worker.repeat,
-    "issue": Worker.issue,
-    "network": Worker.network,
-}
+    }  # fmt: skip
+    return others.get(name, lambda: x.view(2, -1))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -473,23 +381,18 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         import torch
-    except ImportError as error:
-        tell({"error": f"{sys.executable} has no torch ({error})"})
-        return 1
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    try:
+
+        torch.set_num_threads(args.threads or torch.get_num_threads())
         worker = Worker(torch, args.device)
-    except Refused as error:
-        tell({"error": str(error)})
+    except (ImportError, Refused) as error:
+        tell({"error": str(error) if isinstance(error, Refused) else f"{sys.executable} has no torch ({error})"})
         return 1
     for line in sys.stdin:
         try:
             tell(worker.answer(json.loads(line)))
-        except Refused as error:
-            tell({"error": str(error)})
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
-            tell({"error": " ".join((f"{type(error).__name__}: {error}").split())[:300]})
+            kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
+            tell({"error": " ".join(f"{kind}{error}".split())[:600]})
     return 0
 
 
