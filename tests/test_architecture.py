@@ -136,8 +136,6 @@ def test_no_folder_has_more_files_than_are_seen_at_a_glance() -> None:
 def test_no_file_of_the_product_is_too_long_to_be_read_at_once() -> None:
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in CODE]
     lines = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in files}
-    # It is copied to boards as a single file, to run beside their own PyTorch.
-    del lines["profiles/measuring/meters/torch_worker.py"]
     assert not {name: count for name, count in lines.items() if count > MOST_LINES}
 
 
