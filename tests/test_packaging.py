@@ -29,6 +29,8 @@ DATA = (
     "twin/silicon/chips/common/*.yaml",
     "bundles/*/*",
     "reference/*.pt",
+    "mappings/*.yaml",
+    "reference/*.json.xz",
     "reference/LICENSE-*",
     "**/*.varlink",
     "**/*.pyi",
