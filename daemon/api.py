@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.inputs import read_input
+from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
@@ -119,6 +119,7 @@ class Api:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [_input(item) for item in parameters["inputs"]]
+        inputs += map(parse_input, parameters.get("input_texts") or ())
         if len(inputs) > _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected at most {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
