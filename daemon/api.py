@@ -32,7 +32,7 @@ from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
-from .targets import Outlook, listing
+from .targets import Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.session import Peer, Session
@@ -216,6 +216,8 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
+        if target := parameters.get("target"):
+            check_phase(parse_target(target), network.info["phase"])
         method = parameters.get("method") or "timeline"
         surface = await self._context.surfaces.surface(network, method, uid=session.peer.uid)
         return self._settled(surface, warmth_of(self._context.sensors, self._context.description), parameters.get("fps"))

@@ -83,8 +83,8 @@ class Running:
     """The holder at work."""
 
     def __init__(self, program: Path, *words: object) -> None:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen([str(program), *map(str, words)], text=True, **pipes)
+        command = [str(program), *map(str, words)]
+        self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> Running:
         return self
