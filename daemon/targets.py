@@ -166,7 +166,8 @@ class BoundedTarget(Target):
 class LatencyTarget(BoundedTarget):
     """The least energy that keeps the latency within a limit."""
 
-    keyword = figure = "latency_ms"
+    keyword = "latency_ms"
+    figure = "latency_ms"
     goal = "least energy"
     typical = 50
 
@@ -177,7 +178,8 @@ class LatencyTarget(BoundedTarget):
 class EnergyTarget(BoundedTarget):
     """The lowest latency that keeps the energy within a limit."""
 
-    keyword = figure = "energy_mj"
+    keyword = "energy_mj"
+    figure = "energy_mj"
     goal = "lowest latency"
     typical = 400
 
@@ -188,7 +190,8 @@ class EnergyTarget(BoundedTarget):
 class PowerTarget(BoundedTarget):
     """The lowest latency that keeps the mean power within a limit."""
 
-    keyword = figure = "power_mw"
+    keyword = "power_mw"
+    figure = "power_mw"
     goal = "lowest latency"
     typical = 15_000
 
