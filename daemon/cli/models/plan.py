@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot and len(wishes) > 1:
         raise UsageError("--plot draws one plan: say --prefill or --decode, not both")
     bundle = common.read_profile_at(args)
+    common.check_powered(bundle, "a plan")
     answers = []
     for inputs, target in wishes:
         one = argparse.Namespace(**{**vars(args), "inputs": inputs})
