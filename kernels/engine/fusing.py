@@ -11,7 +11,7 @@
 6. In half precision, an image that the application hands to a convolution is first copied into the layout that it is read in.
 
 What tactics win is decided as an engine is built, and no file says it: a product of one row may become a reduction of Myelin's.
-``tests/kernels/engine/test_fusing.py`` holds the rules, layer by layer, against engines that were built of ResNet-18 and MobileNetV2.
+``tests/kernels/engine/test_fusing.py`` holds the rules, layer by layer, against engines built of ResNet-18 and MobileNetV2.
 """
 
 from __future__ import annotations
