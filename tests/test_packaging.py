@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import jetdvfs
+from jetdvfs.tests.support.imports import modules
 
 ROOT = Path(jetdvfs.__file__).parent
 PACKAGES = ("kernels", "profiles", "daemon")
