@@ -129,12 +129,12 @@ def asked_configuration(text: str) -> FrequencyConfiguration:
 
 
 def add_target(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """--target, --fps and --confidence, with every kind of target there is; with ``several``, one or more, as ``targets``."""
+    """--target, --fps and --confidence, with every kind of target there is; with ``several``, any number, as ``targets``."""
     group = parser.add_argument_group("targets", targets.listing())
     what = "what is needed, in one of these forms"
     if several:
         more = "; of a language model one for its prompts and one for its tokens"
-        group.add_argument("--target", dest="targets", action="append", required=True, help=what + more)
+        group.add_argument("--target", dest="targets", action="append", default=[], help=what + more)
     else:
         group.add_argument("--target", help=what)
     group.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")

@@ -112,7 +112,7 @@ class Tree:
                 self.at(f"share/man/man{page.suffix[1:]}/{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
             shutil.copytree(Path(scratch) / "share", self.at("share"), dirs_exist_ok=True)
         applications = ROOT / "daemon" / "integrations"
-        for path in applications.rglob("*.*"):
+        for path in filter(Path.is_file, applications.rglob("*")):
             if path.suffix != ".pyc":
                 name = str(path.relative_to(applications))
                 place = f"include/{path.name}" if path.suffix in (".h", ".hpp") else f"share/{PRODUCT}/{name}"

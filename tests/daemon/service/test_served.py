@@ -66,9 +66,9 @@ def test_tokens_between_two_looks_have_their_mean_time() -> None:
     pace = Pace("decode")
     assert pace.look(LLAMA.format(tokens=100, seconds=5)) is None
     assert pace.look(LLAMA.format(tokens=100, seconds=5)) is None
-    assert pace.look(LLAMA.format(tokens=120, seconds=6)) == (20, pytest.approx(50))
+    assert pace.look(LLAMA.format(tokens=120, seconds=6)) == pytest.approx((20, 50))
     assert pace.look(LLAMA.format(tokens=3, seconds=0.1)) is None  # started again
-    assert pace.look(LLAMA.format(tokens=5, seconds="2e-1")) == (2, pytest.approx(50))
+    assert pace.look(LLAMA.format(tokens=5, seconds="2e-1")) == pytest.approx((2, 50))
 
 
 def test_a_text_that_was_sent_as_json_is_read_all_the_same() -> None:
@@ -78,14 +78,14 @@ def test_a_text_that_was_sent_as_json_is_read_all_the_same() -> None:
 def test_models_and_parts_of_their_time_are_added_up() -> None:
     pace = Pace(None)
     pace.look(TRITON.format(count=10, us=1000))
-    assert pace.look(TRITON.format(count=15, us=11_000)) == (10, pytest.approx(3.0))
+    assert pace.look(TRITON.format(count=15, us=11_000)) == pytest.approx((10, 3.0))
 
 
 def test_each_phase_has_its_own_counters() -> None:
     text = "vllm:time_to_first_token_seconds_sum 2\nvllm:time_to_first_token_seconds_count 4\n"
     pace = Pace("prefill")
     pace.look(text)
-    assert pace.look(text.replace(" 2", " 2.5").replace(" 4", " 5")) == (1, pytest.approx(500))
+    assert pace.look(text.replace(" 2", " 2.5").replace(" 4", " 5")) == pytest.approx((1, 500))
     with pytest.raises(ValueError, match="known of llama-server, vLLM are there"):
         Pace("decode").look(text)
     assert {one.server for one in KNOWN} == {"llama-server", "vLLM", "Triton"}
