@@ -114,7 +114,7 @@ class PowerModel:
         return drawn
 
     def _logs(self, unknowns: Array) -> Array:
-        logs = self.parts + unknowns[: len(self.parts), None] + unknowns[-1]
+        logs: Array = self.parts + unknowns[: len(self.parts), None] + unknowns[-1]
         for part, clock in enumerate(self.clock_of):
             if clock >= 0:
                 logs[part] += unknowns[len(self.parts) + clock] * self.clocks[clock]
