@@ -17,7 +17,7 @@ from ...kernels.units import AXES
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ..errors import TargetNotAttainable, UsageError
 from ..hardware.power_modes import bound_levels
-from ..targets import FIGURE_NAMES, FIGURE_UNITS, Bound
+from ..targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure
 from .outlooks import outlook
 
 _UNITS_MASK = "tpc_pg_mask"
@@ -145,7 +145,7 @@ def highest(grid: FrequencyGrid, mode: PowerMode) -> FrequencyConfiguration:
     return FrequencyConfiguration(*(bound_levels(grid.levels(axis), getattr(mode, axis))[-1] for axis in AXES))
 
 
-def _lack(bound: Bound, figures: Mapping[str, float]) -> str:
+def _lack(bound: Bound, figures: Mapping[Figure, float]) -> str:
     unit = FIGURE_UNITS[bound.figure]
     return f"{FIGURE_NAMES[bound.figure]} {figures[bound.figure]:.4g} {unit}, over {bound.limit:.4g} {unit}"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -83,21 +85,22 @@ def test_every_format_of_a_network_has_the_same_edges() -> None:
     pytest.importorskip("onnx", reason="torch.onnx.export needs it")
 
     class Block(torch.nn.Module):  # type: ignore[name-defined]
-        def __init__(self):  # type: ignore[no-untyped-def]
+        def __init__(self) -> None:
             super().__init__()
             self.one, self.other = (torch.nn.Conv2d(8, 8, 3, padding=1) for _ in range(2))
 
-        def forward(self, x):  # type: ignore[no-untyped-def]
+        def forward(self, x: Any) -> Any:
             y = torch.relu(self.one(x))
             return torch.cat([self.other(y) + x, y], 1)
 
     model, given, inputs = Block(), torch.zeros(1, 8, 16, 16), [TensorSpec((1, 8, 16, 16))]
     edges = []
-    for save in (
+    saves: tuple[Callable[[Any], object], ...] = (
         lambda file: torch.jit.save(torch.jit.trace(model, given), file),
         lambda file: torch.export.save(torch.export.export(model, (given,)), file),
         lambda file: torch.onnx.export(model, (given,), file, dynamo=False),
-    ):
+    )
+    for save in saves:
         file = io.BytesIO()
         save(file)
         file.seek(0)
