@@ -128,10 +128,13 @@ def asked_configuration(text: str) -> FrequencyConfiguration:
         raise UsageError(f"--config: {error}") from error
 
 
-def add_target(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """--target, --fps and --confidence, with every kind of target there is."""
+def add_target(parser: argparse.ArgumentParser, *, required: bool = False, repeatable: bool = False) -> None:
+    """--target, --fps and --confidence, with every kind of target there is; a repeatable target is a list."""
     group = parser.add_argument_group("targets", targets.listing())
-    group.add_argument("--target", required=required, help="what is needed, in one of these forms")
+    if repeatable:
+        group.add_argument("--target", action="append", default=[], help="what is needed, in one of these forms; any number")
+    else:
+        group.add_argument("--target", required=required, help="what is needed, in one of these forms")
     group.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
     group.add_argument(
         "--confidence",

@@ -25,7 +25,7 @@ FLOORS = (
     ("daemon.hardware.patience", "daemon.hardware.retry", "daemon.descriptors"),
     ("daemon.errors",),
     ("profiles.studies.comparison",),
-    ("profiles.training", "profiles.studies"),
+    ("profiles.training", "profiles.studies", "profiles.networks"),
     ("profiles.measuring",),
     ("profiles.bundle", "profiles.measuring.meters", "profiles.twin"),
     ("profiles.reference", "profiles.twin.silicon"),

@@ -428,3 +428,16 @@ def test_execution_and_what_a_frame_takes_besides_are_told(
     assert code == 0 and "the host starts one engine in" in out
     code, _, err = run(capsys, "plan", model, "--profile", "small-sim", "--target", "min-energy", "--host-ms", "-1")
     assert code == 3 and "host_ms=-1" in err
+
+
+def test_decompose_shows_which_launch_reads_what_another_wrote(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    resnet = (str(reference_model("resnet18")), "--input", "1x3x224x224")
+    out = run(capsys, "decompose", *resnet, "--graph")[1]
+    assert "68 nodes, 75 edges; memory at least " in out
+    assert re.search(r"^0 conv2d +1 batch_norm +1x64x112x112 +3\.21 MB$", out, re.MULTILINE)
+    plain, data = run_json(capsys, "decompose", *resnet), run_json(capsys, "decompose", *resnet, "--graph")
+    assert "graph" not in plain and data.pop("graph")["edges"][0] == {
+        "source": 0, "target": 1, "shape": [1, 64, 112, 112], "bytes": 4 * 64 * 112 * 112,
+    }  # fmt: skip
+    assert data == plain
+    assert run(capsys, "decompose", model, "--graph")[0] == 3  # a list without 'reads'
