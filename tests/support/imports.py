@@ -24,6 +24,7 @@ FLOORS = (
     ("daemon.hardware.files",),
     ("daemon.hardware.patience", "daemon.hardware.retry", "daemon.descriptors"),
     ("daemon.errors",),
+    ("profiles.studies.tokens",),
     ("profiles.studies.comparison",),
     ("profiles.training", "profiles.studies", "profiles.networks"),
     ("profiles.measuring",),
