@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.cost.execution import Beside
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import read_input
 from ..kernels.network import TensorSpec
@@ -152,7 +153,8 @@ class Api:
         predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
         boundary = surface.boundary and surface.boundary.to_json()
         guessed = [asdict(guess) for guess in surface.guessed]
-        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary}
+        told = {"execution": surface.execution, "execution_note": surface.execution_note}
+        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary, **told}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         wish = self._wish(await self._surface(session, parameters), parameters, "")
@@ -216,7 +218,10 @@ class Api:
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
         method = parameters.get("method") or "timeline"
-        surface = await self._context.surfaces.surface(network, method, uid=session.peer.uid)
+        stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
+        surface = await self._context.surfaces.surface(
+            network, method, execution=parameters.get("execution"), beside=Beside(**stated), uid=session.peer.uid
+        )
         return self._settled(surface, warmth_of(self._context.sensors, self._context.description), parameters.get("fps"))
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
