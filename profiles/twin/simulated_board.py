@@ -22,6 +22,7 @@ from ..timing import Clock, SystemClock
 from .faults import Faults
 from .parts import Workshop
 from .silicon.execution import execute
+from .silicon.chip import CURRENT
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree
@@ -306,7 +307,7 @@ def simulated_board(
     firmware: str = "",
     mode: str = "",
     desktop: bool = True,
-    version: int = 1,
+    version: int = CURRENT,
 ) -> SimulatedBoard:
     """A described board around its simulated silicon.
 
