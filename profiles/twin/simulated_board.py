@@ -21,8 +21,8 @@ from ..errors import TwinError
 from ..timing import Clock, SystemClock
 from .faults import Faults
 from .parts import Workshop
-from .silicon.execution import execute
 from .silicon.chip import CURRENT
+from .silicon.execution import execute
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree

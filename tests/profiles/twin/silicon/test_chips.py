@@ -188,7 +188,7 @@ def test_a_wrong_chip_file_is_one_line(tmp_path: Path, text: str, said: str) -> 
 
 
 def test_version_1_of_each_chip_is_frozen(resnet: Network) -> None:
-    """Version 2 is compared with it, and its chips are like those of version 1. A deliberate change takes a new version in the chip's file, and figures here."""
+    """Version 2 is compared with it, and its chips are like those of version 1."""
     assert {Silicon(None, board, version=1).version for board in BOARDS} == set(FROZEN_VERSIONS)
     for board in BOARDS:
         silicon = Silicon(None, board, version=1)

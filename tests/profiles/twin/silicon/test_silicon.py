@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Version 1 of the simulated silicon: calibrated, plausible over its clocks, different from node to node, its own master, and frozen."""
+"""Version 1 of the simulated silicon: calibrated, plausible over its clocks, different from node to node, and frozen."""
 
 from __future__ import annotations
 
@@ -276,7 +276,9 @@ def test_bandwidth_follows_a_measured_tx2_over_both_clocks() -> None:
     stream_call = pointwise("relu", 16_000_000)
 
     def rate(gpu: float, emc: float) -> float:
-        return 1.0 / float(Silicon(version=1).kernels([stream_call], Clocks(*(np.array([v]) for v in (2e9, gpu, emc)))).seconds[0, 0])
+        return 1.0 / float(
+            Silicon(version=1).kernels([stream_call], Clocks(*(np.array([v]) for v in (2e9, gpu, emc)))).seconds[0, 0]
+        )
 
     for gpu in (gpus[4], gpus[6], gpus[-1]):
         real = median[gpu, emcs[-1]] / median[gpus[-1], emcs[-1]]
