@@ -128,15 +128,20 @@ def asked_configuration(text: str) -> FrequencyConfiguration:
         raise UsageError(f"--config: {error}") from error
 
 
-def add_target(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """--target, --fps and --confidence, with every kind of target there is; with ``several``, any number, as ``targets``."""
+def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
+    """--target, --fps and --confidence, with every kind of target there is.
+
+    Args:
+        several: what more than one target are for; they are then a list, ``targets``.
+    """
     group = parser.add_argument_group("targets", targets.listing())
     what = "what is needed, in one of these forms"
     if several:
-        more = "; of a language model one for its prompts and one for its tokens"
-        group.add_argument("--target", dest="targets", action="append", default=[], help=what + more)
+        group.add_argument(
+            "--target", dest="targets", action="append", default=[], required=required, help=f"{what}; {several}"
+        )
     else:
-        group.add_argument("--target", help=what)
+        group.add_argument("--target", required=required, help=what)
     group.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
     group.add_argument(
         "--confidence",
@@ -194,7 +199,7 @@ def add_simulated_board(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
 
 
-def add_silicon(parser: argparse.ArgumentParser, default: int | None = 1) -> None:
+def add_silicon(parser: argparse.ArgumentParser, default: int | None = 2) -> None:
     """--silicon, of verbs that simulate a board in one version of its silicon; None stands for the one of a profile."""
     of = default or "the one that the profile was trained on"
     parser.add_argument(

@@ -43,7 +43,7 @@ _FRONT_ROWS = 12
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    arguments.add_target(parser, several=True)
+    arguments.add_target(parser, several="of a language model one for its prompts and one for its tokens")
     parser.add_argument(
         "--batches",
         type=batches.sizes,

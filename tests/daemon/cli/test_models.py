@@ -416,6 +416,36 @@ def test_help_has_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixtu
     assert f"  jetdvfs {verb} resnet18" in out and "4  target not attainable" in out
 
 
+def test_execution_and_what_a_frame_takes_besides_are_told(
+    simulated: SimpleNamespace, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("predict", model, "--profile", "small-sim", "--execution", "graph", "--host-ms", "3")
+    found = run_json(capsys, *asked)
+    assert found["execution"] == "graph" and found["beside"] == {"host_ms": 3.0, "copied_bytes": 0}
+    assert found["execution_note"].startswith("what starting a graph costs the host was not measured on this board")
+    bare = run_json(capsys, "predict", model, "--profile", "small-sim")
+    assert bare["execution"] == "eager" and bare["points"][0]["latency_ms"] + 2 < found["points"][0]["latency_ms"]
+    code, out, _ = run(capsys, *asked)
+    assert code == 0 and f"executed as graph: {found['execution_note']}" in out
+    code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--execution", "engine")
+    assert code == 0 and "the host starts one engine in" in out
+    code, _, err = run(capsys, "plan", model, "--profile", "small-sim", "--target", "min-energy", "--host-ms", "-1")
+    assert code == 3 and "host_ms=-1" in err
+
+
+def test_decompose_shows_which_launch_reads_what_another_wrote(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    resnet = (str(reference_model("resnet18")), "--input", "1x3x224x224")
+    out = run(capsys, "decompose", *resnet, "--graph")[1]
+    assert "68 nodes, 75 edges; memory at least " in out
+    assert re.search(r"^0 conv2d +1 batch_norm +1x64x112x112 +3\.21 MB$", out, re.MULTILINE)
+    plain, data = run_json(capsys, "decompose", *resnet), run_json(capsys, "decompose", *resnet, "--graph")
+    assert "graph" not in plain and data.pop("graph")["edges"][0] == {
+        "source": 0, "target": 1, "shape": [1, 64, 112, 112], "bytes": 4 * 64 * 112 * 112,
+    }  # fmt: skip
+    assert data == plain
+    assert run(capsys, "decompose", model, "--graph")[0] == 3  # a list without 'reads'
+
+
 @pytest.fixture
 def language_model(tmp_path: Path) -> str:
     path = tmp_path / "small.gguf"
@@ -473,23 +503,6 @@ def test_a_network_without_tokens_has_no_target_in_tokens(
     assert (
         code == 2 and "tokens_per_s=20 is said of a language model making tokens (--decode), and this network is none" in error
     )
-
-
-def test_execution_and_what_a_frame_takes_besides_are_told(
-    simulated: SimpleNamespace, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ("predict", model, "--profile", "small-sim", "--execution", "graph", "--host-ms", "3")
-    found = run_json(capsys, *asked)
-    assert found["execution"] == "graph" and found["beside"] == {"host_ms": 3.0, "copied_bytes": 0}
-    assert found["execution_note"].startswith("what starting a graph costs the host was not measured on this board")
-    bare = run_json(capsys, "predict", model, "--profile", "small-sim")
-    assert bare["execution"] == "eager" and bare["points"][0]["latency_ms"] + 2 < found["points"][0]["latency_ms"]
-    code, out, _ = run(capsys, *asked)
-    assert code == 0 and f"executed as graph: {found['execution_note']}" in out
-    code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--execution", "engine")
-    assert code == 0 and "the host starts one engine in" in out
-    code, _, err = run(capsys, "plan", model, "--profile", "small-sim", "--target", "min-energy", "--host-ms", "-1")
-    assert code == 3 and "host_ms=-1" in err
 
 
 SQUEEZENET = str(REFERENCE / "squeezenet1_0.pt")

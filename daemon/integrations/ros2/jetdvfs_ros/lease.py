@@ -21,7 +21,7 @@
             self.clocks.frame(message.header.stamp)     # since the image was taken
             ...
 
-Parameters (all may be set in a launch file): ``jetdvfs.model``, ``jetdvfs.inputs`` (as on the command line), ``jetdvfs.target``,
+Parameters, which a launch file may set: ``jetdvfs.model``, ``jetdvfs.inputs`` (as on the command line), ``jetdvfs.target``,
 ``jetdvfs.fps`` (0: none), ``jetdvfs.socket`` (empty: the daemon's own). Without a daemon the node runs the same.
 """
 
@@ -65,7 +65,7 @@ class NodeLease:
         return self._lease is not None and bool(self._lease.held)
 
     def hold(self) -> str:
-        """Take the lease by the parameters as they are now, and say how it stands; one that is there already is given back first."""
+        """Take the lease by the parameters as they are now, and say how it stands; one that there is already is given back."""
         self.release()
         inputs = [text for text in self._said("inputs") if text]
         lease = self._hold(
