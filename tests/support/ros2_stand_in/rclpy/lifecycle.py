@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import Node
+from rclpy import Node
 
 
 class LifecycleNode(Node):
