@@ -358,4 +358,5 @@ def launches_of(
         trouble = recorder.trouble or f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
     launches = tuple(call for call in recorder.calls if isinstance(call, KernelInvocation))
     sources = tuple(flow.source for flow in recorder.flows)
-    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble, sources)
+    made = tuple(tuple(tensor.shape) for tensor in all_tensors(result))
+    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble, sources, made)

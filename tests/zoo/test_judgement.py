@@ -287,7 +287,7 @@ def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_p
     lines = [json.dumps(record) for record in (*records, records[0] | {"format": "onnx", "verdict": "refused"})]
     results = tmp_path / "results.jsonl"
     results.write_text("\n".join(lines) + '\n{"model": "a/b", "for', encoding="utf-8")
-    found = list(run.kept(results).values())
+    found = list(run.results_in(results).values())
     assert report.summary(found)["counts"] == {"traced": {"equal": 1}, "onnx": {"refused": 1}}
     table = report.text(found)
     assert "| all | 1 | 0 | 1 | 0 |" in table and "50.0%" in table and "refused: a/b onnx: so" in table
