@@ -17,7 +17,7 @@ from typing import Any
 
 from jetdvfs.kernels.errors import KernelsError
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.zoo import kept
+from jetdvfs.tests.zoo import kept, reference
 from jetdvfs.tests.zoo.comparison import ONNX, Dispatched, Judgement, judge
 from jetdvfs.tests.zoo.kept import Evidence
 from jetdvfs.tests.zoo.listing import Listed, listed
@@ -111,13 +111,11 @@ def again(title: str, how: str, keep: Path) -> dict[str, Any] | None:
 
 
 def _evidence(entry: Entry, made: Made, path: Path, how: str) -> Evidence:
-    from jetdvfs.tests.zoo import formats
-
     specs = tuple(TensorSpec(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in made.inputs)
     dispatched = _dispatched(entry, made, path, how)
     if how not in ONNX:
         return Evidence(specs, dispatched)
-    return Evidence(specs, dispatched, tuple(tensor.numpy() for tensor in made.inputs), formats.casts(path))
+    return Evidence(specs, dispatched, tuple(tensor.numpy() for tensor in made.inputs))
 
 
 def _judged(path: Path, evidence: Evidence, how: str) -> dict[str, Any]:
@@ -132,7 +130,7 @@ def _judged(path: Path, evidence: Evidence, how: str) -> dict[str, Any]:
         told |= {"launches": len(network.launches), "run": len(theirs.launches), "listing_s": round(took_s, 3)}
         if how in ONNX:
             judgement = _unless_another_network(
-                judge_rewritten(network, theirs, evidence.casts or {}, constant), path, evidence
+                judge_rewritten(network, theirs, reference.nodes(path), constant), path, evidence
             )
         else:
             judgement = judge(network, theirs)
@@ -141,8 +139,6 @@ def _judged(path: Path, evidence: Evidence, how: str) -> dict[str, Any]:
 
 def _unless_broken(judgement: Judgement, path: Path, evidence: Evidence) -> Judgement:
     """Exporters write files that nobody runs; ONNX's own reference ends where jetdvfs does."""
-    from jetdvfs.tests.zoo import reference
-
     place = re.search(r"\(at node ([^,)]+)", judgement.why)
     if place:
         broken, _ = apart(lambda: reference.fails_at(path, evidence.numbers, place[1]), 60)
@@ -153,8 +149,6 @@ def _unless_broken(judgement: Judgement, path: Path, evidence: Evidence) -> Judg
 
 def _unless_another_network(judgement: Judgement, path: Path, evidence: Evidence) -> Judgement:
     """Exporters write files that make something else than the module does; such a file says nothing of its list."""
-    from jetdvfs.tests.zoo import reference
-
     own = list(evidence.dispatched.made)
     shapes, _ = apart(lambda: reference.made_by(path, evidence.numbers), 60)
     if isinstance(shapes, list) and sorted(shapes) != sorted(own):

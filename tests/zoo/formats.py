@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,15 +89,6 @@ def as_traced() -> Iterator[None]:
         yield
     finally:
         torch.jit.is_tracing = asked
-
-
-def casts(path: Path) -> dict[str, int]:
-    """How many nodes of an ONNX file convert to each element type, by NumPy's names, which are PyTorch's."""
-    import onnx
-
-    nodes = onnx.load(path, load_external_data=False).graph.node
-    codes = [next(item.i for item in node.attribute if item.name == "to") for node in nodes if node.op_type == "Cast"]
-    return dict(Counter(str(onnx.helper.tensor_dtype_to_np_dtype(code)) for code in codes))
 
 
 def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:

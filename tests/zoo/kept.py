@@ -13,7 +13,7 @@ import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,11 @@ class Evidence:
         inputs: what the file is listed for.
         dispatched: what PyTorch did.
         numbers: the inputs as arrays, of ONNX files alone.
-        casts: how many nodes of an ONNX file convert to each element type.
     """
 
     inputs: tuple[TensorSpec, ...]
     dispatched: Dispatched
     numbers: tuple[Any, ...] = ()
-    casts: Mapping[str, int] | None = None
 
 
 def name(title: str, how: str) -> str:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ONNX's own reference makes of a file; PyTorch is not needed for it."""
+"""What an ONNX file has, and what ONNX's own reference makes of it; PyTorch is not needed for it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,19 @@ from typing import Any
 import numpy.typing
 
 Array = numpy.typing.NDArray[Any]
+
+
+def nodes(path: Path) -> dict[str, int]:
+    """How many nodes a file has of each operator, and that convert to each element type, by NumPy's names."""
+    import onnx
+
+    found: Counter[str] = Counter()
+    for node in onnx.load(path, load_external_data=False).graph.node:
+        found[node.op_type] += 1
+        if node.op_type == "Cast":
+            code = next(item.i for item in node.attribute if item.name == "to")
+            found[str(onnx.helper.tensor_dtype_to_np_dtype(code))] += 1
+    return dict(found)
 
 
 def fails_at(path: Path, inputs: Sequence[Array], name: str) -> str:

@@ -47,8 +47,8 @@ def text(records: Sequence[Record]) -> str:
         lines.append(f"| {how} | {' | '.join(str(number[column]) for column in columns)} | {share} |")
     models = len({record["model"] for record in records if record["verdict"] in VERDICTS})
     codes = Counter(record.get("code", "unknown") for record in records if record["verdict"] != "not written")
-    judged = f", judged by {len(codes)} states of the code" if len(codes) > 1 else ""
-    lines += ["", f"{models} models{judged}; {', '.join(f'{name} {number}' for name, number in _versions().items())}", ""]
+    by = f", judged by {len(codes)} states of the code" if len(codes) > 1 else ""
+    lines += ["", f"{models} models{by}; {', '.join(f'{name} {number}' for name, number in _versions().items())}", ""]
     order = {verdict: place for place, verdict in enumerate(("wrong", "refused", "explained", *UNJUDGED))}
     others = sorted((r for r in records if r["verdict"] != "equal"), key=lambda r: (order[r["verdict"]], r["why"]))
     lines += [f"{record['verdict']}: {record['model']} {record['format']}: {record['why']}" for record in others]

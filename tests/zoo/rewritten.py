@@ -67,6 +67,9 @@ _NAMES: dict[str, Sequence[str]] = {
     "rsub": ["sub"],
     "div": ["floor_divide"],
 }
+#: Names that stand for at most as many calls as the file has nodes of these operators: of the largest numbers and their places,
+#: which PyTorch makes in one call, a file has what is used.
+_NODES = {"amax": ("ReduceMax", "ReduceMin"), "argmax": ("ArgMax", "ArgMin")}
 #: One call, and what it is written as; all on as many elements as it returns, or on four times as many.
 _FORMS: dict[str, Sequence[Sequence[str]]] = {
     "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
@@ -111,17 +114,17 @@ def _is_work(kind: str) -> bool:
     return kind.startswith(_WORK) and not kind.endswith("_cell")
 
 
-def judge_rewritten(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
+def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
     """What a file is listed as, beside what the module dispatches that it was exported from.
 
-    ``casts`` is how many nodes the file has that convert to each element type, ``constant`` the places of launches that
-    depend on no input.
+    ``nodes`` is how many nodes the file has of each operator, and that convert to each element type; ``constant`` the places of
+    launches that depend on no input.
     """
     if ours.boundary is not None:
-        return _judge_early(ours, theirs, casts, constant)
+        return _judge_early(ours, theirs, nodes, constant)
     if theirs.trouble:
         return Judgement("not run", theirs.trouble)
-    accounts = _Accounts(ours, theirs, casts, constant)
+    accounts = _Accounts(ours, theirs, nodes, constant)
     if not accounts.extra and not accounts.missing:
         return Judgement("equal")
     accounts.settle()
@@ -130,7 +133,7 @@ def judge_rewritten(ours: Network, theirs: Dispatched, casts: Mapping[str, int],
     return Judgement("explained", ", ".join(accounts.reasons))
 
 
-def _judge_early(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int]) -> Judgement:
+def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], constant: Collection[int]) -> Judgement:
     """A list that ends early: where the module looks at data too, and what is listed is what it dispatches until then."""
     end = ours.boundary
     assert end is not None
@@ -138,7 +141,7 @@ def _judge_early(ours: Network, theirs: Dispatched, casts: Mapping[str, int], co
         return Judgement("refused", f"ends at {end.operator} ({end.reason}) although PyTorch looks at no data")
     nearest = None
     for place, operator in dict(theirs.looks).items():
-        accounts = _Accounts(ours, theirs, casts, constant, place)
+        accounts = _Accounts(ours, theirs, nodes, constant, place)
         accounts.settle()
         if not accounts.extra and not accounts.missing:
             return Judgement(
@@ -160,14 +163,14 @@ class _Accounts:
         self,
         ours: Network,
         theirs: Dispatched,
-        casts: Mapping[str, int],
+        nodes: Mapping[str, int],
         constant: Collection[int],
         until: int | None = None,
     ) -> None:
         self.listed, self.reads = ours.launches, ours.reads
         self.constant = [self.listed[place] for place in constant]
         self.run, self.sources = theirs.launches[:until], theirs.sources[:until]
-        self.casts = casts
+        self.nodes = nodes
         run = list(zip(map(_key, self.run), theirs.sorts[:until], strict=True))
         mine, all_run = Counter(map(_key, self.listed)), Counter(key for key, _ in run)
         self.extra, self.missing = mine - all_run, all_run - mine
@@ -211,15 +214,20 @@ class _Accounts:
             self._note("places of an index computed")
 
     def _pools(self) -> None:
-        """Adaptive means, as ``torch._decomp`` spells them: windows picked, masked where they are shorter, summed, divided."""
+        """Adaptive means, as ``torch._decomp`` spells them: windows picked and their mean, or where some are shorter, masked,
+        summed, divided.
+        """
         for launch in self.run:
             key = _key(launch)
             if launch.kind != "adaptive_avg_pool2d" or not self.missing[key]:
                 continue
             widths = [_window(size, made) for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)]
             elements, picked = key[1], key[1] * widths[0][0] * widths[1][0]
-            needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
-            needed["masked_fill", picked] = sum(ragged for _, ragged in widths)
+            masks = sum(ragged for _, ragged in widths)
+            needed = Counter({("index", picked): 1, ("mean", elements): 1})
+            if masks:
+                needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
+                needed["masked_fill", picked] = masks
             if needed <= self.extra:
                 self.missing[key] -= 1
                 self.extra -= needed
@@ -254,9 +262,16 @@ class _Accounts:
         for side, counts in ((extra, self.extra), (missing, self.missing)):
             for key, count in counts.items():
                 side[_plain(key)] += count
+        rounded = Counter(_plain(_key(launch)) for launch in self.run if launch.kind.startswith("div") and _is_whole(launch))
+        left = {name: sum(self.nodes.get(operator, 0) for operator in operators) for name, operators in _NODES.items()}
         for kind, size in list(missing):
             for name in (kind, *_NAMES.get(kind, ())):
                 same = min(missing[kind, size], extra[name, size])
+                if name != kind and name in left:
+                    same = min(same, left[name])
+                    left[name] -= same
+                if name == "floor_divide" != kind:  # only division that rounds has whole results
+                    same = min(same, rounded[kind, size])
                 if same:
                     missing[kind, size] -= same
                     extra[name, size] -= same
@@ -294,7 +309,11 @@ class _Accounts:
         self.extra, self.missing = +self.extra, +self.missing
 
     def _guards(self) -> None:
-        for kind, size in map(_key, self.run):
+        for launch in self.run:
+            kind, size = _key(launch)
+            if kind.startswith("div") and _is_whole(launch) and self.extra["floor", size]:
+                self.extra -= Counter({("floor", size): 1})
+                self._note("division of whole numbers written out")
             for parts in _GUARDS.get(kind, ()):
                 guard = Counter((part, size) if isinstance(part, str) else part for part in parts)
                 if guard <= self.extra:
@@ -312,7 +331,7 @@ class _Accounts:
     def _conversions(self) -> None:
         left = Counter({key: count for key, count in self.extra.items() if key[0] == "to"})
         made = Counter(launch.dtype for launch in self.listed if launch.kind == "to")
-        if left and all(count <= self.casts.get(dtype, 0) for dtype, count in made.items()):
+        if left and all(count <= self.nodes.get(dtype, 0) for dtype, count in made.items()):
             self.extra -= left
             self._note("conversions")
 
@@ -368,6 +387,11 @@ def _in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key]
         if needed <= parts:
             return needed
     return None
+
+
+def _is_whole(launch: KernelInvocation) -> bool:
+    """Whether its results are whole numbers."""
+    return "int" in launch.dtype
 
 
 def _window(size: int, made: int) -> tuple[int, bool]:

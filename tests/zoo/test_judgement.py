@@ -154,6 +154,30 @@ def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has
     assert judge_rewritten(early, ran(CONV, RELU, NORM), {}).verdict == "refused"
 
 
+def test_of_onnx_an_adaptive_mean_of_windows_of_one_length_is_picked_and_averaged() -> None:
+    pool = within("adaptive_avg_pool2d", (1, 2, 8, 8), output=(1, 2, 7, 7))
+    picked, mean = launch("index", output=(7, 2, 7, 2, 1, 2)), launch("mean", output=(1, 2, 7, 7))
+    assert judge_rewritten(listed(picked, mean), ran(pool), {}).why == "adaptive_avg_pool2d written out"
+    masked = launch("masked_fill", output=(1, 2, 7, 2, 7, 2))
+    assert judge_rewritten(listed(picked, masked, mean), ran(pool), {}).verdict == "wrong"
+
+
+def test_of_onnx_the_largest_numbers_or_their_places_are_what_the_file_has_nodes_for() -> None:
+    both = launch("max")
+    assert judge_rewritten(listed(launch("argmax")), ran(both), {"ArgMax": 1}).why == "other names"
+    assert judge_rewritten(listed(launch("argmax")), ran(both), {"ReduceMax": 1}).verdict == "wrong"
+    assert judge_rewritten(listed(launch("amax")), ran(both), {"ReduceMax": 1}).why == "other names"
+    assert judge_rewritten(listed(launch("amax")), ran(both), {"ArgMax": 1}).verdict == "wrong"
+
+
+def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
+    rounded, plain, true = launch("floor_divide"), dataclasses.replace(launch("div"), dtype="int64"), launch("div")
+    assert judge_rewritten(listed(rounded), ran(plain), {}).why == "other names"
+    assert judge_rewritten(listed(rounded), ran(true), {}).verdict == "wrong"
+    assert judge_rewritten(listed(true, launch("floor")), ran(plain), {}).why == "division of whole numbers written out"
+    assert judge_rewritten(listed(true, launch("floor")), ran(true), {}).verdict == "wrong"
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
