@@ -69,18 +69,17 @@ class Rewriter:
                 self._users.setdefault(name, set()).add(place)
             if node.operator == "Constant" and node.outputs and isinstance(node.attributes.get("value"), TensorHeader):
                 self._weights[node.outputs[0]] = node.attributes["value"]
-            elif (
-                node.operator in ("Identity", "Transpose", "ScatterND")
-                and node.outputs
-                and node.inputs
-                and node.inputs[0] in self._weights
-            ):
-                header = self._weights[node.inputs[0]]
-                turned = node.operator == "Transpose" and len(header.shape) == 2
-                self._weights[node.outputs[0]] = replace(header, shape=header.shape[::-1]) if turned else header
         self._sizes: set[str] = set()
         self._fixed: set[str] = set(self._weights)
         self._find_sizes()
+        for node in graph.nodes:  # weights that were turned, or written into by others
+            changed = node.operator in ("Identity", "Transpose", "ScatterND") and self._fixed.issuperset(node.outputs)
+            if changed and node.inputs and node.inputs[0] in self._weights:
+                header = self._weights[node.inputs[0]]
+                turned = node.operator == "Transpose" and len(header.shape) == 2
+                self._weights.update(
+                    dict.fromkeys(node.outputs, replace(header, shape=header.shape[::-1]) if turned else header)
+                )
         self._kept = set(graph.outputs)
         self._gone: set[int] = set()
         self._made: dict[int, list[Node]] = {}

@@ -43,6 +43,7 @@ class Dispatched:
         trouble: the error that ended it early; empty where none did.
         sources: of each launch which one made its first operand; -1 where none did.
         made: the shapes of what came out.
+        windows: how many numbers each view by strides or in windows shows.
     """
 
     launches: tuple[KernelInvocation, ...]
@@ -51,6 +52,7 @@ class Dispatched:
     trouble: str = ""
     sources: tuple[int, ...] = ()
     made: tuple[tuple[int, ...], ...] = ()
+    windows: tuple[int, ...] = ()
 
 
 def essence(launch: KernelInvocation) -> tuple[Any, ...]:

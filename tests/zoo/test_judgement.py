@@ -162,6 +162,24 @@ def test_of_onnx_an_adaptive_mean_of_windows_of_one_length_is_picked_and_average
     assert judge_rewritten(listed(picked, masked, mean), ran(pool), {}).verdict == "wrong"
 
 
+def test_of_onnx_windows_are_picked_where_the_module_looks_at_as_many_numbers() -> None:
+    row, picked = launch("clone", output=(128,)), within("index", (128,), (3, 8, 8), output=(3, 8, 8))
+    pair = Network("made up", (TensorSpec(PICTURE),), (CONV, row, picked), None, ((-1,), (0,), (1,)))
+    seen = dataclasses.replace(ran(CONV), windows=(192,))
+    assert judge_rewritten(pair, seen, {}).why == "windows picked"
+    assert judge_rewritten(pair, dataclasses.replace(seen, windows=(128,)), {}).verdict == "wrong"
+    assert judge_rewritten(pair, ran(CONV), {}).verdict == "wrong"
+
+
+def test_of_onnx_columns_are_picked_in_two_steps() -> None:
+    columns = launch("im2col", output=(1, 72, 16))
+    pieces = [launch("constant_pad_nd", output=(1, 8, 6, 6)), launch("index", output=(1, 8, 3, 4, 6))]
+    pieces.append(launch("index", output=(1, 8, 3, 4, 3, 4)))
+    assert judge_rewritten(listed(*pieces), ran(columns), {}).why == "im2col written out"
+    assert judge_rewritten(listed(*pieces[:2], RELU), ran(columns), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*pieces, pieces[-1]), ran(columns), {}).verdict == "wrong"
+
+
 def test_of_onnx_the_largest_numbers_or_their_places_are_what_the_file_has_nodes_for() -> None:
     both = launch("max")
     assert judge_rewritten(listed(launch("argmax")), ran(both), {"ArgMax": 1}).why == "other names"
