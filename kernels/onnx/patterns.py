@@ -137,7 +137,8 @@ class Rewriter:
         if turned or (node.operator == "Squeeze" and self._is_packed(node)):
             hidden = f"{node.outputs[0]}, as it lies"
             first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
-            return [first, Node("contiguous", "aten", node.name, [hidden], node.outputs, {}, node.scope)]
+            details = {"assumed": int(self._is_picture(node))}  # some authors do without
+            return [first, Node("contiguous", "aten", node.name, [hidden], node.outputs, details, node.scope)]
         return [node]
 
     # Matching
@@ -270,7 +271,7 @@ class Rewriter:
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
     def _is_picture(self, node: Node) -> bool:
-        """Whether it brings the channels of tokens to the front for a convolution: authors make that contiguous."""
+        """Whether it brings the channels of tokens to the front for a convolution: most authors make that contiguous."""
         maker = self._maker.get(node.inputs[0]) if node.inputs else None
         if maker is None or self._graph.nodes[maker].operator != "Reshape":
             return False

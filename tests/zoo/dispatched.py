@@ -234,7 +234,7 @@ def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
 def _attention(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
     out = func(**a)
     query, key, value, mask = a["query"], a["key"], a["value"], a["attn_mask"]
-    laid_out = device.as_cuda_lays_it_out(out, query, key, value, mask)
+    laid_out = device.as_cuda_lays_it_out(out, query, key, value, mask, bool(a.get("enable_gqa")))
     if laid_out is not out:
         laid_out = laid_out.copy_(out)
     read = [t for t in (query, key, value, mask) if t is not None]

@@ -17,6 +17,7 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``conversions left out``: to wider integers;
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
   where several calls use what it makes, each is listed with a copy of its own;
+* ``copies assumed``: where the file leaves it open whether there is one, and the list says that it does;
 * ``windows picked``: as large as those that the module looks at (``as_strided``, ``unfold``), for which ONNX has no operator;
 * ``places of an index computed``: an index by several tensors is one by a sum of products of them;
 * ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
@@ -109,6 +110,7 @@ class _Accounts:
         self._attention()
         self._places()
         self._pools()
+        self._squares()
         self._columns()
         self._windows()
         self._guards()
@@ -116,6 +118,7 @@ class _Accounts:
         self._constants_left_in()
         self._conversions()
         self._copied_again()
+        self._assumed()
         self._biases()
 
     def _note(self, reason: str) -> None:
@@ -138,8 +141,8 @@ class _Accounts:
             self._note("places of an index computed")
 
     def _pools(self) -> None:
-        """Adaptive means, as ``torch._decomp`` spells them: windows picked and their mean, or where some are shorter, masked,
-        summed, divided.
+        """Adaptive means, as ``torch._decomp`` spells them: plain means where sizes divide, else windows picked and their
+        mean, or where some are shorter, masked, summed, divided.
         """
         for launch in self.run:
             key = key_of(launch)
@@ -149,7 +152,9 @@ class _Accounts:
             elements, picked = key[1], key[1] * widths[0][0] * widths[1][0]
             masks = sum(ragged for _, ragged in widths)
             needed = Counter({("index", picked): 1, ("mean", elements): 1})
-            if masks:
+            if not any(size % made for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)):
+                needed = Counter({("avg_pool2d", elements): 1})
+            elif masks:
                 needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
                 needed["masked_fill", picked] = masks
             if needed <= self.extra:
@@ -158,6 +163,16 @@ class _Accounts:
                 self.extra -= Counter({("clone", elements): 1})  # the windows stand first in memory
                 self._note("adaptive_avg_pool2d written out")
         self.missing = +self.missing
+
+    def _squares(self) -> None:
+        """``pow`` by two: what is multiplied by itself."""
+        for launch, writers in zip(self.listed, self.reads, strict=True):
+            key, size = key_of(launch), numel(launch.output)
+            itself = len(set(launch.inputs)) == len(set(writers)) == 1 and writers[0] >= 0
+            if launch.kind == "mul" and itself and self.extra[key] and self.missing["pow", size]:
+                self.extra -= Counter({key: 1})
+                self.missing -= Counter({("pow", size): 1})
+                self._note("squares written out")
 
     def _columns(self) -> None:
         """``im2col``: padded, its rows picked, and of these the columns."""
@@ -307,6 +322,13 @@ class _Accounts:
         if left:
             self.extra -= left
             self._note("copies made for each reader")
+
+    def _assumed(self) -> None:
+        """What the list itself says that it only assumes."""
+        left = self.extra & Counter(key_of(launch) for launch in self.listed if launch.params.get("assumed"))
+        if left:
+            self.extra -= left
+            self._note("copies assumed, as the list says")
 
     def _biases(self) -> None:
         """Biases added apart: rows, of which the module made a copy first, since a product of what is not contiguous has none;

@@ -158,8 +158,28 @@ def test_of_onnx_an_adaptive_mean_of_windows_of_one_length_is_picked_and_average
     pool = within("adaptive_avg_pool2d", (1, 2, 8, 8), output=(1, 2, 7, 7))
     picked, mean = launch("index", output=(7, 2, 7, 2, 1, 2)), launch("mean", output=(1, 2, 7, 7))
     assert judge_rewritten(listed(picked, mean), ran(pool), {}).why == "adaptive_avg_pool2d written out"
+    even = within("adaptive_avg_pool2d", (1, 2, 14, 14), output=(1, 2, 7, 7))
+    plain = launch("avg_pool2d", output=(1, 2, 7, 7))
+    assert judge_rewritten(listed(plain), ran(even), {}).why == "adaptive_avg_pool2d written out"
+    assert judge_rewritten(listed(plain), ran(pool), {}).verdict == "wrong"
     masked = launch("masked_fill", output=(1, 2, 7, 2, 7, 2))
     assert judge_rewritten(listed(picked, masked, mean), ran(pool), {}).verdict == "wrong"
+
+
+def test_of_onnx_a_square_is_what_is_multiplied_by_itself() -> None:
+    product, square = within("mul", PICTURE, PICTURE), launch("pow_scalar")
+    itself, others = (
+        Network("made up", (TensorSpec(PICTURE),), (RELU, product), None, ((-1,), by)) for by in ((0, 0), (0, -1))
+    )
+    assert judge_rewritten(itself, ran(RELU, square), {}).why == "squares written out"
+    assert judge_rewritten(others, ran(RELU, square), {}).verdict == "wrong"
+
+
+def test_of_onnx_a_copy_is_assumed_where_the_list_says_so() -> None:
+    assumed = launch("clone", assumed=True)
+    assert judge_rewritten(listed(CONV, assumed), ran(CONV), {}).why == "copies assumed, as the list says"
+    assert judge_rewritten(listed(CONV, assumed), ran(CONV, CLONE), {}).verdict == "equal"
+    assert judge_rewritten(listed(CONV, assumed, CLONE), ran(CONV), {}).verdict == "wrong"
 
 
 def test_of_onnx_windows_are_picked_where_the_module_looks_at_as_many_numbers() -> None:
