@@ -18,6 +18,7 @@ from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
+from .tails import Tail, Tails
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")
@@ -94,6 +95,7 @@ class Surface:
         boundary: where the list of launches ends that it was made from, if before the end of its network.
         leakage_mw: the part of the idle power that grows with the die's temperature.
         heat: how, and at which temperature the figures hold; None where nobody knows, or where they were taken to another one.
+        tails: how what is measured, frame by frame, exceeds these figures; None where errors are taken to be log-normal.
         execution: how the network's launches reach the GPU: ``eager``, ``graph`` or ``engine``.
         execution_note: what nobody measured of that on this board, in words; empty where all was.
         temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
@@ -116,6 +118,7 @@ class Surface:
     boundary: Boundary | None = None
     leakage_mw: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
     heat: Heat | None = None
+    tails: Tails | None = None
     execution: str = "eager"
     execution_note: str = ""
     temperature_c: NDArray[np.float64] | None = None
@@ -147,23 +150,26 @@ class Surface:
         return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
 
     def quantile(self, probability: float) -> Surface:
-        """The surface that measurements stay under with this probability, configuration by configuration.
+        """The surface that frames stay under with this probability, configuration by configuration.
 
-        Errors are taken as log-normal. Latency, power and energy are each taken to their own quantile, so that energy is no
-        longer power times latency; the result has no uncertainty of its own.
+        How far they exceed the prediction follows from :attr:`tails`; without them errors are taken as log-normal. Latency,
+        power and energy are each taken to their own quantile, so that energy is no longer power times latency; the result has
+        no uncertainty of its own.
 
         Raises:
             CostModelError: the probability is not between 0 and 1.
         """
         if not 0 < probability < 1:
             raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
-        z = NormalDist().inv_cdf(probability)
+        slower = more = NormalDist().inv_cdf(probability)
+        if self.tails is not None:
+            slower, more = self.tails.latency.quantile(probability), self.tails.energy.quantile(probability)
         certain = np.zeros(self.grid.shape)
         return replace(
             self,
-            latency_ms=self.latency_ms * np.exp(z * self.latency_sigma),
-            power_mw=self.power_mw * np.exp(z * self.energy_sigma),
-            energy_mj=self.energy_mj * np.exp(z * self.energy_sigma),
+            latency_ms=self.latency_ms * np.exp(slower * self.latency_sigma),
+            power_mw=self.power_mw * np.exp(more * self.energy_sigma),
+            energy_mj=self.energy_mj * np.exp(more * self.energy_sigma),
             latency_sigma=certain,
             energy_sigma=certain,
         )
@@ -207,7 +213,7 @@ class Surface:
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
         leakage_mw`` and the two ``*_sigma``, in that axis order; ``about``, a JSON text with the method, what was guessed and
-        not modelled, the boundary and the heat (null where there is none), and the execution.
+        not modelled, the boundary and the heat (null where there is none), the tails and the execution.
 
         Raises:
             CostModelError: the file cannot be written.
@@ -221,6 +227,7 @@ class Surface:
                 "unmodelled": [asdict(kind) for kind in self.unmodelled],
                 "boundary": self.boundary and self.boundary.to_json(),
                 "heat": self.heat and asdict(self.heat),
+                "tails": self.tails and asdict(self.tails),
                 "execution": self.execution,
                 "execution_note": self.execution_note,
             }
@@ -250,12 +257,24 @@ class Surface:
                     unmodelled=tuple(_member(UnmodelledKind, item) for item in about["unmodelled"]),
                     boundary=Boundary.from_json(about.get("boundary")),
                     heat=Heat(**about["heat"]) if about.get("heat") else None,
+                    tails=_tails(about.get("tails")),
                     execution=str(about.get("execution", "eager")),
                     execution_note=str(about.get("execution_note", "")),
                     **{name: data[name] for name in FIGURES if name in data or name not in _ABSENT},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise CostModelError(f"{_name(path)}: not a saved surface ({error})") from error
+
+
+def _tails(item: Any) -> Tails | None:
+    """What :meth:`Surface.save` wrote of them."""
+    if not item:
+        return None
+    latency, energy = (
+        Tail(tuple(float(one) for one in item[name]["quantiles"]), float(item[name]["shape"]), float(item[name]["scale"]))
+        for name in ("latency", "energy")
+    )
+    return Tails(latency, energy)
 
 
 def _member(kind: type[T], item: Any) -> T:

@@ -171,9 +171,9 @@ def assemble(
     )
     energy_mj = idle_mw * latency_ms / 1e3 + host_mj + totals.dynamic_mj
     waited_ms = np.maximum(latency_ms - totals.path_ms, 0)
-    latency_variance = totals.latency_variance + host_variance
+    latency_variance = cost.own_scale.time**2 * totals.latency_variance + host_variance
     latency_variance = latency_variance + common_variance(cost.latency_shares, waited_ms, totals.path_ms, totals.memory_ms)
-    energy_variance = totals.energy_variance + host_variance * (idle_mw / 1e3) ** 2
+    energy_variance = cost.own_scale.power**2 * totals.energy_variance + host_variance * (idle_mw / 1e3) ** 2
     energy_variance = energy_variance + common_variance(
         cost.energy_shares, idle_mw * waited_ms / 1e3 + host_mj, totals.energy_mj, totals.memory_mj
     )
@@ -194,6 +194,7 @@ def assemble(
         boundary=network.boundary,
         leakage_mw=np.zeros(()) if cost.leakage_mw is None else cost.leakage_mw.astype(np.float64),
         heat=cost.heat,
+        tails=cost.tails,
         execution=execution,
         execution_note=execution_note(network, cost, execution) if method == "timeline" else "",
     )

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from ..documents import DocumentError, convert
 from ..errors import BundleError
 from ..measuring.meters.meter import Meter
 
+FRAMES = 50
+"""So many frames of a network are measured at each configuration where bounds are fitted or judged."""
+
 
 @dataclass(frozen=True)
 class NetworkMeasurement:
@@ -27,12 +30,14 @@ class NetworkMeasurement:
     Attributes:
         index: the configurations as flat indices of the grid, (n,).
         latency_ms, energy_mj: measured, (n,); energy of the board's energy rails.
+        frames_ms: single frames at each of them, (n, frames), where latencies are medians; None where nobody kept them.
     """
 
     network: Network
     index: NDArray[np.int64]
     latency_ms: NDArray[np.float64]
     energy_mj: NDArray[np.float64]
+    frames_ms: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class NetworkError:
     Attributes:
         latency_percent, energy_percent: mean absolute percentage error.
         latency_bias_percent, energy_bias_percent: mean signed percentage error; positive where predictions are too high.
-        latency_covered, energy_covered: share of measurements under the 95% surface.
+        latency_covered, energy_covered: share of measurements under the 95% surface; of latency the share of frames.
         latency_high, energy_high: how sharp that is: the median of the 95% surface over the prediction.
     """
 
@@ -86,11 +91,30 @@ def measure_network(
     return NetworkMeasurement(network, index, latency_ms, power_mw * latency_ms / 1e3)
 
 
+class FrameMeter(Protocol):
+    """Measures single frames of a network."""
+
+    def network_frames_ms(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
+    ) -> NDArray[np.float64]:
+        """Latencies of so many frames at each configuration, ``(configurations, frames)``."""
+        ...
+
+
+def with_frames(
+    measured: NetworkMeasurement, grid: FrequencyGrid, meter: FrameMeter, frames: int = FRAMES
+) -> NetworkMeasurement:
+    """The measurement with single frames at the same configurations."""
+    chosen = [_configuration(grid, position) for position in measured.index]
+    return replace(measured, frames_ms=np.asarray(meter.network_frames_ms(measured.network, chosen, frames), np.float64))
+
+
 def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
     """The error of one surface against one network's measurement."""
     latency = predicted.latency_ms.ravel()[measured.index] / measured.latency_ms
     energy = predicted.energy_mj.ravel()[measured.index] / measured.energy_mj
     high = predicted.quantile(0.95)
+    frames_ms = measured.latency_ms[:, None] if measured.frames_ms is None else measured.frames_ms
     return NetworkError(
         network=measured.network.name,
         method=predicted.method,
@@ -99,7 +123,7 @@ def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
         energy_percent=float(np.abs(energy - 1).mean() * 100),
         latency_bias_percent=float((latency - 1).mean() * 100),
         energy_bias_percent=float((energy - 1).mean() * 100),
-        latency_covered=float((measured.latency_ms <= high.latency_ms.ravel()[measured.index]).mean()),
+        latency_covered=float((frames_ms <= high.latency_ms.ravel()[measured.index][:, None]).mean()),
         energy_covered=float((measured.energy_mj <= high.energy_mj.ravel()[measured.index]).mean()),
         latency_high=float(np.median((high.latency_ms / predicted.latency_ms).ravel()[measured.index])),
         energy_high=float(np.median((high.energy_mj / predicted.energy_mj).ravel()[measured.index])),
