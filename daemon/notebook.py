@@ -32,6 +32,7 @@ from ..kernels.network import Network, TensorSpec
 from ..kernels.surface import Surface
 from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
+from ..profiles.errors import BundleError
 from .errors import InputError, UsageError
 from .planner import Limits, Plan, plan
 from .targets import Target
@@ -69,9 +70,13 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
     """Load a board's profile by its bundle's name (``jetdvfs profile list`` prints them) or folder.
 
     Raises:
-        BundleError: there is none, or something about it is missing, damaged, or made for another board.
+        BundleError: there is none, or something about it is missing, damaged, or made for another board; or power was not
+            measured.
     """
-    return BoardProfile(load_bundle(name_or_dir))
+    bundle = load_bundle(name_or_dir)
+    if not bundle.manifest.rails:
+        raise BundleError(f"profile {bundle.manifest.name}: power was not measured; 'jetdvfs predict' shows the times it knows")
+    return BoardProfile(bundle)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ from ...kernels.cost.model import COST_VERSION
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.surface import Surface
-from ..board import load_board
 from .manifest import Manifest
 from .tables import write_atomically
 
@@ -36,7 +35,7 @@ def surface_key(
 ) -> str:
     """A name for exactly this surface: of this work, by this method, so executed, with this profile, board description and
     release."""
-    chip = load_board(manifest.board).chip
+    chip = manifest.described().chip
     rates = [sorted(chip.flops_per_gpu_cycle.items()), chip.bytes_per_emc_cycle]
     determined_by = [__version__, COST_VERSION, manifest.to_json(), rates, network_digest, method, execution, asdict(beside)]
     return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()

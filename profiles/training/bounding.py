@@ -29,14 +29,14 @@ from ...kernels.network import Network
 from ...kernels.tails import LEVELS, Tail, Tails
 from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.files import MANIFEST
-from ..bundle.manifest import UNSEEN_FAMILY, BoundsEntry
+from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_FAMILY, BoundsEntry
 from ..bundle.writing import write_manifest
 from ..errors import MeasurementError
 from ..reference import calibrating_networks, left_out_networks, reference_names, reference_network
 from ..twin.silicon.silicon import version_of
 from .common_error import squared_parts
 from .evaluation import FRAMES, NetworkMeasurement, measure_network, with_frames
-from .production import EVALUATION_NODES, UNSEEN_BOARD, evaluate_simulated, evaluated, twin_meter
+from .production import EVALUATION_NODES, evaluate_simulated, evaluated, twin_meter
 
 NODES = tuple(range(100, 108))
 """The simulated boards whose errors bounds are fitted to: neither trained on nor judged by."""
@@ -82,7 +82,7 @@ def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Board
             with frames show how far single ones are off.
 
     Raises:
-        MeasurementError: there are too few networks to tell.
+        MeasurementError: there are too few networks to tell, or their power was not measured.
     """
     networks = {item.network.digest: item.network for item in measured}
     if len(networks) < _LEAST_NETWORKS:
@@ -135,7 +135,7 @@ def _explained(
     for item in measured:
         found, at = seen[item.network.digest][figure], item.index
         weight = 1 / np.sqrt(len(at))
-        error = np.log((item.latency_ms if figure == "latency" else item.energy_mj) / found.predicted[at])
+        error = np.log(_measured(item, figure) / found.predicted[at])
         rows.append(weight * np.stack([found.own[at], *found.parts[:, at], np.ones(len(at))], axis=1))
         squares.append(weight * (error**2 - found.guessed[at]))
     own, host, compute, memory, common = np.sqrt(nnls(np.concatenate(rows), np.concatenate(squares))[0])
@@ -172,9 +172,17 @@ def _errors(
 ) -> NDArray[np.float64]:
     """Errors over their sigma; of latency those of each frame, where frames were measured."""
     if figure == "energy":
-        return np.asarray(np.log(item.energy_mj / predicted) / sigma)
+        return np.asarray(np.log(_measured(item, figure) / predicted) / sigma)
     frames_ms = item.latency_ms[:, None] if item.frames_ms is None else item.frames_ms
     return np.asarray(np.log(frames_ms / predicted[:, None]) / sigma[:, None]).ravel()
+
+
+def _measured(item: NetworkMeasurement, figure: Figure) -> NDArray[np.float64]:
+    if figure == "latency":
+        return item.latency_ms
+    if item.energy_mj is None:
+        raise MeasurementError(f"bounds: power of network {item.network.name} was not measured")
+    return item.energy_mj
 
 
 def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:

@@ -19,9 +19,8 @@ from ....kernels.kinds import is_fused
 from ....kernels.network import Network
 from ....kernels.surface import Guess, Surface
 from ....kernels.text import printable
-from ....profiles.board import load_board
 from ... import arguments
-from ...errors import UsageError
+from ...errors import InputError, UsageError
 from ..networks import read_model
 from ..output import SIMULATED, progress
 
@@ -133,6 +132,16 @@ def read_profile_at(args: argparse.Namespace) -> Bundle:
     return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
 
 
+def check_powered(bundle: Bundle, what: str) -> None:
+    """Refuse what needs power where a profile knows times only.
+
+    Raises:
+        InputError: it does; ``what`` stands in the text.
+    """
+    if not bundle.manifest.rails:
+        raise InputError(f"profile {bundle.manifest.name}: power was not measured, and {what} needs it; valid: jetdvfs predict")
+
+
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
     """The network's surface on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
@@ -167,7 +176,7 @@ def network_label(network: Network, args: argparse.Namespace) -> str:
 
 def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
     """What stands above a picture: the network, and the board by its full name."""
-    return f"{network_label(network, args)} on {load_board(bundle.manifest.board).title}"
+    return f"{network_label(network, args)} on {bundle.manifest.described().title}"
 
 
 def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
@@ -179,12 +188,15 @@ def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> 
     if note or way != "eager":
         print(printable(f"executed as {way}" + (f": {note}" if note else "")))
     only = "" if bundle.manifest.leakage_fold_c else "; this profile knows no other temperature"
-    print(f"with the die at {_temperature_c(bundle, args):g} C{only}")
+    if (temperature_c := _temperature_c(bundle, args)) is not None:
+        print(f"with the die at {temperature_c:g} C{only}")
+    else:
+        print("power was not measured: this profile knows times only")
     if bundle.manifest.simulated:
         print(SIMULATED)
 
 
-def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float:
+def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float | None:
     return bundle.manifest.temperature_c if args.temperature is None else float(args.temperature)
 
 

@@ -40,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile_at(args)
+    common.check_powered(bundle, "where energy goes")
     grid = bundle.cost.grid
     configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
     network = common.read_network(args)

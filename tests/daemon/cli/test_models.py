@@ -17,6 +17,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.model import Method, surface
 from jetdvfs.kernels.network import Network
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle import bundle
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.profiles.reference import reference_model
@@ -36,7 +37,15 @@ def model(tmp_path: Path) -> str:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A profile whose manifest can be changed; the only one there is."""
-    manifest = SimpleNamespace(name="small-sim", board="agx-xavier", simulated=True, temperature_c=45.0, leakage_fold_c=None)
+    manifest = SimpleNamespace(
+        name="small-sim",
+        board="agx-xavier",
+        simulated=True,
+        temperature_c=45.0,
+        leakage_fold_c=None,
+        rails=("GPU",),
+        described=lambda: load_board("agx-xavier"),
+    )
 
     def load(name: str) -> SimpleNamespace:
         if name != manifest.name:
