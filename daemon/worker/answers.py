@@ -22,8 +22,7 @@ from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
 from ...kernels.network import Network
-from ...kernels.surface import FIGURES, Guess, Surface, UnmodelledKind
-from ...kernels.tails import Tails
+from ...kernels.surface import FIGURES, Guess, Surface, Tails, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
 from ..errors import InputError

@@ -17,7 +17,7 @@ from ..grid import FrequencyGrid
 from ..heat import Heat
 from ..kinds import KINDS
 from ..network import KernelInvocation
-from ..tails import Tails
+from ..surface import Tails
 from .host import HostModel
 from .region import Pair, Region
 from .roofline import NO_FLOOR, DeviceRates, LaunchFloor

@@ -26,7 +26,7 @@ from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair
 from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.network import Network
-from ...kernels.tails import LEVELS, Tail, Tails
+from ...kernels.surface import LEVELS, Tail, Tails
 from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.files import MANIFEST
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_FAMILY, BoundsEntry

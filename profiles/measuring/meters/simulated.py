@@ -31,6 +31,7 @@ class TwinMeter:
         self.silicon = silicon
         self._temperature_c = temperature_c
         self._random = np.random.default_rng([0x13221, silicon.node, seed])
+        self._frames = np.random.default_rng([0x13221, silicon.node, seed, 1])  # none of which changes what else is measured
 
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
@@ -79,9 +80,9 @@ class TwinMeter:
         """Latencies of single frames, ``(configurations, frames)``, each as :meth:`network_latency_ms` takes the median of."""
         run = execute(network, self.silicon, Clocks.of(configurations), self._temperature_c)
         shape = (len(configurations), frames)
-        drift = _DRIFT * self._random.standard_normal((len(configurations), 1))
-        jitter = self._spread(run)[:, None] * self._random.standard_normal(shape)
-        late = _OUTLIER * (self._random.random(shape) < _OUTLIERS) * self._random.random(shape)
+        drift = _DRIFT * self._frames.standard_normal((len(configurations), 1))
+        jitter = self._spread(run)[:, None] * self._frames.standard_normal(shape)
+        late = _OUTLIER * (self._frames.random(shape) < _OUTLIERS) * self._frames.random(shape)
         return np.asarray(1e3 * run.latency_s[:, None] * np.exp(drift + jitter + late))
 
     def _spread(self, run: Execution) -> Array:
