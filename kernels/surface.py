@@ -24,6 +24,7 @@ from .units import AXES
 T = TypeVar("T", "Guess", "UnmodelledKind")
 FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share", "leakage_mw")
 _ABSENT = ("guessed_share", "leakage_mw")
+TERMS = ("compute_ms", "memory_ms", "host_ms")
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """At which probabilities quantiles are kept."""
 
@@ -89,7 +90,7 @@ class Tail:
     than one in twenty and much later than a normal distribution has them.
 
     Attributes:
-        quantiles: of log(observed / predicted) over its standard deviation, at :data:`LEVELS`; not negative, and not falling.
+        quantiles: of its error at :data:`LEVELS`, in units that :class:`Tails` says; not negative, and not falling.
         shape, scale: of the generalised Pareto distribution of what exceeds the last of them.
 
     Raises:
@@ -107,7 +108,7 @@ class Tail:
             raise ValueError(f"expected a shape from 0 to below 1 and a positive scale, got {self.shape:g} and {self.scale:g}")
 
     def quantile(self, probability: float) -> float:
-        """What is not exceeded with a probability between 0 and 1, in standard deviations; below one half as of a normal."""
+        """What is not exceeded with a probability between 0 and 1; below one half, so much less as of a normal distribution."""
         if probability <= LEVELS[0]:
             return self.quantiles[0] + _NORMAL.inv_cdf(probability)
         if probability > LEVELS[-1]:
@@ -122,10 +123,47 @@ class Tail:
 
 @dataclass(frozen=True)
 class Tails:
-    """How latencies and energies exceed what is predicted."""
+    """How latencies and energies exceed what is predicted.
+
+    Attributes:
+        latency, energy: in units of the prediction's deviation.
+        frames: how a frame exceeds the median of frames at the same clocks, as a logarithm: what is left however well that
+            median is known.
+    """
 
     latency: Tail
     energy: Tail
+    frames: Tail
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a latency is made of, for its correction by what is observed.
+
+    Attributes:
+        compute_ms, memory_ms, host_ms: what each would take alone, each of the grid's shape; 0 where there is none.
+        compute_sigma, memory_sigma, host_sigma: standard deviation of log(measured / predicted) of each one's rate.
+        all_sigma: of what errs alike in all three.
+        idle_sigma, dynamic_sigma: of the power while nothing runs, and of what is drawn above it.
+        unpredicted: whether there is nothing behind them but that there are three clocks, and nobody knows either how far they
+            hide each other.
+    """
+
+    compute_ms: NDArray[np.float32]
+    memory_ms: NDArray[np.float32]
+    host_ms: NDArray[np.float32]
+    compute_sigma: float
+    memory_sigma: float
+    host_sigma: float
+    all_sigma: float
+    idle_sigma: float
+    dynamic_sigma: float
+    unpredicted: bool = False
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The three over the grid, by name."""
+        return {name: getattr(self, name) for name in TERMS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +189,7 @@ class Surface:
         execution: how the network's launches reach the GPU: ``eager``, ``graph`` or ``engine``.
         execution_note: what nobody measured of that on this board, in words; empty where all was.
         temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
+        terms: what the latency is made of; None where nobody knows, as of surfaces that were corrected.
 
     Raises:
         CostModelError: an array has not the grid's shape or holds a value that is not a finite number.
@@ -174,6 +213,7 @@ class Surface:
     execution: str = "eager"
     execution_note: str = ""
     temperature_c: NDArray[np.float64] | None = None
+    terms: Terms | None = None
 
     def __post_init__(self) -> None:
         for name in _ABSENT:
@@ -190,6 +230,9 @@ class Surface:
                 )
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+        for name, times in (self.terms.arrays if self.terms else {}).items():
+            if times.shape != self.grid.shape or not np.isfinite(times).all() or (times < 0).any():
+                raise CostModelError(f"surface: the term {name} has not the grid's shape, or values that are no times")
 
     def at(self, configuration: FrequencyConfiguration) -> Prediction:
         """The prediction at one configuration.
@@ -214,12 +257,14 @@ class Surface:
         if not 0 < probability < 1:
             raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
         slower = more = NormalDist().inv_cdf(probability)
+        late = -np.inf
         if self.tails is not None:
-            slower, more = self.tails.latency.quantile(probability), self.tails.energy.quantile(probability)
+            tails = (self.tails.latency, self.tails.energy, self.tails.frames)
+            slower, more, late = (tail.quantile(probability) for tail in tails)
         certain = np.zeros(self.grid.shape)
         return replace(
             self,
-            latency_ms=self.latency_ms * np.exp(slower * self.latency_sigma),
+            latency_ms=self.latency_ms * np.exp(np.maximum(slower * self.latency_sigma, late)),
             power_mw=self.power_mw * np.exp(more * self.energy_sigma),
             energy_mj=self.energy_mj * np.exp(more * self.energy_sigma),
             latency_sigma=certain,
@@ -264,14 +309,16 @@ class Surface:
         """Write an ``.npz`` to a path or an open file.
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
-        leakage_mw`` and the two ``*_sigma``, in that axis order; ``about``, a JSON text with the method, what was guessed and
-        not modelled, the boundary and the heat (null where there is none), the tails and the execution.
+        leakage_mw``, the two ``*_sigma`` and, where they are known, the terms ``compute_ms, memory_ms, host_ms``, in that axis
+        order; ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat, the tails and
+        the terms' sigmas (null where there is none), and the execution.
 
         Raises:
             CostModelError: the file cannot be written.
         """
         arrays: dict[str, Any] = {axis: np.array(self.grid.levels(axis), np.int64) for axis in AXES}
         arrays |= {name: getattr(self, name) for name in FIGURES}
+        arrays |= self.terms.arrays if self.terms else {}
         about = json.dumps(
             {
                 "method": self.method,
@@ -282,6 +329,7 @@ class Surface:
                 "tails": self.tails and asdict(self.tails),
                 "execution": self.execution,
                 "execution_note": self.execution_note,
+                "terms": self.terms and {name: value for name, value in vars(self.terms).items() if name not in TERMS},
             }
         )
         try:
@@ -312,6 +360,7 @@ class Surface:
                     tails=_tails(about.get("tails")),
                     execution=str(about.get("execution", "eager")),
                     execution_note=str(about.get("execution_note", "")),
+                    terms=Terms(**about["terms"], **{name: data[name] for name in TERMS}) if about.get("terms") else None,
                     **{name: data[name] for name in FIGURES if name in data or name not in _ABSENT},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
@@ -322,11 +371,8 @@ def _tails(item: Any) -> Tails | None:
     """What :meth:`Surface.save` wrote of them."""
     if not item:
         return None
-    latency, energy = (
-        Tail(tuple(float(one) for one in item[name]["quantiles"]), float(item[name]["shape"]), float(item[name]["scale"]))
-        for name in ("latency", "energy")
-    )
-    return Tails(latency, energy)
+    kept = (item[each.name] for each in fields(Tails))
+    return Tails(*(Tail(tuple(map(float, one["quantiles"])), float(one["shape"]), float(one["scale"])) for one in kept))
 
 
 def _member(kind: type[T], item: Any) -> T:

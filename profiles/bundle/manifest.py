@@ -98,13 +98,14 @@ class BoundsEntry:
 
     Attributes:
         own: what the deviations of kernels are multiplied by, of latency and of energy.
-        latency, energy: how errors exceed their deviations.
+        latency, energy, frames: how errors exceed their deviations, and frames their median.
         nodes, networks: what they were found on.
     """
 
     own: Pair
     latency: Tail
     energy: Tail
+    frames: Tail
     nodes: tuple[int, ...]
     networks: tuple[str, ...]
 
@@ -114,7 +115,7 @@ class BoundsEntry:
 
     @property
     def tails(self) -> Tails:
-        return Tails(self.latency, self.energy)
+        return Tails(self.latency, self.energy, self.frames)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "own": list(self.own), "nodes": list(self.nodes), "networks": list(self.networks)}

@@ -44,7 +44,7 @@ NODES = tuple(range(100, 108))
 CONFIGURATIONS = 40
 _KEPT_BY = 0.75  # of networks
 _LEAST_NETWORKS = 8
-_LEAST_SIGMA = 0.01
+_LEAST_SIGMA, _LEAST_SCALE = 0.01, 1e-4
 _MOST_EXCEEDING = 4000  # as many as a fit of two numbers needs
 _MOST_SHAPE = 0.5
 
@@ -100,7 +100,8 @@ def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Board
         sigma_energy=common_mj,
         tails=None,
     )
-    return replace(fitted, tails=Tails(*(_tail(fitted, networks, measured, figure) for figure in _FIGURES)))
+    tails = [_tail(fitted, networks, measured, figure) for figure in _FIGURES]
+    return replace(fitted, tails=Tails(tails[0], tails[1], _jitter(measured)))
 
 
 def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
@@ -144,8 +145,6 @@ def _explained(
 
 def _tail(cost: BoardCost, networks: dict[str, Network], measured: Sequence[NetworkMeasurement], figure: Figure) -> Tail:
     """How far errors go in units of their sigma, for three of four networks at least."""
-    from scipy.stats import genpareto
-
     by_network: dict[str, list[NDArray[np.float64]]] = {digest: [] for digest in networks}
     for digest, network in networks.items():
         made = surface(network, cost)
@@ -155,16 +154,31 @@ def _tail(cost: BoardCost, networks: dict[str, Network], measured: Sequence[Netw
                 by_network[digest].append(_errors(item, figure, predicted[item.index], sigma[item.index]))
     errors = [np.concatenate(parts) for parts in by_network.values()]
     quantiles = np.quantile([np.quantile(each, LEVELS) for each in errors], _KEPT_BY, axis=0, method="higher")
+    return _with_peaks(quantiles, np.concatenate(errors))
+
+
+def _jitter(measured: Sequence[NetworkMeasurement]) -> Tail:
+    """How single frames exceed their median; as far as nothing where none were measured."""
+    kept = [item.frames_ms for item in measured if item.frames_ms is not None]
+    ratios = [np.log(frames_ms / np.median(frames_ms, axis=1, keepdims=True)).ravel() for frames_ms in kept]
+    every = np.concatenate(ratios) if ratios else np.zeros(1)
+    return _with_peaks(np.quantile(every, LEVELS), every)
+
+
+def _with_peaks(quantiles: NDArray[np.float64], every: NDArray[np.float64]) -> Tail:
+    """Quantiles, continued by the peaks of all errors over the last: those of one network would be too few."""
+    from scipy.stats import genpareto
+
     quantiles = np.maximum.accumulate(np.maximum(quantiles, 0.0))
-    # Peaks over the threshold, of the networks together: one alone has too few.
-    every = np.concatenate(errors)
     excess = every[every > quantiles[-1]] - quantiles[-1]
+    if not len(excess):
+        return Tail(tuple(quantiles.tolist()), 0.0, _LEAST_SCALE)
     excess = np.random.default_rng(0).choice(excess, min(len(excess), _MOST_EXCEEDING), replace=False)
     shape, _, scale = genpareto.fit(excess, floc=0.0)
     if not 0 <= shape <= _MOST_SHAPE:  # the same mean, and no lighter than an exponential one
         shape = min(max(shape, 0.0), _MOST_SHAPE)
         scale = float(excess.mean()) * (1 - shape)
-    return Tail(tuple(round(float(each), 4) for each in quantiles), round(float(shape), 4), round(float(scale), 4))
+    return Tail(tuple(np.round(quantiles, 5).tolist()), round(float(shape), 4), max(round(float(scale), 5), _LEAST_SCALE))
 
 
 def _errors(
@@ -204,8 +218,9 @@ def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, i
     progress(len(NODES), len(NODES), "fitting")
     fitted = fit_bounds(cost, measured)
     assert fitted.tails is not None
+    tails = fitted.tails
     entry = BoundsEntry(
-        fitted.own_scale, fitted.tails.latency, fitted.tails.energy, NODES, tuple(network.name for network in networks)
+        fitted.own_scale, tails.latency, tails.energy, tails.frames, NODES, tuple(network.name for network in networks)
     )
     told = replace(
         manifest,

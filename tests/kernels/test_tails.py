@@ -16,6 +16,7 @@ from jetdvfs.kernels.surface import LEVELS, Surface, Tail, Tails
 from jetdvfs.tests.support.analytic import board, matmul, network
 
 TAIL = Tail((0.0, 0.2, 0.5, 0.9, 1.5, 2.0), 0.2, 0.8)
+JITTER = Tail((0.0, 0.002, 0.004, 0.006, 0.008, 0.01), 0.1, 0.05)
 SURFACE = surface(network(matmul()), board(sigma=0.1))
 
 
@@ -40,7 +41,7 @@ def test_beyond_the_last_of_them_peaks_follow_their_distribution(shape: float) -
 
 
 def test_a_surface_with_tails_is_bounded_by_them() -> None:
-    wide = replace(SURFACE, tails=Tails(TAIL, replace(TAIL, quantiles=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5))))
+    wide = replace(SURFACE, tails=Tails(TAIL, replace(TAIL, quantiles=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5)), JITTER))
     high = wide.quantile(0.95)
     np.testing.assert_allclose(high.latency_ms, wide.latency_ms * np.exp(2.0 * wide.latency_sigma))
     np.testing.assert_allclose(high.energy_mj, wide.energy_mj * np.exp(0.5 * wide.energy_sigma))
@@ -51,9 +52,9 @@ def test_a_surface_with_tails_is_bounded_by_them() -> None:
 
 def test_a_saved_surface_keeps_its_tails() -> None:
     file = io.BytesIO()
-    replace(SURFACE, tails=Tails(TAIL, TAIL)).save(file)
+    replace(SURFACE, tails=Tails(TAIL, TAIL, JITTER)).save(file)
     file.seek(0)
-    assert Surface.load(file).tails == Tails(TAIL, TAIL)
+    assert Surface.load(file).tails == Tails(TAIL, TAIL, JITTER)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,10 @@ def test_a_saved_surface_keeps_its_tails() -> None:
 def test_what_is_no_tail_is_refused(quantiles: tuple[float, ...], shape: float, scale: float) -> None:
     with pytest.raises(ValueError, match="expected"):
         Tail(quantiles, shape, scale)
+
+
+def test_frames_are_late_however_well_their_median_is_known() -> None:
+    known = replace(SURFACE, latency_sigma=np.full(SURFACE.grid.shape, 1e-3), tails=Tails(TAIL, TAIL, JITTER))
+    for probability in (0.95, 0.999):
+        high = known.quantile(probability)
+        np.testing.assert_allclose(high.latency_ms, known.latency_ms * np.exp(JITTER.quantile(probability)))
