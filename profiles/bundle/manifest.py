@@ -20,6 +20,7 @@ from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
+from .carried import Carried
 
 FORMAT_VERSION = 1
 UNSEEN_NETWORK = "unseen_network"
@@ -109,6 +110,7 @@ class Manifest:
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
         checksums: SHA-256 of every other file of the bundle.
         device: what it is a profile of, where that is no board that has a description.
+        carried: where it comes from, where its models were trained for another board.
     """
 
     name: BundleName
@@ -131,6 +133,7 @@ class Manifest:
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
     device: Device | None = None
+    carried: Carried | None = None
 
     @property
     def heat(self) -> Heat | None:
@@ -180,6 +183,7 @@ class Manifest:
             "name": self.name,
             "board": self.board,
             **({} if self.device is None else {"device": self.device.to_json()}),
+            **({} if self.carried is None else {"carried": asdict(self.carried)}),
             "simulated": self.simulated,
             "silicon_version": self.silicon_version,
             "command": self.command,
