@@ -23,12 +23,13 @@ from .board import BoardCost, KernelModel, Regressor
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .roofline import bound_ms, terms_ms
+from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
 
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 4
+COST_VERSION = 5
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -139,14 +140,15 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         played = timeline.play(host_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + once_ms[:, None, :]
         critical = played.critical
-        host_mj = cost.host_active_mw.astype(np.float64)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
+        issuing_ms = (host_ms[-1] + once_ms)[:, None, :]
+        host_mj = cost.host_active_mw.astype(np.float64)[:, None, None] * issuing_ms / 1e3
     else:
         latency_ms = np.einsum("k,kcge->cge", launches.astype(np.float32), costs.gpu_ms).astype(np.float64)
         critical = np.zeros(cost.grid.shape, np.int32)
         host_mj = np.zeros(cost.grid.shape)
-    totals = add_up(
-        costs.gpu_ms, costs.dynamic_mw, _memory_share(costs, cost), tuple(_groups(costs)), costs.order, critical, idle_mw
-    )
+        issuing_ms = np.zeros((1, 1, 1))
+    memory_share = _memory_share(costs, cost)
+    totals = add_up(costs.gpu_ms, costs.dynamic_mw, memory_share, tuple(_groups(costs)), costs.order, critical, idle_mw)
     energy_mj = idle_mw * latency_ms / 1e3 + host_mj + totals.dynamic_mj
     waited_ms = np.maximum(latency_ms - totals.path_ms, 0)
     latency_variance = totals.latency_variance + common_variance(
@@ -157,6 +159,10 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
     )
     latency_guessed = together_variance(totals.together_ms, latency_ms)
     energy_guessed = together_variance(totals.together_mj, energy_mj) + together_variance(totals.together_power_mj, energy_mj)
+    own_sigma = (
+        np.sqrt(totals.latency_variance / latency_ms**2 + latency_guessed + cost.sigma_latency**2),
+        np.sqrt(totals.energy_variance / energy_mj**2 + energy_guessed + cost.sigma_energy**2),
+    )
     return Surface(
         grid=cost.grid,
         latency_ms=latency_ms,
@@ -172,6 +178,7 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         boundary=network.boundary,
         leakage_mw=np.zeros(()) if cost.leakage_mw is None else cost.leakage_mw.astype(np.float64),
         heat=cost.heat,
+        terms=terms(launches, costs.gpu_ms, memory_share, issuing_ms, cost, own_sigma),
     )
 
 
