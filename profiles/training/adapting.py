@@ -40,9 +40,7 @@ def bundle_adapted(prior: Bundle, record: Measurements, name: str, command: str,
     """
     manifest = prior.manifest
     if manifest.carried is not None:
-        raise BundleError(
-            f"profile {manifest.name}: was carried from {manifest.carried.profile}; valid: that one, or one measured"
-        )
+        raise BundleError(f"profile {manifest.name}: was carried itself; valid: {manifest.carried.profile}, or one measured")
     if not manifest.rails:
         raise BundleError(f"profile {manifest.name}: power was not measured; only times would be carried")
     device, measured = record.described, observed_networks(record)

@@ -3,8 +3,7 @@
 
 What was learned of kernels is how far each is from its bound; that is kept, and read at clocks whose tops are those of the board
 that it was learned on. The bound is the new board's. How fast it computes, moves memory and issues calls, and what it draws, are
-five factors that whole networks show when they are observed: :func:`jetdvfs.kernels.correction.correct.correct` finds them for
-each network, and what the networks say of each is averaged, surer ones counting more.
+five factors that whole networks show when they are observed (:func:`jetdvfs.kernels.correction.together.rates_together`).
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.correction.correct import correct
 from ...kernels.correction.observation import Observation, Rate
+from ...kernels.correction.together import rates_together
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.model import surface
 from ...kernels.cost.totals import Shares
@@ -32,7 +31,7 @@ Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]
 
 _STRANGE = 0.5  # how far apart, as deviations of logarithms, rates of boards of different kinds are taken to be
 _ALIKE = 0.15  # the same of boards of one kind, where one of them was simulated
-_ROUNDS, _LONGEST_STEP = 4, 0.5
+_ROUNDS, _LONGEST_STEP = 3, 4.0
 _OF_LATENCY, _OF_POWER = ("compute", "memory", "host"), ("idle", "dynamic")
 
 
@@ -82,8 +81,7 @@ def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
     """What is known after observations of some networks; without any, as before."""
     now = prior
     for _ in range(_ROUNDS if observed else 0):
-        found = _together([correct(surface(network, now.cost), each).correction.rates for network, each in observed])
-        now = _by(now, device, found)
+        now = _by(now, device, _factors(rates_together([(surface(network, now.cost), each) for network, each in observed])))
     if not observed:
         return prior
     names = tuple(network.name for network, _ in observed)
@@ -110,25 +108,13 @@ def _by(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) -> Prio
     )
 
 
-def _together(found: Sequence[Sequence[Rate]]) -> dict[str, float]:
-    """What several networks' corrections say of each factor: the mean of the logarithms, by how sure each is."""
-    sums: dict[str, list[tuple[float, float]]] = {}
-    for rates in found:
-        by_name = {rate.name: rate for rate in rates}
-        every = by_name.get("all")
-        for name in (*_OF_LATENCY, *_OF_POWER):
-            rate = by_name.get(name)
-            if rate is None:
-                continue
-            log = float(np.log(rate.factor)) + (float(np.log(every.factor)) if every and name in _OF_LATENCY else 0.0)
-            sums.setdefault(name, []).append((log, 1 / max(rate.sigma, 1e-3) ** 2))
-    return {name: _mean_factor(each) for name, each in sums.items()}
-
-
-def _mean_factor(each: Sequence[tuple[float, float]]) -> float:
-    """The factor of the mean of logarithms with their weights, no change among them: what is unsure changes little."""
-    log = sum(log * weight for log, weight in each) / (1 / _STRANGE**2 + sum(weight for _, weight in each))
-    return float(np.exp(np.clip(log, -_LONGEST_STEP, _LONGEST_STEP)))
+def _factors(rates: Sequence[Rate]) -> dict[str, float]:
+    """What rates come to; what all of the latency has in common belongs to each part of it."""
+    by_name = {rate.name: rate.factor for rate in rates}
+    every = by_name.get("all", 1.0)
+    found = {name: by_name.get(name, 1.0) * every for name in _OF_LATENCY}
+    found |= {name: by_name.get(name, 1.0) for name in _OF_POWER}
+    return {name: min(max(factor, 1 / _LONGEST_STEP), _LONGEST_STEP) for name, factor in found.items()}
 
 
 def _axes(grid: FrequencyGrid) -> list[tuple[int, ...]]:
