@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well a profile does on a simulated board that it is not of, after so many observations of networks there.
 
-Observations are latency and power at random configurations, with the noise of a campaign. They are the network's own, or those of the
-others together, one after the other; errors are over the whole grid, against what the board does.
+Observations are latency and power at random configurations, with the noise of a campaign. They are the network's own, or those
+of the others together, one after the other; errors are over the whole grid, against what the board does.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ..device import MeasuredDevice
 from ..errors import BundleError, MeasurementError
 from ..measuring.measurements import Measurements
 from .evaluation import NetworkError, NetworkMeasurement, compare, summary
-from .transfer import Observed, Prior, adapted, prior_of
+from .transfer import Observed, Prior, adapted, by_factors, prior_of
 
 _STEADY = 100  # frames that a campaign's figure is of
 _ONE_NETWORK = 0.15  # deviation of what other networks err where none could be left out
@@ -44,7 +44,7 @@ def bundle_adapted(prior: Bundle, record: Measurements, name: str, command: str,
     if not manifest.rails:
         raise BundleError(f"profile {manifest.name}: power was not measured; only times would be carried")
     device, measured = record.described, observed_networks(record)
-    before = prior_of(prior, device)
+    before = idling_as(prior_of(prior, device), record)
     after = adapted(before, device, observations(device, measured))
     errors = _left_out(before, device, measured)
     cost = _with_errors(after.cost, errors)
@@ -55,6 +55,15 @@ def bundle_adapted(prior: Bundle, record: Measurements, name: str, command: str,
     told = _manifest(manifest, record, device, cost, after, name, command, errors)
     write_around(directory, told, cost)
     return load_bundle(directory)
+
+
+def idling_as(prior: Prior, record: Measurements) -> Prior:
+    """What is known of a board, its idle power by as much higher or lower as a record has it."""
+    rows = record.tables["idle_mw"]
+    if not len(rows):
+        return prior
+    expected = prior.cost.idle_mw.ravel()[rows.configuration]
+    return by_factors(prior, record.described, {"idle": float(np.exp(np.median(np.log(rows.value / expected))))})
 
 
 def observed_networks(record: Measurements) -> list[NetworkMeasurement]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a profile of another board, or of simulated ones, and a few observations to a profile of this board.
 
-What was learned of kernels is how far each is from its bound; that is kept, and read at clocks whose tops are those of the board
-that it was learned on. The bound is the new board's. How fast it computes, moves memory and issues calls, and what it draws, are
-five factors that whole networks show when they are observed (:func:`jetdvfs.kernels.correction.together.rates_together`).
+What was learned of kernels is how far each is from its bound; that is kept, and read at clocks whose tops are those of the
+board that it was learned on. The bound is the new board's. How fast it computes, moves memory and issues calls, and what it
+draws, are five factors that whole networks show (:func:`jetdvfs.kernels.correction.together.rates_together`).
 """
 
 from __future__ import annotations
@@ -81,15 +81,17 @@ def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
     """What is known after observations of some networks; without any, as before."""
     now = prior
     for _ in range(_ROUNDS if observed else 0):
-        now = _by(now, device, _factors(rates_together([(surface(network, now.cost), each) for network, each in observed])))
+        now = by_factors(
+            now, device, _factors(rates_together([(surface(network, now.cost), each) for network, each in observed]))
+        )
     if not observed:
         return prior
     names = tuple(network.name for network, _ in observed)
     return replace(now, carried=replace(now.carried, networks=names, observations=sum(len(each) for _, each in observed)))
 
 
-def _by(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) -> Prior:
-    """What is known, by further factors."""
+def by_factors(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) -> Prior:
+    """What is known of a board, by further factors."""
     factors = prior.carried.factors.times(more)
     carried = replace(prior.carried, factors=factors)
     drawn = Carried("", "", (1.0, 1.0, 1.0), Factors(dynamic=more.get("dynamic", 1.0)), (), 0)
