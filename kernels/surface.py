@@ -85,8 +85,8 @@ class Terms:
         compute_sigma, memory_sigma, host_sigma: standard deviation of log(measured / predicted) of each one's rate.
         all_sigma: of what errs alike in all three.
         idle_sigma, dynamic_sigma: of the power while nothing runs, and of what is drawn above it.
-        unpredicted: whether there is nothing behind them but that there are three clocks, and how far they hide each other is not
-            known either.
+        unpredicted: whether there is nothing behind them but that there are three clocks, and nobody knows either how far they
+            hide each other.
     """
 
     compute_ms: NDArray[np.float32]
@@ -164,8 +164,8 @@ class Surface:
                 )
             array.setflags(write=False)
             object.__setattr__(self, name, array)
-        for name, array in (self.terms.arrays if self.terms else {}).items():
-            if array.shape != self.grid.shape or not np.isfinite(array).all() or (array < 0).any():
+        for name, times in (self.terms.arrays if self.terms else {}).items():
+            if times.shape != self.grid.shape or not np.isfinite(times).all() or (times < 0).any():
                 raise CostModelError(f"surface: the term {name} has not the grid's shape, or values that are no times")
 
     def at(self, configuration: FrequencyConfiguration) -> Prediction:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The correction of a surface by what was observed: physics first, then what it does not explain.
 
-What latency and power are made of comes in rates that differ from board to board and from network to network; those are corrected
-first. What they leave is smooth over the clocks as far as observations say so, and vanishes away from them.
+What latency and power are made of comes in rates that differ from board to board and from network to network; those are
+corrected first. What they leave is smooth over the clocks as far as observations say so, and vanishes away from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +118,8 @@ class Correcting:
         """The logarithm of the latency and its variance over the grid."""
         if found is None:
             return np.log(self.surface.latency_ms).ravel(), self.surface.latency_sigma.ravel() ** 2
-        return found.predict(self.latency_model(slice(None)), self._alike_everywhere(rows))
+        log_ms, variance, _ = found.predict(self.latency_model(slice(None)), self._alike_everywhere(rows))
+        return log_ms, variance
 
     def result(self) -> Corrected:
         surface, shape = self.surface, self.grid.shape
@@ -126,14 +129,12 @@ class Correcting:
         powering = self.powering(timing, latency_ms)
         metered, drawing = self.drawing(powering)
         everywhere = powering.model(slice(None))
-        before, _ = everywhere(np.zeros(len(powering.sigma)))
+        unknowns = np.zeros(len(powering.sigma)) if drawing is None else drawing.unknowns
         if drawing is None:
-            unknowns, log_mw, smooth = np.zeros(len(powering.sigma)), before, np.zeros(self.grid.size)
+            log_mw, smooth = everywhere(unknowns)[0], np.zeros(self.grid.size)
             energy_sigma = np.maximum(surface.energy_sigma.ravel(), np.sqrt(variance))
         else:
-            unknowns = drawing.unknowns
-            log_mw, power_variance = drawing.predict(everywhere, self._alike_everywhere(metered))
-            smooth = log_mw - everywhere(unknowns)[0]
+            log_mw, power_variance, smooth = drawing.predict(everywhere, self._alike_everywhere(metered))
             energy_sigma = np.sqrt(power_variance + variance)
         idle_mw = np.exp(everywhere.of(powering.idle, unknowns) + smooth)
         power_mw = np.exp(log_mw)
@@ -146,7 +147,8 @@ class Correcting:
             "latency_sigma": np.sqrt(variance),
             "energy_sigma": energy_sigma,
         }
-        corrected = replace(surface, terms=None, **{name: array.reshape(shape) for name, array in figures.items()})
+        shaped: dict[str, Any] = {name: array.reshape(shape) for name, array in figures.items()}
+        corrected = replace(surface, terms=None, **shaped)
         seen_ms, was_ms = self._seen(timed, "latency_ms"), np.log(surface.latency_ms.ravel()[self.cells[timed]])
         seen_mw, observed = self._seen(metered, "power_mw"), powering.observed(self.cells[metered], self._of(metered))
         out = {int(rows[one]) for rows, fit in ((timed, timing), (metered, drawing)) if fit for one in _outliers(fit)}
@@ -207,16 +209,21 @@ class Correcting:
             product *= near[places[:, axis][:, None], others[:, axis][None, :]]
         return product
 
-    def _alike_everywhere(self, rows: NDArray[np.intp]) -> Array:
-        cpu, gpu, emc = (near[:, self.places[rows, axis]] for axis, near in enumerate(self._near))
+    @cached_property
+    def _alike_all(self) -> Array:
+        """How alike each cell of the grid is to each observation's."""
+        cpu, gpu, emc = (near[:, self.places[:, axis]] for axis, near in enumerate(self._near))
         product = cpu[:, None, None] * (gpu[:, None] * emc[None])
-        return product.reshape(self.grid.size, len(rows))
+        return product.reshape(self.grid.size, len(self.observations))
+
+    def _alike_everywhere(self, rows: NDArray[np.intp]) -> Array:
+        return self._alike_all if len(rows) == len(self.observations) else self._alike_all[:, rows]
 
 
 def _all_in_one(surface: Surface) -> Terms:
     """The terms of a surface that has none: all of it is one."""
     nothing = np.zeros(surface.grid.shape, np.float32)
-    latency, energy = (max(float(np.median(sigma)), 0.03) for sigma in (surface.latency_sigma, surface.energy_sigma))
+    latency, energy = (max(float(sigma.mean()), 0.03) for sigma in (surface.latency_sigma, surface.energy_sigma))
     return Terms(surface.latency_ms.astype(np.float32), nothing, nothing, 0.0, 0.0, 0.0, latency, energy, energy)
 
 
@@ -224,7 +231,8 @@ def _latest(observations: Sequence[Observation]) -> list[int]:
     """Which observations are looked at, by position: the latest of each configuration first."""
     order = sorted(range(len(observations)), key=lambda number: observations[number].age_s)
     seen: set[object] = set()
-    first, rest = [], []
+    first: list[int] = []
+    rest: list[int] = []
     for number in order:
         key = observations[number].configuration
         (rest if key in seen else first).append(number)

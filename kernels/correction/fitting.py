@@ -2,9 +2,9 @@
 """Unknowns of a physical model and what it leaves unexplained, from few observations: a Bayesian fit in log space.
 
 An observation is ``log y = f(unknowns) + r(clocks) + noise``: unknowns are Gaussian before, r is a Gaussian process over the
-logarithms of the clocks, the noise has Student's t distribution, so that an outlier counts less the farther out it is. The unknowns are
-found by Levenberg and Marquardt's method, the process's amplitude by its evidence in Laplace's approximation (Rasmussen and
-Williams, Gaussian Processes for Machine Learning, sections 2.7 and 5.4; Tipping and Lawrence 2005 for the noise).
+logarithms of the clocks, the noise has Student's t distribution, so that an outlier counts less the farther out it is. The
+unknowns are found by Levenberg and Marquardt's method, the process's amplitude by its evidence in Laplace's approximation
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.7 and 5.4; Tipping and Lawrence 2005 on the noise).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Fit:
         unknowns: their most probable values, and ``covariance``.
         weights: how much each observation counted, 1 for what agrees.
         amplitude: standard deviation of what the unknowns do not explain.
-        inverse: of the lower Cholesky factor of the observations' covariance; ``whitened`` and ``slopes`` are the residuals and the
-            derivatives multiplied by it.
+        inverse: of the lower Cholesky factor of the observations' covariance; ``whitened`` and ``slopes`` are the residuals and
+            the derivatives multiplied by it.
     """
 
     unknowns: Array
@@ -57,8 +57,8 @@ class Fit:
     whitened: Array
     slopes: Array
 
-    def predict(self, model: Model, alike: Array) -> tuple[Array, Array]:
-        """Logarithms at other places and their variance.
+    def predict(self, model: Model, alike: Array) -> tuple[Array, Array, Array]:
+        """Logarithms at other places, their variance, and what of them the unknowns do not explain.
 
         Args:
             model: the model at those places.
@@ -66,11 +66,11 @@ class Fit:
         """
         values, slopes = model(self.unknowns)
         shared = (self.amplitude**2) * (alike @ self.inverse.T)
-        values = values + shared @ self.whitened
+        smooth = shared @ self.whitened
         free = slopes - shared @ self.slopes
         known = np.einsum("no,no->n", shared, shared)
         variance = self.amplitude**2 - known + np.einsum("np,np->n", free @ self.covariance, free)
-        return values, np.maximum(variance, 0.0)
+        return values + smooth, np.maximum(variance, 0.0), smooth
 
     def together(self, model: Model, alike: Array, own: Array) -> Array:
         """The covariance between other places, ``(n, n)``.
@@ -106,17 +106,16 @@ def fit(
         alike: correlation between the observations' places, ``(n, n)``.
         amplitudes: those tried for what the unknowns do not explain, and the one ``expected``.
     """
-    unknowns = np.zeros(len(sigma))
-    best: tuple[float, Fit] | None = None
-    weights = np.ones(len(observed))
-    for amplitude in sorted(amplitudes, key=lambda one: abs(math.log(one / expected))):
-        evidence, found = _at(model, sigma, observed, noise, alike, amplitude, unknowns, weights)
-        evidence -= 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
-        if best is None or evidence > best[0]:
-            best = evidence, found
-        unknowns, weights = found.unknowns, found.weights
-    assert best is not None
-    return best[1]
+    start = np.zeros(len(sigma)), np.ones(len(observed))
+    _, found = _at(model, sigma, observed, noise, alike, expected, start, _ROUNDS)
+    start = found.unknowns, found.weights
+
+    def probable(amplitude: float) -> float:
+        evidence, _ = _at(model, sigma, observed, noise, alike, amplitude, start, 1)
+        return evidence - 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
+
+    best = max(amplitudes, key=probable)
+    return found if best == expected else _at(model, sigma, observed, noise, alike, best, start, _ROUNDS)[1]
 
 
 def _at(
@@ -126,10 +125,11 @@ def _at(
     noise: Array,
     alike: Array,
     amplitude: float,
-    unknowns: Array,
-    weights: Array,
+    start: tuple[Array, Array],
+    rounds: int,
 ) -> tuple[float, Fit]:
-    """The logarithm of an amplitude's evidence, but for a constant, and the fit that goes with it."""
+    """The logarithm of an amplitude's evidence, but for a constant, and the fit; it starts from unknowns and weights."""
+    unknowns, weights = start
     free = np.flatnonzero(sigma)
     precision = np.zeros(len(sigma))
     precision[free] = 1 / sigma[free] ** 2
@@ -141,7 +141,7 @@ def _at(
 
     inverse = whitening(weights)
     values, slopes = model(unknowns)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         left = inverse @ (observed - values)
         white = (inverse @ slopes)[:, free]
         cost = left @ left + (precision * unknowns**2).sum()

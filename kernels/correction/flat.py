@@ -43,7 +43,18 @@ def flat_surface(grid: FrequencyGrid, top_ms: float = 10.0, top_mw: float = 10_0
         latency_sigma=unknown,
         energy_sigma=unknown,
         method=METHOD,
-        terms=Terms(*(_single(top_ms * term) for term in (compute, memory, host)), *[RATE] * 3, *[ANYTHING] * 3, unpredicted=True),
+        terms=Terms(
+            compute_ms=_single(top_ms * compute),
+            memory_ms=_single(top_ms * memory),
+            host_ms=_single(top_ms * host),
+            compute_sigma=RATE,
+            memory_sigma=RATE,
+            host_sigma=RATE,
+            all_sigma=ANYTHING,
+            idle_sigma=ANYTHING,
+            dynamic_sigma=ANYTHING,
+            unpredicted=True,
+        ),
     )
 
 

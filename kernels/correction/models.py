@@ -16,8 +16,8 @@ NOTHING = -60.0
 
 # What a constant may take, as a part of the latency at the top clocks, before anything is known of it.
 CONSTANT = 0.05
-# One term hides another by a norm, the k-th root of the sum of k-th powers; k = 1 is their sum. Where it is unknown, k - 1 is about
-# 1.5: 2 to 4 fit networks on a TX2 within 1%. Host and GPU of a predicted network were played against each other.
+# One term hides another by a norm, the k-th root of the sum of k-th powers; k = 1 is their sum. Where it is unknown, k - 1 is
+# about 1.5: 2 to 4 fit networks on a TX2 within 1%. Host and GPU of a predicted network were played against each other.
 _USUAL_OVERLAP = 1.5
 _PLAYED_OVERLAP = 8.0
 # A constant below what was predicted of it cannot take away more than this of the latency.
@@ -30,7 +30,7 @@ class LatencyModel:
 
     Attributes:
         terms: logarithms of the compute, memory and host terms in ms, shape ``(3, n)``.
-        predicted: logarithm of the latency predicted, ``(n,)``; None where it is the terms' norm, the exponent of which is unknown.
+        predicted: logarithm of the latency predicted, ``(n,)``; None where it is the terms' norm, whose exponent is unknown.
         top: logarithm of the latency at the top clocks, which the constant is a part of.
     """
 
@@ -62,7 +62,8 @@ class LatencyModel:
         latency, scale = self(unknowns)[0], unknowns[3]
         compute, memory, host = self.terms + unknowns[:3, None] + scale
         gpu, _ = _norm(np.stack([compute, memory]), 1.0 if self.predicted is not None else self._exponent(unknowns))
-        return np.exp(np.minimum(np.stack([host, gpu, memory]) - latency, 0.0))
+        busy: Array = np.exp(np.minimum(np.stack([host, gpu, memory]) - latency, 0.0))
+        return busy
 
     def _exponent(self, unknowns: Array) -> float:
         return 1.0 + _USUAL_OVERLAP * float(np.exp(unknowns[5]))
@@ -109,10 +110,11 @@ class PowerModel:
 
     def of(self, chosen: list[int], unknowns: Array) -> Array:
         """The logarithm of what some of the parts draw together, ``(n,)``."""
-        return _norm(self._logs(unknowns)[chosen], 1.0)[0]
+        drawn: Array = _norm(self._logs(unknowns)[chosen], 1.0)[0]
+        return drawn
 
     def _logs(self, unknowns: Array) -> Array:
-        logs = self.parts + unknowns[: len(self.parts), None] + unknowns[-1]
+        logs: Array = self.parts + unknowns[: len(self.parts), None] + unknowns[-1]
         for part, clock in enumerate(self.clock_of):
             if clock >= 0:
                 logs[part] += unknowns[len(self.parts) + clock] * self.clocks[clock]

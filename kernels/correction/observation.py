@@ -18,8 +18,8 @@ class Observation:
     Attributes:
         configuration: the clocks they ran at, one of the surface's grid.
         latency_ms: the typical one (the median of several); None where nobody told.
-        power_mw: mean power of the energy rails, None where they were not read: during the inferences, or, with ``period_ms``, from
-            one frame's start to the next one's.
+        power_mw: mean power of the energy rails, None where they were not read: during the inferences, or, with ``period_ms``,
+            from one frame's start to the next one's.
         frames: how many frames it is of.
         age_s: how long ago that was.
         period_ms: from one frame's start to the next one's; None where frames follow each other without a break.
@@ -48,7 +48,9 @@ class Observation:
         if self.latency_ms is None and self.power_mw is None:
             raise CostModelError("observation: expected latency_ms, power_mw or both")
         if self.frames < 1 or not 0 <= self.age_s < math.inf:
-            raise CostModelError(f"observation: expected at least one frame and an age of at least 0 s, got {self.frames}, {self.age_s}")
+            raise CostModelError(
+                f"observation: expected at least one frame and an age of at least 0 s, got {self.frames}, {self.age_s}"
+            )
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Rate:
     """One unknown: by which factor what is predicted of it was too low, and how sure that is.
 
     Attributes:
-        name: ``compute``, ``memory``, ``host``, ``all`` (everything alike), ``constant``, ``idle`` or ``dynamic``.
-        factor: 1 where nothing is to be corrected; a constant's is what it adds to the top clocks' latency, as a part of it, plus 1.
+        name: ``compute``, ``memory``, ``host``, ``all`` (all three alike), ``idle`` or ``dynamic``.
+        factor: 1 where nothing is to be corrected.
         sigma: the standard deviation of the factor's logarithm.
     """
 
@@ -77,8 +79,8 @@ class Correction:
         observations: how many there were, of ``configurations`` different configurations.
         rates: what they say of each unknown.
         left_out: which of the observations are outliers and were all but left out, by position.
-        latency_error, power_error: mean |log(observed / predicted)| of those observed, before and after.
-        residual_latency, residual_power: standard deviation of what the rates do not explain from configuration to configuration.
+        latency_error, power_error: mean |log(observed / predicted)|, before and after.
+        residual_latency, residual_power: standard deviation of what the rates do not explain.
     """
 
     observations: int

@@ -16,8 +16,8 @@ from .observation import Observation, Rate
 
 Array = NDArray[np.float64]
 
-# Where nothing was predicted: power is a constant and, for each clock, a part that is drawn all the time and one while its unit is at
-# work; each about this part of the whole at the top clocks, give or take a factor of e.
+# Where nothing was predicted: power is a constant and, for each clock, a part that is drawn all the time and one while its unit
+# is at work; each about this part of the whole at the top clocks, give or take a factor of e.
 _PART, _PART_SIGMA = 0.15, 1.3
 # A part grows as its clock and the voltage squared, and the voltage rises with the clock from some point on.
 _GROWTH, _GROWTH_SIGMA = 2.0, 0.7
@@ -37,6 +37,7 @@ class Powering:
 
     def __init__(self, surface: Surface, terms: Terms, busy: Array, latency_ms: Array) -> None:
         self._surface, self._latency_ms = surface, latency_ms
+        self._names: tuple[str, ...] = ()
         if terms.unpredicted:
             self._from_clocks(terms, busy)
         else:
@@ -72,7 +73,6 @@ class Powering:
         self._clock_of = (-1, *range(len(free)), *range(len(free)))
         self.idle = list(range(1 + len(free)))
         self._working = np.array([False] * len(self.idle) + [True] * len(free))
-        self._names = ()
         parts, slopes = [_PART_SIGMA] * len(self._parts), [_GROWTH_SIGMA] * len(free)
         self.sigma = np.array([*parts, *slopes, terms.dynamic_sigma])
 
@@ -81,7 +81,7 @@ class Powering:
         return PowerModel(self._parts[:, cells], self._clocks[:, cells], self._clock_of)
 
     def observed(self, cells: NDArray[np.intp], observations: Sequence[Observation]) -> PowerModel:
-        """What was observed at some cells: with a period, what works does so for a part of the time; idle power with its die's heat."""
+        """The same as observed: with a period, what works does so for a part of the time; idle power is that of such a die."""
         model = self.model(cells)
         parts = model.parts.copy()
         for row, (cell, one) in enumerate(zip(cells, observations, strict=True)):

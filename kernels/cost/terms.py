@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network's latency is made of, for its correction: what the GPU's computing, its traffic and the host would take alone."""
+"""What a network's latency is made of, for its correction: what computing, traffic and the host would take alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def terms(
     times = launches.astype(np.float32)
     whole_ms = np.einsum("k,kcge->cge", times, gpu_ms)
     memory_ms = np.einsum("k,kcge,kge->cge", times, gpu_ms, memory_share[:, 0])
-    latency, energy = (float(np.median(sigma)) for sigma in own_sigma)
+    latency, energy = (float(sigma.mean()) for sigma in own_sigma)
     shares, power = cost.latency_shares, cost.energy_shares
     return Terms(
         compute_ms=np.maximum(whole_ms - memory_ms, np.float32(0)),
