@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observations of several networks say together of the board that they ran on: one fit, in which all have the same rates."""
+"""What observations of several networks say together of the board that they ran on: one fit, with the same rates for all."""
 
 from __future__ import annotations
 

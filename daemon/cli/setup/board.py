@@ -21,6 +21,7 @@ from ....profiles.timing import SystemClock
 from ...errors import NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
+from ...hardware.sensors.sensors import Sensors
 from ...wire.client import Client
 from ...wire.protocol import default_socket
 from ..children import spawn, when_it_answers
@@ -28,8 +29,9 @@ from .runners import Candidate, Runner
 
 _READ_EVERY_S = 0.05
 _SETTLING_S, _IDLE_S = 0.2, 0.4
+_LONG_MEAN_S = 0.5  # a monitor that averages over more than this shows what was before
+_UPDATE = "update_interval"
 _OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards have 30 at their top clocks always
-_WARM_UP = 0.3  # of a run, in which the sensors' own means still hold what was before
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class SetUpBoard:
 
     def __init__(self, root: Path, board: str | None) -> None:
         self._clock = SystemClock()
-        self.hardware = Hardware.probe(Files(root, longest_s=LONGEST_S), self._clock, board=board)
+        self._files = Files(root, longest_s=LONGEST_S)
+        self.hardware = Hardware.probe(self._files, self._clock, board=board)
+        self._sensors = Sensors(self._files, self.hardware.description)
         self._root = root
 
     @property
@@ -75,9 +79,14 @@ class SetUpBoard:
         """The levels that its power mode and others' limits leave."""
         return self.hardware.grid()
 
+    def averaging_s(self) -> float:
+        """Over how long the slowest power monitor averages, as its driver says; 0 where none does."""
+        nodes = {path.rpartition("/")[0] for channel in self._sensors.channels() for path in channel.paths}
+        return max((self._files.find_int(f"{node}/{_UPDATE}") or 0 for node in nodes), default=0) / 1e3
+
     def missing_rails(self) -> list[str]:
         """The energy rails that have no sensor."""
-        found = self.hardware.sensors.rails_mw()
+        found = self._sensors.rails_mw()
         return [rail for rail in self.description.energy_rails if rail not in found]
 
     @contextlib.contextmanager
@@ -100,6 +109,8 @@ class SetUpBoard:
             folder = Path(name)
             socket = folder / "jetdvfs.sock"
             command = ["jetdvfs.daemon.service", "--root", str(self._root.resolve()), "--socket", str(socket)]
+            (folder / "setup.yaml").write_text("floors: off\n")  # nobody else's work is measured meanwhile
+            command += ["--config", str(folder / "setup.yaml")]
             if not here:
                 command += ["--state-dir", str(folder / "state"), "--runtime-dir", str(folder / "run")]
             child = spawn("jetdvfsd", [*command, "--board", self.description.name], folder)
@@ -120,15 +131,20 @@ class SetUpBoard:
             accepted = FrequencyConfiguration(**lease.applied["accepted"])
             notes = () if lease.applied["verified"] else tuple(lease.applied["notes"]) or ("not as requested",)
             self._clock.sleep(_SETTLING_S)
-            before = self.hardware.sensors.over_current()
-            idle_mw = self._mean_mw(_IDLE_S)
+            before = self._sensors.over_current()
+            mean_s = self.averaging_s()
+            idle_mw = self._mean_mw(_IDLE_S) if mean_s <= _LONG_MEAN_S else None
             with self._sampling() as samples:
-                latency_ms = runner.latency_ms(candidate, seconds)
-            hot = tuple(f"it throttles: {trip}" for trip in self.hardware.sensors.throttled())
-            over = {name: count - before.get(name, 0) for name, count in self.hardware.sensors.over_current().items()}
+                latency_ms = runner.latency_ms(candidate, seconds + mean_s)
+            began = self._clock.monotonic() - seconds
+            hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
+            after = client.status()["applied"]
+            if after is not None and after["accepted"] != lease.applied["accepted"]:
+                notes += ("clocks were kept up for other work meanwhile",)
+            over = {name: count - before.get(name, 0) for name, count in self._sensors.over_current().items()}
         return Observed(
-            accepted, latency_ms, _mean(samples[int(len(samples) * _WARM_UP) :]), idle_mw,
-            self._why_rejected(accepted, (*hot, *notes), {name: count / seconds for name, count in over.items()}),
+            accepted, latency_ms, _mean([mw for at, mw in samples if at > began]), idle_mw,
+            self._why_rejected(accepted, (*hot, *notes), {name: count / (seconds + mean_s) for name, count in over.items()}),
         )  # fmt: skip
 
     def _why_rejected(self, accepted: FrequencyConfiguration, amiss: tuple[str, ...], over_per_s: Mapping[str, float]) -> str:
@@ -142,7 +158,7 @@ class SetUpBoard:
         return f"{astray[0]} is at {getattr(accepted, astray[0])}, no level of it" if astray else ""
 
     def _total_mw(self) -> float | None:
-        found = self.hardware.sensors.rails_mw()
+        found = self._sensors.rails_mw()
         rails = self.description.energy_rails
         return sum(found[rail] for rail in rails) if all(rail in found for rail in rails) else None
 
@@ -154,14 +170,14 @@ class SetUpBoard:
         return _mean(found)
 
     @contextlib.contextmanager
-    def _sampling(self) -> Iterator[list[float | None]]:
-        """Power, read again and again by a thread for as long as the context lasts."""
-        samples: list[float | None] = []
+    def _sampling(self) -> Iterator[list[tuple[float, float | None]]]:
+        """Power with its time, read again and again by a thread for as long as the context lasts."""
+        samples: list[tuple[float, float | None]] = []
         over = threading.Event()
 
         def read() -> None:
             while not over.is_set():
-                samples.append(self._total_mw())
+                samples.append((self._clock.monotonic(), self._total_mw()))
                 over.wait(_READ_EVERY_S)
 
         thread = threading.Thread(target=read, name="setup-sensors", daemon=True)
