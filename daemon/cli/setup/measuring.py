@@ -29,7 +29,7 @@ from .runners import Candidate, Runner
 
 _RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
 _MOST = 2_000
-_MOST_REJECTED = 8  # one after the other; then something is wrong that more of them do not cure
+_MOST_REJECTED = 5  # one after the other; then something is wrong that more of them do not cure
 _PROOF = 3
 
 

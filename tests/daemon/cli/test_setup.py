@@ -21,6 +21,7 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.training.transfer import prior_of
+from jetdvfs.profiles.twin.application import Application
 from jetdvfs.tests.support.paths import REFERENCE
 
 BOARD = load_board("agx-xavier")
@@ -122,6 +123,25 @@ def test_a_meter_that_dies_leaves_what_was_measured_and_the_clocks_as_they_were(
     assert "the PyTorch process ended at 'network' with code 3" in said[-1]
     assert len(Measurements.load(record).tables["network_ms"]) == 1
     assert clock_files(Files(stage.root), BOARD) == before
+
+
+def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
+    about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.npz"
+    with Stage(BOARD.name, 6, PRIOR, "auto", 2) as hot:
+        before = clock_files(Files(hot.root), BOARD)
+        with Application(hot.application_port) as application:
+            application.request("fault", kind="heat", degrees=51)
+        words = ["--root", str(hot.root), "--bench", hot.application_port, "--minutes", "1", "--record", str(record)]
+        assert main(["setup", "resnet18", *about, *words]) == 3
+        said = capsys.readouterr().err.strip().splitlines()[-1]
+        assert "observations one after the other do not count (it throttles" in said and "the clocks are back" in said
+        after = clock_files(Files(hot.root), BOARD)
+    # What heat takes from a limit, the kernel gives back step by step.
+    assert {path: value for path, value in after.items() if "max_freq" not in path} == {
+        path: value for path, value in before.items() if "max_freq" not in path
+    }
 
 
 @pytest.mark.parametrize(
