@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
-from ...errors import NoDaemon
+from ...errors import DaemonError, NoDaemon
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
 from ...hardware.sensors.sensors import Sensors
@@ -123,9 +123,19 @@ class SetUpBoard:
         """A network's latency and power at a configuration, and the power before it runs.
 
         Raises:
-            HardwareRefused: the board does not take the configuration.
+            NoDaemon: it has gone.
             ProfilesError: the network cannot be run.
         """
+        try:
+            return self._observed(client, runner, candidate, configuration, seconds)
+        except NoDaemon:
+            raise
+        except DaemonError as error:  # heat takes levels away; others' limits do
+            return Observed(configuration, 0.0, None, None, next(iter(self._hot()), str(error)))
+
+    def _observed(
+        self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
+    ) -> Observed:
         with client.hold(configuration=configuration, reason="being set up", app="jetdvfs setup") as lease:
             assert lease.applied is not None
             accepted = FrequencyConfiguration(**lease.applied["accepted"])
@@ -137,7 +147,7 @@ class SetUpBoard:
             with self._sampling() as samples:
                 latency_ms = runner.latency_ms(candidate, seconds + mean_s)
             began = self._clock.monotonic() - seconds
-            hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
+            hot = self._hot()
             after = client.status()["applied"]
             if after is not None and after["accepted"] != lease.applied["accepted"]:
                 notes += ("clocks were kept up for other work meanwhile",)
@@ -146,6 +156,9 @@ class SetUpBoard:
             accepted, latency_ms, _mean([mw for at, mw in samples if at > began]), idle_mw,
             self._why_rejected(accepted, (*hot, *notes), {name: count / (seconds + mean_s) for name, count in over.items()}),
         )  # fmt: skip
+
+    def _hot(self) -> tuple[str, ...]:
+        return tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
 
     def _why_rejected(self, accepted: FrequencyConfiguration, amiss: tuple[str, ...], over_per_s: Mapping[str, float]) -> str:
         if amiss:
