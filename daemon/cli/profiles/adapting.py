@@ -45,7 +45,7 @@ def adapt(args: argparse.Namespace) -> int:
     check_new(args.out)
     bundle, record = load_bundle(args.profile), Measurements.load(args.record)
     try:
-        from ....profiles.training.adapting import bundle_adapted
+        from ....profiles.training.transfer.adapting import bundle_adapted
 
         name = args.name or f"{record.board}-adapted"
         command = f"jetdvfs profile adapt {bundle.manifest.name} {args.record.name} --name {name} --out {name}"
@@ -63,7 +63,7 @@ def adapt(args: argparse.Namespace) -> int:
 def show(args: argparse.Namespace) -> int:
     bundle, networks = load_bundle(args.profile), named_networks(args.models or _NETWORKS, args.inputs)
     try:
-        from ....profiles.studies.transferred import transferred
+        from ....profiles.training.transfer.shown import transferred
 
         rows = transferred(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
     except ModuleNotFoundError as error:

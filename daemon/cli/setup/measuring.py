@@ -20,7 +20,7 @@ from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import MeasurementError
 from ....profiles.measuring.measurements import TABLES, Measurements, Rows
-from ....profiles.training.adapting import bundle_adapted
+from ....profiles.training.transfer.adapting import bundle_adapted
 from ...planner import Limits, plan
 from ...wire.client import Client
 from .board import Observed, SetUpBoard, spread_out

@@ -18,21 +18,24 @@ from jetdvfs.daemon.cli.setup.board import spread_out
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
+from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.measuring.measurements import Measurements
-from jetdvfs.profiles.training.transfer import prior_of
+from jetdvfs.profiles.training.transfer.prior import prior_of
 from jetdvfs.profiles.twin.application import Application
+from jetdvfs.profiles.twin.silicon.silicon import version_of
 from jetdvfs.tests.support.paths import REFERENCE
 
 BOARD = load_board("agx-xavier")
 PRIOR = "agx-xavier-sim"
 NETWORKS = ("resnet18", "mobilenet_v2")
+OTHER_SILICON = 3 - version_of(read_manifest(resolve_bundle(PRIOR)).silicon_version, BOARD.name)
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     """A simulated board of a silicon that no shipped profile has seen."""
-    with Stage(BOARD.name, 5, PRIOR, "auto", 2) as stage:
+    with Stage(BOARD.name, 5, PRIOR, "auto", OTHER_SILICON) as stage:
         yield stage
 
 
@@ -129,7 +132,7 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = tmp_path / "record.npz"
-    with Stage(BOARD.name, 6, PRIOR, "auto", 2) as hot:
+    with Stage(BOARD.name, 6, PRIOR, "auto", OTHER_SILICON) as hot:
         before = clock_files(Files(hot.root), BOARD)
         with Application(hot.application_port) as application:
             application.request("fault", kind="heat", degrees=51)

@@ -18,8 +18,8 @@ from jetdvfs.profiles.errors import BundleError, MeasurementError
 from jetdvfs.profiles.measuring.measurements import TABLES, Measurements, Rows
 from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.training.adapting import bundle_adapted
-from jetdvfs.profiles.training.transfer import adapted, prior_of
+from jetdvfs.profiles.training.transfer.adapting import bundle_adapted
+from jetdvfs.profiles.training.transfer.prior import adapted, prior_of
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
 PRIOR = load_bundle("agx-orin-64gb-sim")

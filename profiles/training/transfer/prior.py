@@ -15,17 +15,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.correction.observation import Observation, Rate
-from ...kernels.correction.together import rates_together
-from ...kernels.cost.board import BoardCost
-from ...kernels.cost.model import surface
-from ...kernels.cost.totals import Shares
-from ...kernels.grid import FrequencyGrid
-from ...kernels.network import Network
-from ...kernels.units import AXES
-from ..bundle.bundle import Bundle
-from ..bundle.carried import Carried, Factors
-from ..device import MeasuredDevice
+from ....kernels.correction.observation import Observation, Rate
+from ....kernels.correction.together import rates_together
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.model import surface
+from ....kernels.cost.totals import Shares
+from ....kernels.grid import FrequencyGrid
+from ....kernels.network import Network
+from ....kernels.units import AXES
+from ...bundle.bundle import Bundle
+from ...bundle.carried import Carried, Factors
+from ...device import MeasuredDevice
 
 Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]
 

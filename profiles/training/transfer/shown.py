@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.correction.correct import correct
-from ...kernels.correction.observation import Observation
-from ...kernels.cost.model import surface
-from ...kernels.network import Network
-from ...kernels.surface import Surface
-from ..board import load_board
-from ..bundle.bundle import Bundle
-from ..measuring.meters.simulated import TwinMeter
-from ..training.adapting import observations
-from ..training.evaluation import measure_network
-from ..training.transfer import Prior, adapted, prior_of
-from ..training.truth import true_surface
-from ..twin.silicon.silicon import Silicon
+from ....kernels.correction.correct import correct
+from ....kernels.correction.observation import Observation
+from ....kernels.cost.model import surface
+from ....kernels.network import Network
+from ....kernels.surface import Surface
+from ...board import load_board
+from ...bundle.bundle import Bundle
+from ...measuring.meters.simulated import TwinMeter
+from ...twin.silicon.silicon import Silicon
+from ..evaluation import measure_network
+from ..truth import true_surface
+from .adapting import observations
+from .prior import Prior, adapted, prior_of
 
 COUNTS = (0, 3, 10, 30, 100)
 

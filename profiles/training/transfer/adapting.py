@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.correction.observation import Observation
-from ...kernels.cost.board import BoardCost
-from ...kernels.cost.model import surface
-from ...kernels.cost.totals import NO_SHARES
-from ..bundle.bundle import Bundle, load_bundle, model_targets
-from ..bundle.files import model_file
-from ..bundle.manifest import UNSEEN_NETWORK, Manifest
-from ..bundle.writing import write_around
-from ..device import MeasuredDevice
-from ..errors import BundleError, MeasurementError
-from ..measuring.measurements import Measurements
-from .evaluation import NetworkError, NetworkMeasurement, compare, summary
-from .transfer import Observed, Prior, adapted, by_factors, prior_of
+from ....kernels.correction.observation import Observation
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.model import surface
+from ....kernels.cost.totals import NO_SHARES
+from ...bundle.bundle import Bundle, load_bundle, model_targets
+from ...bundle.files import model_file
+from ...bundle.manifest import UNSEEN_NETWORK, Manifest
+from ...bundle.writing import write_around
+from ...device import MeasuredDevice
+from ...errors import BundleError, MeasurementError
+from ...measuring.measurements import Measurements
+from ..evaluation import NetworkError, NetworkMeasurement, compare, summary
+from .prior import Observed, Prior, adapted, by_factors, prior_of
 
 _STEADY = 100  # frames that a campaign's figure is of
 _ONE_NETWORK = 0.15  # deviation of what other networks err where none could be left out
