@@ -127,7 +127,7 @@ def _head(channels: int, rng: Random) -> list[Any]:
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, rng.choice((10, 100, 1000)))]
 
 
-def _width(base: int, rng: Random) -> int:
+def _width(base: float, rng: Random) -> int:
     """A number of channels around a base: half to one and a half times, in eights."""
     return max(8, round(base * rng.uniform(0.5, 1.5) / 8) * 8)
 
@@ -137,7 +137,7 @@ def vgg(rng: Random) -> Any:
     channels = 3
     for base in (64, 128, 256, 512, 512)[: rng.randint(3, 5)]:
         for _ in range(rng.randint(1, 3)):
-            width = _width(base * 0.6, rng)
+            width = _width(base * 0.35, rng)
             layers += [nn.Conv2d(channels, width, rng.choice((3, 3, 5)), padding="same"), nn.ReLU()]
             channels = width
         layers.append(nn.MaxPool2d(2))
