@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What needs no networks to learn from, as estimators: the product's own kernel-level method, and a roofline.
+
+Both learn one factor for each metric, so that they are judged as they would be used once some networks have been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.cost.model import surface
+from ....kernels.surface import Surface
+from ...bundle.bundle import Bundle
+from ...errors import RecordError
+from ..graph import PerformanceGraph
+from ..record import Query, Sample, device_features
+from . import estimator
+from .estimator import Told, silent
+
+
+class _Scaled:
+    """An estimator whose figures are somebody's times a factor for each metric: the median of what they were off by."""
+
+    def __init__(self) -> None:
+        self.metrics: tuple[str, ...] = ()
+        self._factors = np.zeros(0)
+
+    @property
+    def parameters(self) -> int:
+        return len(self._factors)
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        metrics, values = estimator.table_of(samples)
+        self._factors = np.median(values / self._bare(samples, metrics), axis=0)
+        self.metrics = metrics
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        estimator.check_fitted(self.metrics)
+        return np.asarray(self._bare(queries, self.metrics) * self._factors)
+
+    def save(self, path: Path) -> None:
+        raise RecordError(f"{path}: only predictors that learn from networks are saved; a bundle already is a file")
+
+    def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+
+class KernelLevel(_Scaled):
+    """A bundle's surfaces, at the configuration of its grid that a query's figures are nearest to.
+
+    Raises:
+        RecordError: it is asked for a metric that no surface has.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__()
+        self._cost = bundle.cost
+        grid = bundle.cost.grid
+        # Of the device's figures the first three follow a clock each.
+        longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
+        rates = device_features(bundle.chip, longest)
+        self._levels = [rates[:size, axis] for axis, size in enumerate(grid.shape)]
+        self._surfaces: dict[int, tuple[PerformanceGraph, Surface]] = {}
+
+    def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
+        strange = set(metrics) - {"latency_ms", "energy_mj", "power_mw"}
+        if strange:
+            raise RecordError(f"the kernel-level method does not predict {', '.join(sorted(strange))}")
+        found = np.empty((len(queries), len(metrics)))
+        for number, query in enumerate(queries):
+            _, own = self._surfaces.setdefault(id(query.graph), (query.graph, self._surface(query.graph)))
+            at = tuple(
+                int(np.abs(levels - figure).argmin()) for levels, figure in zip(self._levels, query.device, strict=False)
+            )
+            found[number] = [getattr(own, metric)[at] for metric in metrics]
+        return found
+
+    def _surface(self, graph: PerformanceGraph) -> Surface:
+        known = self._surfaces.get(id(graph))
+        return known[1] if known else surface(graph.network, self._cost)
+
+
+class Roofline(_Scaled):
+    """The least that a network takes: of time, each launch's operations or transfers, whichever take longer; of memory, its graph's."""
+
+    def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
+        found = np.empty((len(queries), len(metrics)))
+        works: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        for number, query in enumerate(queries):
+            nodes = query.graph.nodes
+            if id(query.graph) not in works:
+                works[id(query.graph)] = (
+                    np.array([node.flops for node in nodes], np.float64),
+                    np.array([node.access_bytes for node in nodes], np.float64),
+                )
+            flops, moved = works[id(query.graph)]
+            bound_ms = np.maximum(flops / query.device[1], moved / query.device[2]).sum() / 1e6
+            memory_mib = query.graph.memory.total_bytes / (1 << 20)
+            found[number] = [memory_mib if metric.endswith("_mib") else bound_ms for metric in metrics]
+        return found
