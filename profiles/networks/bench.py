@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predictors of whole networks beside each other: the same networks to learn from, the same ones to be judged by.
 
-A split leaves out networks, families, the largest networks, boards or clocks; from what is left, so many networks are learnt from.
+A split leaves out networks, families, the largest networks, boards or clocks; from what is left, so many networks are learnt
+from.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class BoardMeter:
             latency_ms = meter.network_latency_ms(network, configurations)
             rails = meter.network_rails_mw(network, configurations)
             energy_mj = latency_ms * sum(rails[rail] for rail in board.energy_rails) / 1e3
-            figures = device_features(board.chip, configurations)
+            figures = device_features(board.chip, configurations, board.chip.dram_gib)
             for device, latency, energy in zip(figures, latency_ms, energy_mj, strict=True):
                 values = {"latency_ms": float(latency), "energy_mj": float(energy)}
                 rows.append(Row(f"{board.name} {node}", tuple(map(float, device)), values))

@@ -32,7 +32,7 @@ def _blocks() -> Any:
     """The modules that torch.nn does not have; classes cannot be derived before it is loaded."""
     import torch
 
-    class Sum(nn.Module):  # type: ignore[misc, name-defined]
+    class Sum(nn.Module):  # type: ignore[misc]
         """What branches make of one input, added up."""
 
         def __init__(self, *branches: Any) -> None:
@@ -45,7 +45,7 @@ def _blocks() -> Any:
                 total = total + branch(x)
             return total
 
-    class Join(nn.Module):  # type: ignore[misc, name-defined]
+    class Join(nn.Module):  # type: ignore[misc]
         """What branches make of one input, side by side in the channels."""
 
         def __init__(self, *branches: Any) -> None:
@@ -55,7 +55,7 @@ def _blocks() -> Any:
         def forward(self, x: Any) -> Any:
             return torch.cat([branch(x) for branch in self.branches], 1)
 
-    class Gate(nn.Module):  # type: ignore[misc, name-defined]
+    class Gate(nn.Module):  # type: ignore[misc]
         """Squeeze and excitation: channels weighed by what the mean of all of them says."""
 
         def __init__(self, channels: int, squeezed: int) -> None:
@@ -69,7 +69,7 @@ def _blocks() -> Any:
         def forward(self, x: Any) -> Any:
             return x * torch.sigmoid(self.up(torch.relu(self.down(self.pool(x)))))
 
-    class Shuffle(nn.Module):  # type: ignore[misc, name-defined]
+    class Shuffle(nn.Module):  # type: ignore[misc]
         """A unit of ShuffleNetV2: one half of the channels passes, the other is worked on, then both are mixed."""
 
         def __init__(self, channels: int, kernel: int) -> None:
@@ -85,7 +85,7 @@ def _blocks() -> Any:
             x = torch.cat([kept, self.work(worked)], 1)
             return x.view(batch, 2, channels // 2, height, width).transpose(1, 2).reshape(batch, channels, height, width)
 
-    class Cell(nn.Module):  # type: ignore[misc, name-defined]
+    class Cell(nn.Module):  # type: ignore[misc]
         """A cell of NAS-Bench-201's form: four nodes, an operation on each of the six edges between them, sums at the nodes."""
 
         def __init__(self, channels: int, rng: Random) -> None:

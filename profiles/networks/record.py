@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...kernels.cost.roofline import DeviceRates
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Network
-from ..board import ChipRates
 from ..documents import DocumentError, convert
 from ..errors import RecordError
 from .graph import PerformanceGraph, graph_of
@@ -37,12 +37,12 @@ DEVICE_FEATURES = ("host_ghz", "gflops_per_s", "gbytes_per_s", "memory_gib")
 
 
 def device_features(
-    chip: ChipRates, configurations: Sequence[FrequencyConfiguration], memory_gib: float | None = None
+    chip: DeviceRates, configurations: Sequence[FrequencyConfiguration], memory_gib: float
 ) -> NDArray[np.float64]:
     """A device's :data:`DEVICE_FEATURES` at each configuration, ``(n, 4)``: clocks enter by what they make of the rates."""
     cpu, gpu, emc = (np.array(column, np.float64) for column in zip(*configurations, strict=True))
     flops = chip.flops_per_gpu_cycle["float32"] * gpu / 1e9
-    memory = np.full(len(cpu), chip.dram_gib if memory_gib is None else memory_gib)
+    memory = np.full(len(cpu), memory_gib)
     return np.stack([cpu / 1e6, flops, chip.bytes_per_emc_cycle * emc / 1e9, memory], axis=1)
 
 

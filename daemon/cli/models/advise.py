@@ -42,7 +42,7 @@ _MIB = 1 << 20
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    arguments.add_target(parser, repeatable=True)
+    arguments.add_target(parser, several="any number")
     parser.add_argument(
         "--memory-mib", type=arguments.whole(1), metavar="MIB", help="memory that is free (default: all there is)"
     )
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.mig:
         return _slice(common.read_network(args), args)
-    targets = [parse_target(text) for text in args.target]
+    targets = [parse_target(text) for text in args.targets]
     if not targets and args.fps is None:
         raise UsageError("say what the model has to keep: --target, --fps, or both")
     bundle = common.read_profile_at(args)

@@ -62,7 +62,7 @@ class KernelLevel(_Scaled):
         grid = bundle.cost.grid
         # Of the device's figures the first three follow a clock each.
         longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
-        rates = device_features(bundle.chip, longest)
+        rates = device_features(bundle.cost.chip, longest, 0.0)
         self._levels = [rates[:size, axis] for axis, size in enumerate(grid.shape)]
         self._surfaces: dict[int, tuple[PerformanceGraph, Surface]] = {}
 

@@ -67,7 +67,7 @@ def test_a_folder_of_another_record_is_refused(tmp_path: Path) -> None:
 def test_a_device_is_told_by_what_its_clocks_come_to() -> None:
     board = load_board("agx-xavier")
     ((host, flops, moved, memory),) = device_features(
-        board.chip, [FrequencyConfiguration(1_190_400, 905_250_000, 1_065_600_000)]
+        board.chip, [FrequencyConfiguration(1_190_400, 905_250_000, 1_065_600_000)], board.chip.dram_gib
     )
     assert (host, memory) == (1.1904, 32)
     assert flops == pytest.approx(1024 * 0.90525) and moved == pytest.approx(64 * 1.0656)
