@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
+from jetdvfs.kernels.network import KernelInvocation, Network, ParamValue, TensorSpec
 from jetdvfs.profiles.networks.record import MeasuredNetwork, Row, Sample
 
 #: Host GHz, GFLOP/s, GB/s, GiB: a fast device and a slow one.
@@ -23,7 +23,7 @@ def chain(name: str, widths: Sequence[int], image: int = 16) -> Network:
         before, after = (1, read, image, image), (1, width, image, image)
         weights = width * read * 9
         work = 2 * weights * image * image
-        params = {
+        params: dict[str, ParamValue] = {
             "weight": (width, read, 3, 3), "bias": False, "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1,
         }  # fmt: skip
         moved = 4 * (weights + (read + width) * image * image)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from ...errors import RecordError
 from ..record import Query, Sample
 
 Told = Callable[[int, int, str], None]
+Packed: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]
+"""What JSON can say of an estimator, and its arrays."""
 
 
 def silent(done: int, total: int, text: str) -> None:
@@ -23,17 +25,17 @@ def silent(done: int, total: int, text: str) -> None:
 
 
 class Estimator(Protocol):
-    """Predicts metrics of a network on a device at a configuration.
-
-    Attributes:
-        metrics: what it predicts, by the names of its record; empty until it is fitted.
-        parameters: how many numbers it has learnt.
-    """
-
-    metrics: tuple[str, ...]
+    """Predicts metrics of a network on a device at a configuration."""
 
     @property
-    def parameters(self) -> int: ...
+    def metrics(self) -> tuple[str, ...]:
+        """What it predicts, by the names of its record; empty until it is fitted."""
+        ...
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it has learnt; of trees, how many trees."""
+        ...
 
     def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
         """Learn from samples.
@@ -51,9 +53,28 @@ class Estimator(Protocol):
         """
         ...
 
-    def save(self, path: Path) -> None:
-        """Write all of it into one file."""
+    def packed(self) -> Packed:
+        """All of it, for a file.
+
+        Raises:
+            RecordError: it was not fitted.
+        """
         ...
+
+
+def save(estimator: Estimator, path: Path) -> None:
+    """Write an estimator into one file: an ``.npz`` of its arrays and, as ``about``, JSON.
+
+    Raises:
+        RecordError: it was not fitted, or the file cannot be written.
+    """
+    about, arrays = estimator.packed()
+    everything: dict[str, Any] = {**arrays, "about": np.array(json.dumps(about))}
+    try:
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **everything)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot write the predictor ({error.strerror or error})") from error
 
 
 class Targets:
@@ -104,21 +125,8 @@ def check_fitted(metrics: Sequence[str]) -> None:
         raise RecordError("the predictor was not fitted; fit it, or load one that was")
 
 
-def write(path: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an estimator: an ``.npz`` of its arrays and, as ``about``, JSON.
-
-    Raises:
-        RecordError: it cannot be written.
-    """
-    try:
-        with open(path, "wb") as file:
-            np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot write the predictor ({error.strerror or error})") from error
-
-
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What :func:`write` wrote.
+    """What :func:`save` wrote.
 
     Raises:
         RecordError: it cannot be read as a predictor.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from . import estimator
 from .architectures import Anee, Architecture, Pmgns, SeerNet
 from .batches import Batch, Scaling, Scalings, make_batch
 from .encodings import ENCODINGS, Encoded
-from .estimator import Targets, Told, silent
+from .estimator import Packed, Targets, Told, silent
 from .layers import Initial
 from .operations import NumpyOperations
 from .training import TrainingOptions, train
@@ -90,7 +89,7 @@ class GraphNetwork:
                 kept[id(query.graph)] = (query.graph, encode(query.graph))
         return [kept[id(query.graph)][1] for query in queries]
 
-    def save(self, path: Path) -> None:
+    def packed(self) -> Packed:
         estimator.check_fitted(self.metrics)
         assert self._scalings is not None
         about = {
@@ -99,7 +98,7 @@ class GraphNetwork:
             "scalings": {name: getattr(self._scalings, name).to_json() for name in ("nodes", "edges", "whole")},
         }  # fmt: skip
         arrays = {f"{number}/{name}": array for number, own in enumerate(self._weights) for name, array in own.items()}
-        estimator.write(path, about, {**arrays, "mean": self._targets.mean, "deviation": self._targets.deviation})
+        return about, {**arrays, "mean": self._targets.mean, "deviation": self._targets.deviation}
 
     @classmethod
     def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GraphNetwork:

@@ -6,8 +6,9 @@ Both learn one factor for each metric, so that they are judged as they would be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from ...errors import RecordError
 from ..graph import PerformanceGraph
 from ..record import Query, Sample, device_features
 from . import estimator
-from .estimator import Told, silent
+from .estimator import Estimator, Packed, Told, silent
 
 
 class _Scaled:
@@ -42,8 +43,9 @@ class _Scaled:
         estimator.check_fitted(self.metrics)
         return np.asarray(self._bare(queries, self.metrics) * self._factors)
 
-    def save(self, path: Path) -> None:
-        raise RecordError(f"{path}: only predictors that learn from networks are saved; a bundle already is a file")
+    def packed(self) -> Packed:
+        estimator.check_fitted(self.metrics)
+        return {"kind": "roofline", "metrics": self.metrics}, {"factors": self._factors}
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
         raise NotImplementedError
@@ -79,13 +81,16 @@ class KernelLevel(_Scaled):
             found[number] = [getattr(own, metric)[at] for metric in metrics]
         return found
 
+    def packed(self) -> Packed:
+        raise RecordError("the kernel-level method is a bundle, which is a file already; it is not saved as a predictor")
+
     def _surface(self, graph: PerformanceGraph) -> Surface:
         known = self._surfaces.get(id(graph))
         return known[1] if known else surface(graph.network, self._cost)
 
 
 class Roofline(_Scaled):
-    """The least that a network takes: of time, each launch's operations or transfers, whichever take longer; of memory, its graph's."""
+    """The least that a network takes: each launch's operations or transfers, whichever are longer; the memory of its graph."""
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
         found = np.empty((len(queries), len(metrics)))
@@ -102,3 +107,59 @@ class Roofline(_Scaled):
             memory_mib = query.graph.memory.total_bytes / (1 << 20)
             found[number] = [memory_mib if metric.endswith("_mib") else bound_ms for metric in metrics]
         return found
+
+    @classmethod
+    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Roofline:
+        """From what was saved.
+
+        Raises:
+            RecordError: it is not of a roofline of this release.
+        """
+        made = cls()
+        try:
+            made.metrics, made._factors = tuple(about["metrics"]), np.array(arrays["factors"], np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"a predictor of another release ({error!r})") from error
+        return made
+
+
+class Stack:
+    """An estimator that learns by what factor another one is off, which varies less than what both predict.
+
+    Args:
+        base: what is corrected: a roofline, or the kernel-level method.
+        learner: what learns the factors.
+    """
+
+    def __init__(self, base: _Scaled, learner: Estimator) -> None:
+        self.base, self.learner = base, learner
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.learner.metrics
+
+    @property
+    def parameters(self) -> int:
+        return self.base.parameters + self.learner.parameters
+
+    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+        self.base.fit(samples)
+        bare = self.base.predict(samples)
+        off = [
+            replace(sample, values={name: value / by for (name, value), by in zip(sample.values.items(), row, strict=True)})
+            for sample, row in zip(samples, bare, strict=True)
+        ]
+        self.learner.fit(off, told)
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        estimator.check_fitted(self.metrics)
+        return np.asarray(self.base.predict(queries) * self.learner.predict(queries))
+
+    def packed(self) -> Packed:
+        (about, arrays), (inner, inner_arrays) = self.base.packed(), self.learner.packed()
+        return {**about, "kind": "stack", "inner": inner}, {**arrays, **{f"inner/{k}": v for k, v in inner_arrays.items()}}
+
+    @classmethod
+    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], learner: Estimator) -> Stack:
+        """From what was saved, the learner restored before."""
+        return cls(Roofline.restored(about, arrays), learner)

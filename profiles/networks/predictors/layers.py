@@ -54,7 +54,7 @@ def linear(weights: Weights, name: str, x: Any) -> Any:
 
 
 def segment_mean(ops: Operations, x: Any, segments: Segments) -> Any:
-    return ops.segment_sum(x, segments) * ops.array(1 / np.maximum(segments.sizes, 1))
+    return ops.segment_sum(x, segments) * ops.array(np.asarray(1 / np.maximum(segments.sizes, 1), np.float32))
 
 
 def segment_softmax(ops: Operations, x: Any, segments: Segments) -> Any:

@@ -12,7 +12,7 @@ from ...errors import RecordError
 from . import estimator
 from .estimator import Estimator
 from .graph_network import GraphNetwork, dippm, dnnperf, seernet, seernet_multi
-from .kernel_level import Roofline
+from .kernel_level import Roofline, Stack
 from .trees import Addition, GlobalTrees
 
 PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
@@ -25,8 +25,10 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "seernet-multi": seernet_multi,
     "dnnperf": dnnperf,
     "dippm": dippm,
+    "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
+    "roofline+seernet": lambda: Stack(Roofline(), seernet()),
 }
-"""With the settings of their papers."""
+"""With the settings of their papers; the stacks learn what a roofline is off by."""
 
 #: What the papers leave out or put in the place of something, on one split at one size: PerfSeer's table 2 and figure 6,
 #: DNNPerf's table VIII, DIPPM's table 4.
@@ -40,7 +42,10 @@ ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
     "dnnperf with GAT": lambda: _with(dnnperf(), encoder="gat"),
     "dnnperf with mean readout": lambda: _with(dnnperf(), readout="mean"),
     "dippm": dippm,
-    **{f"dippm with {conv.upper()}": (lambda conv=conv: _with(dippm(), conv=conv)) for conv in ("gcn", "gin", "gat", "mlp")},
+    "dippm with GCN": lambda: _with(dippm(), conv="gcn"),
+    "dippm with GIN": lambda: _with(dippm(), conv="gin"),
+    "dippm with GAT": lambda: _with(dippm(), conv="gat"),
+    "dippm with MLP": lambda: _with(dippm(), conv="mlp"),
 }
 
 
@@ -55,8 +60,9 @@ def with_epochs(make: Callable[[], Estimator], epochs: int | None) -> Callable[[
 
     def made() -> Estimator:
         one = make()
-        if epochs is not None and isinstance(one, GraphNetwork):
-            one.options = replace(one.options, epochs=min(epochs, one.options.epochs))
+        learner = one.learner if isinstance(one, Stack) else one
+        if epochs is not None and isinstance(learner, GraphNetwork):
+            learner.options = replace(learner.options, epochs=min(epochs, learner.options.epochs))
         return one
 
     return made
@@ -65,6 +71,7 @@ def with_epochs(make: Callable[[], Estimator], epochs: int | None) -> Callable[[
 _KINDS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Estimator]] = {
     "graph": GraphNetwork.restored,
     "trees": GlobalTrees.restored,
+    "roofline": Roofline.restored,
 }
 
 
@@ -75,10 +82,17 @@ def load(path: Path) -> Estimator:
         RecordError: it cannot be read as one.
     """
     about, arrays = estimator.read(path)
-    kind = about.get("kind")
-    if kind not in _KINDS:
-        raise RecordError(f"{path}: a predictor of kind {kind!r:.40}; valid: {', '.join(_KINDS)}")
     try:
-        return _KINDS[kind](about, arrays)
+        return _restored(about, arrays)
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from error
+
+
+def _restored(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Estimator:
+    kind = str(about.get("kind"))
+    if kind == "stack":
+        inner = {name.removeprefix("inner/"): array for name, array in arrays.items() if name.startswith("inner/")}
+        return Stack.restored(about, arrays, _restored(about.get("inner", {}), inner))
+    if kind not in _KINDS:
+        raise RecordError(f"a predictor of kind {kind:.40}; valid: stack, {', '.join(_KINDS)}")
+    return _KINDS[kind](about, arrays)

@@ -89,10 +89,10 @@ def train(
             else:
                 losses.mean().backward()
             optimizer.step()
-        error = _error(torch, architecture, options, weights, batches, wanted, valid_set, outputs)
-        told(epoch + 1, options.epochs, f"epoch {epoch + 1}, loss {error:.4g}")
-        if error < best_error:
-            best_error, waited = error, 0
+        reached = _error(torch, architecture, options, weights, batches, wanted, valid_set, outputs)
+        told(epoch + 1, options.epochs, f"epoch {epoch + 1}, loss {reached:.4g}")
+        if reached < best_error:
+            best_error, waited = reached, 0
             best = {name: value.detach().numpy().copy() for name, value in weights.items()}
             continue
         waited += 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +21,7 @@ from ..graph import PerformanceGraph
 from ..record import DEVICE_FEATURES, Query, Sample
 from . import estimator
 from .encodings import JUNG, jung_features
-from .estimator import Targets, Told, silent
+from .estimator import Packed, Targets, Told, silent
 
 Method = Literal["rf", "gb", "xgb"]
 
@@ -144,11 +143,11 @@ class GlobalTrees:
             kept |= set(own)
         return kept
 
-    def save(self, path: Path) -> None:
+    def packed(self) -> Packed:
         estimator.check_fitted(self.metrics)
         about = {"kind": "trees", "method": self.method, "metrics": self.metrics, "features": self.features}
         models = {f"model/{number}": np.frombuffer(model, np.uint8) for number, model in enumerate(self._models)}
-        estimator.write(path, about, {**models, "mean": self._targets.mean, "deviation": self._targets.deviation})
+        return about, {**models, "mean": self._targets.mean, "deviation": self._targets.deviation}
 
     @classmethod
     def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GlobalTrees:

@@ -30,14 +30,14 @@ def test_segments_may_be_out_of_order_and_empty() -> None:
     groups = segments(2, 0, 2, 0, count=4)
     assert_allclose(OPS.segment_sum(X, groups), [[10, 7], [0, 0], [6, 2], [0, 0]])
     assert_allclose(OPS.segment_max(-X, groups), [[-3, -1], [0, 0], [-1, 0], [0, 0]])
-    assert_allclose(layers.segment_mean(OPS, X, groups), [[5, 3.5], [0, 0], [3, 1], [0, 0]])
+    assert_allclose(layers.segment_mean(OPS, X, groups), np.array([[5, 3.5], [0, 0], [3, 1], [0, 0]]))
 
 
 def test_softmax_goes_over_each_group() -> None:
     shares = layers.segment_softmax(OPS, np.array([[0.0], [np.log(3.0)], [200.0]], np.float32), segments(0, 0, 1))
-    assert_allclose(shares, [[0.25], [0.75], [1]], rtol=1e-6)
+    assert_allclose(shares, np.array([[0.25], [0.75], [1]]), rtol=1e-6)
     weighed = layers.softmax_sum(OPS, np.array([[0.0], [np.log(3.0)]], np.float32), segments(0, 0))
-    assert_allclose(weighed, [[0.75 * np.log(3)]], rtol=1e-6)
+    assert_allclose(weighed, np.array([[0.75 * np.log(3)]]), rtol=1e-6)
 
 
 def test_synmm_is_a_linear_layer_over_largest_and_mean() -> None:

@@ -15,8 +15,9 @@ from jetdvfs.profiles.networks.graph import graph_of
 from jetdvfs.profiles.networks.predictors.architectures import Anee, Architecture, Pmgns, SeerNet
 from jetdvfs.profiles.networks.predictors.batches import Scalings, make_batch
 from jetdvfs.profiles.networks.predictors.encodings import DIPPM, ENCODINGS, JUNG, jung_features
-from jetdvfs.profiles.networks.predictors.estimator import Estimator
+from jetdvfs.profiles.networks.predictors.estimator import Estimator, save
 from jetdvfs.profiles.networks.predictors.graph_network import GraphNetwork, seernet
+from jetdvfs.profiles.networks.predictors.kernel_level import Roofline, Stack
 from jetdvfs.profiles.networks.predictors.loading import PREDICTORS, load
 from jetdvfs.profiles.networks.predictors.operations import NumpyOperations
 from jetdvfs.profiles.networks.predictors.training import TrainingOptions
@@ -83,7 +84,7 @@ def test_graph_networks_learn_and_come_back_from_a_file(architecture: Architectu
         made.predict([])
     made.fit(samples(30))
     asked = samples(5, seed=7)
-    made.save(tmp_path / "predictor.npz")
+    save(made, tmp_path / "predictor.npz")
     again = load(tmp_path / "predictor.npz")
     assert again.metrics == made.metrics == ("latency_ms", "peak_mib") and again.parameters == made.parameters > 0
     assert_allclose(again.predict(asked), made.predict(asked), rtol=1e-6)
@@ -115,9 +116,20 @@ def test_trees_learn_and_come_back_from_a_file(method: Any, tmp_path: Path) -> N
     made = GlobalTrees(method)
     made.fit(samples(60))
     assert percent(made, 3) < 40
-    made.save(tmp_path / "trees.npz")
+    save(made, tmp_path / "trees.npz")
     again, asked = load(tmp_path / "trees.npz"), samples(5, seed=7)
     assert_allclose(again.predict(asked), made.predict(asked))
+
+
+def test_a_stack_learns_what_a_roofline_is_off_by(tmp_path: Path) -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    bare, stack = Roofline(), Stack(Roofline(), GlobalTrees("xgb"))
+    for made in (bare, stack):
+        made.fit(samples(60))
+    assert percent(stack, 3) < 30 < percent(bare, 3)
+    save(stack, tmp_path / "stack.npz")
+    asked = samples(5, seed=7)
+    assert_allclose(load(tmp_path / "stack.npz").predict(asked), stack.predict(asked))
 
 
 def test_a_grid_is_one_sweep_and_the_same_as_one_by_one() -> None:
