@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import layers
 from .batches import Batch
-from .encodings import ENCODINGS
+from .encodings import ENCODINGS, PERFSEER, PERFSEER_GROUPS
 from .layers import Initial, Weights, add_layer, add_linear, linear
 from .operations import Operations
 
@@ -45,11 +46,13 @@ class SeerNet:
 
     Equations 4 and 6 add a node's features, the global node's and updated ones, which have one width only if all are brought to
     it first: a linear layer each does that here. The parameters then come to about the 1.02 million that the paper counts.
+    ``without`` names groups of features that it is not told (:data:`~.encodings.PERFSEER_GROUPS`), for the paper's table 1.
     """
 
     width: int = 256
     synmm: bool = True
     gnpb: bool = True
+    without: tuple[str, ...] = ()
     encoding: ClassVar[str] = "perfseer"
     scaling: ClassVar[str] = "standard"
 
@@ -73,9 +76,10 @@ class SeerNet:
 
     def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
         edges = batch.edges
-        nodes = linear(weights, "node", ops.array(batch.nodes))
-        edge_rows = linear(weights, "edge", ops.array(batch.edge_rows))
-        u = linear(weights, "whole", ops.array(batch.whole))
+        of_nodes, of_edges, of_whole = self._masks()
+        nodes = linear(weights, "node", ops.array(batch.nodes * of_nodes))
+        edge_rows = linear(weights, "edge", ops.array(batch.edge_rows * of_edges))
+        u = linear(weights, "whole", ops.array(batch.whole * of_whole))
         ends = [ops.take(nodes, edges.sources), ops.take(nodes, edges.targets)]
         sent = ops.relu(linear(weights, "phi_e", ops.concat([edge_rows, *ends])))
         arrived = layers.segment_mean(ops, sent, edges.into)
@@ -96,6 +100,17 @@ class SeerNet:
             z_updated = ops.relu(linear(weights, "phi_z.second", ops.relu(linear(weights, "phi_z.first", mixed))))
         u = ops.relu(linear(weights, "phi_u", ops.concat([together, z_updated, u])))
         return _heads(ops, weights, u, outputs)
+
+    def _masks(self) -> list[NDArray[np.float32]]:
+        """0 for the columns of nodes, edges and the whole that are left out; the device's stay."""
+        masks = [np.ones(size, np.float32) for size in PERFSEER.sizes]
+        places = (("node", PERFSEER.node), ("edge", PERFSEER.edge), ("global graph batch", PERFSEER.whole))
+        for group in self.without:
+            first = group.partition(" ")[0]
+            of = next((number for number, (words, _) in enumerate(places) if first in words), 0)
+            for name in PERFSEER_GROUPS[group]:
+                masks[of][places[of][1].index(name)] = 0
+        return masks
 
 
 @dataclass(frozen=True)

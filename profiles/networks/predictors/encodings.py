@@ -216,4 +216,19 @@ DIPPM = Encoding(
     _dippm,
     whole_device=_DEVICE,
 )
+#: PerfSeer's groups of features (its table 1): of nodes, edges and the whole.
+PERFSEER_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "hyper-parameters": _WINDOW,
+    "node computation": ("flops",),
+    "node memory": ("access_bytes", "weight_bytes"),
+    "node intensity": ("intensity",),
+    "proportions": ("flops_share", "access_share", "weight_share"),
+    "edge size": ("bytes",),
+    "edge shape": _IMAGE,
+    "graph profile": ("nodes", "edges", "density"),
+    "global computation": tuple(name for name in _GLOBALS if name.startswith("flops")),
+    "global memory": tuple(name for name in _GLOBALS if "bytes" in name),
+    "global intensity": ("intensity",),
+    "batch size": ("batch",),
+}
 ENCODINGS: Mapping[str, Encoding] = {"perfseer": PERFSEER, "dnnperf": DNNPERF, "dippm": DIPPM}

@@ -30,12 +30,17 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
 }
 """With the settings of their papers; the stacks learn what a roofline is off by."""
 
-#: What the papers leave out or put in the place of something, on one split at one size: PerfSeer's table 2 and figure 6,
+_GLOBALS = ("graph profile", "global computation", "global memory", "global intensity", "batch size")
+
+#: What the papers leave out or put in the place of something, on one split at one size: PerfSeer's tables 1 and 2 and figure 6,
 #: DNNPerf's table VIII, DIPPM's table 4.
 ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
     "seernet": seernet,
     "seernet without GNPB": lambda: _with(seernet(), gnpb=False),
     "seernet without SynMM, GNPB": lambda: _with(seernet(), synmm=False, gnpb=False),
+    "seernet without shares": lambda: _with(seernet(), without=("node intensity", "proportions")),
+    "seernet without edges": lambda: _with(seernet(), without=("edge size", "edge shape")),
+    "seernet without globals": lambda: _with(seernet(), without=_GLOBALS),
     "seernet-multi": seernet_multi,
     "seernet-multi without PCGrad": lambda: seernet_multi(pcgrad=False),
     "dnnperf": dnnperf,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ from jetdvfs.profiles.errors import RecordError
 from jetdvfs.profiles.networks.graph import graph_of
 from jetdvfs.profiles.networks.predictors.architectures import Anee, Architecture, Pmgns, SeerNet
 from jetdvfs.profiles.networks.predictors.batches import Scalings, make_batch
-from jetdvfs.profiles.networks.predictors.encodings import DIPPM, ENCODINGS, JUNG, jung_features
+from jetdvfs.profiles.networks.predictors.encodings import (
+    DIPPM,
+    ENCODINGS,
+    JUNG,
+    PERFSEER,
+    PERFSEER_GROUPS,
+    jung_features,
+)
 from jetdvfs.profiles.networks.predictors.estimator import Estimator, save
 from jetdvfs.profiles.networks.predictors.graph_network import GraphNetwork, seernet
 from jetdvfs.profiles.networks.predictors.kernel_level import Roofline, Stack
@@ -27,7 +35,7 @@ from jetdvfs.tests.support.measured_networks import DEVICES, chain, samples
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     SeerNet(width=16),
-    SeerNet(width=16, synmm=False, gnpb=False),
+    SeerNet(width=16, synmm=False, gnpb=False, without=("proportions", "edge shape", "batch size")),
     Anee(rounds=2, hidden=(16, 8)),
     Anee(encoder="gat", readout="mean", hidden=(8,)),
     Pmgns(width=16),
@@ -162,6 +170,23 @@ def test_what_cannot_be_learnt_from_is_refused_in_one_line(tmp_path: Path) -> No
     (tmp_path / "noise").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(RecordError, match="not a saved predictor"):
         load(tmp_path / "noise")
+
+
+def test_what_a_group_of_features_says_changes_nothing_where_it_is_left_out() -> None:
+    asked = samples(3)
+    encoded = [ENCODINGS["perfseer"].encode(sample.graph) for sample in asked]
+    devices = np.array([sample.device for sample in asked])
+    batch = make_batch(PERFSEER, Scalings.fit("standard", PERFSEER, encoded, devices), encoded, devices)
+    for group, names in PERFSEER_GROUPS.items():
+        place = {"edge": "edge_rows", "graph": "whole", "global": "whole", "batch": "whole"}.get(group.split()[0], "nodes")
+        columns = {"nodes": PERFSEER.node, "edge_rows": PERFSEER.edge, "whole": PERFSEER.whole}[place]
+        other = getattr(batch, place).copy()
+        other[:, [columns.index(name) for name in names]] += 1
+        changed = dataclasses.replace(batch, **{place: other})
+        for network, same in ((SeerNet(width=8, without=(group,)), True), (SeerNet(width=8), False)):
+            weights = network.initial(1, np.random.default_rng(0))
+            found = [network.forward(NumpyOperations(), weights, one, 1) for one in (batch, changed)]
+            assert np.array_equal(*found) == same, group
 
 
 def test_every_predictor_has_its_papers_settings() -> None:
