@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.cost.execution import Beside
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.inputs import read_input
+from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
@@ -32,7 +33,7 @@ from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
-from .targets import Outlook, listing
+from .targets import Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.session import Peer, Session
@@ -119,6 +120,7 @@ class Api:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [_input(item) for item in parameters["inputs"]]
+        inputs += map(parse_input, parameters.get("input_texts") or ())
         if len(inputs) > _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected at most {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
@@ -152,7 +154,8 @@ class Api:
         predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
         boundary = surface.boundary and surface.boundary.to_json()
         guessed = [asdict(guess) for guess in surface.guessed]
-        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary}
+        told = {"execution": surface.execution, "execution_note": surface.execution_note}
+        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary, **told}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         wish = self._wish(await self._surface(session, parameters), parameters, "")
@@ -215,8 +218,13 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
+        if target := parameters.get("target"):
+            check_phase(parse_target(target), network.info["phase"])
         method = parameters.get("method") or "timeline"
-        surface = await self._context.surfaces.surface(network, method, uid=session.peer.uid)
+        stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
+        surface = await self._context.surfaces.surface(
+            network, method, execution=parameters.get("execution"), beside=Beside(**stated), uid=session.peer.uid
+        )
         return self._settled(surface, warmth_of(self._context.sensors, self._context.description), parameters.get("fps"))
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:

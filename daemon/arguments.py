@@ -7,7 +7,7 @@ import argparse
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
@@ -89,6 +89,24 @@ def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_execution(parser: argparse.ArgumentParser) -> None:
+    """--execution, --host-ms and --copied-bytes, for :func:`stated_beside`."""
+    parser.add_argument(
+        "--execution",
+        choices=("eager", "graph", "engine"),
+        help="how the launches reach the GPU: issued one by one, captured in a graph, or started as an engine (default: as "
+        "they are listed, TensorRT's as an engine and all others one by one)",
+    )
+    group = parser.add_argument_group("a frame's other work, part of its latency")
+    group.add_argument("--host-ms", type=float, metavar="MS", help="the CPU's before and after, in ms at its top clock")
+    group.add_argument("--copied-bytes", type=whole(0), metavar="N", help="copied between the host's and the device's memory")
+
+
+def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
+    """What --host-ms and --copied-bytes state, by the names of :class:`jetdvfs.kernels.cost.execution.Beside`."""
+    return {name: value for name in ("host_ms", "copied_bytes") if (value := getattr(args, name)) is not None}
+
+
 def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool = False) -> None:
     """--config, for :func:`asked_configuration`; ``what`` says what the configuration is for."""
     help_text = f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC in Hz"
@@ -110,10 +128,20 @@ def asked_configuration(text: str) -> FrequencyConfiguration:
         raise UsageError(f"--config: {error}") from error
 
 
-def add_target(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """--target, --fps and --confidence, with every kind of target there is."""
+def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
+    """--target, --fps and --confidence, with every kind of target there is.
+
+    Args:
+        several: what more than one target are for; they are then a list, ``targets``.
+    """
     group = parser.add_argument_group("targets", targets.listing())
-    group.add_argument("--target", required=required, help="what is needed, in one of these forms")
+    what = "what is needed, in one of these forms"
+    if several:
+        group.add_argument(
+            "--target", dest="targets", action="append", default=[], required=required, help=f"{what}; {several}"
+        )
+    else:
+        group.add_argument("--target", required=required, help=what)
     group.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
     group.add_argument(
         "--confidence",

@@ -16,7 +16,7 @@ from ..kernels.surface import Guess, Surface
 from ..kernels.units import AXES, CLOCKS, mhz_text
 from .errors import TargetNotAttainable, UsageError
 from .planning.outlooks import Outlooks, in_time, outlook, pareto_front, requirements
-from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Target, check_rate, parse_target
+from .targets import FIGURE_NAMES, Bound, Target, check_rate, parse_target
 
 __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "pareto_front", "parse_target", "plan"]
 
@@ -107,6 +107,7 @@ class Plan:
         saving: the choice against the top clocks.
         guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
         boundary: where the list of launches ends that was planned for, if before the end of its network.
+        execution, execution_note: as of :class:`jetdvfs.kernels.surface.Surface`.
     """
 
     target: Target
@@ -122,6 +123,8 @@ class Plan:
     saving: str
     guessed: tuple[Guess, ...] = ()
     boundary: Boundary | None = None
+    execution: str = "eager"
+    execution_note: str = ""
 
     @property
     def why(self) -> str:
@@ -131,7 +134,8 @@ class Plan:
         caution = [f"{self.caution}."] if self.caution else []
         die_c = self.choice.temperature_c
         warm = [] if die_c is None else [f"The die is taken to settle at {die_c:.0f} C."]
-        return " ".join([*caution, self.reason, *steps, self.saving, *warm, *part])
+        launched = [f"Executed as {self.execution}: {self.execution_note}."] if self.execution_note else []
+        return " ".join([*caution, self.reason, *steps, self.saving, *launched, *warm, *part])
 
     @property
     def caution(self) -> str:
@@ -190,6 +194,8 @@ class Plan:
             "considered": self.considered,
             "attaining": self.attaining,
             "why": self.why,
+            "execution": self.execution,
+            "execution_note": self.execution_note,
             **({"boundary": self.boundary.to_json()} if self.boundary else {}),
         }
 
@@ -272,6 +278,8 @@ class _Planner:
             saving=self._saving(choice, top),
             guessed=self.surface.guessed,
             boundary=self.surface.boundary,
+            execution=self.surface.execution,
+            execution_note=self.surface.execution_note,
         )
 
     def _meets(self, bound: Bound) -> NDArray[np.bool_]:
@@ -321,7 +329,7 @@ class _Planner:
         for bound in self.requirements:
             if not self._meets(bound)[other]:
                 value = getattr(self.cautious, bound.figure)[other]
-                return f"{FIGURE_NAMES[bound.figure]} {_figure(value, bound)}, over {_figure(bound.limit, bound)}"
+                return f"{FIGURE_NAMES[bound.figure]} {bound.text(value)}, over {bound.text(bound.limit)}"
         if abs(objective[other] / objective[chosen] - 1) <= TIE:
             return f"the same {self._merit()}"
         return f"{self._merit()} {_share(objective[other], objective[chosen])}"
@@ -366,10 +374,10 @@ class _Planner:
     def _unattainable(self, bound: Bound, among: NDArray[np.bool_]) -> str:
         figures = np.where(among, getattr(self.cautious, bound.figure), np.inf)
         cpu, gpu, emc = np.unravel_index(int(figures.argmin()), self.grid.shape)
-        best = f"{_figure(figures.min(), bound)} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        best = f"{bound.text(figures.min())} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
         sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
         if self.fps and bound == self.requirements[-1]:
-            need = f"{self.fps:g} frames per second need an inference within {_figure(bound.limit, bound)}{sure}"
+            need = f"{self.fps:g} frames per second need an inference within {bound.text(bound.limit)}{sure}"
             return f"{need}; the fastest takes {best}"
         within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
         return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
@@ -383,7 +391,3 @@ def _share(value: float, reference: float) -> str:
     """How a value compares with a reference, in words."""
     change = value / reference - 1
     return f"{abs(change):.1%} {'higher' if change > 0 else 'lower'}"
-
-
-def _figure(value: float, bound: Bound) -> str:
-    return f"{value:.4g} {FIGURE_UNITS[bound.figure]}"

@@ -21,6 +21,7 @@ from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
+from ...kernels.inputs import Phase, phase_of
 from ...kernels.network import Network
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Terms, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
@@ -63,6 +64,7 @@ class NetworkInfo:
     kinds: Mapping[Annotated[str, Meta(max_length=1024)], Positive]
     flops: Count
     boundary: End | None = None
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class SurfaceInfo:
     unmodelled: tuple[Unmodelled, ...] = ()
     boundary: End | None = None
     heat: Warming | None = None
+    execution: Annotated[str, Meta(max_length=32)] = "eager"
+    execution_note: Annotated[str, Meta(max_length=1024)] = ""
     terms: Spread | None = None
 
 
@@ -178,6 +182,7 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
         kinds=network.kinds,
         flops=sum(launch.flops for launch in launches),
         boundary=End(**asdict(network.boundary)) if network.boundary else None,
+        phase=phase_of(network.inputs),
     )
     return info, payload
 
@@ -211,6 +216,8 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
         tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
         End(**asdict(surface.boundary)) if surface.boundary else None,
         Warming(**asdict(surface.heat)) if surface.heat else None,
+        surface.execution,
+        surface.execution_note,
         Spread(**{each.name: getattr(terms, each.name) for each in fields(Spread)}) if terms else None,
     )
     arrays = [getattr(surface, name) for name in FIGURES]
@@ -244,6 +251,8 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
         boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
         heat=Heat(**vars(info.heat)) if info.heat else None,
+        execution=info.execution,
+        execution_note=info.execution_note,
         terms=Terms(**terms, **vars(info.terms)) if info.terms else None,
         **figures,
     )

@@ -36,7 +36,8 @@ def test_a_frame_on_its_board_takes_and_draws_what_was_measured(table: MeasuredT
     settled = board.configuration
     stream = board.infer(network(relu()), frames=20)
     assert board.configuration == settled
-    cpu_mhz, gpu_mhz, _ = settled.mhz
+    # Clocks below the table's are taken to be its lowest.
+    cpu_mhz, gpu_mhz = max(settled.mhz[0], 307.2), max(settled.mhz[1], 153.6)
     assert 1e3 * np.median(stream.latencies_s) == pytest.approx(latency_ms(cpu_mhz, gpu_mhz), rel=0.05)
     joules = np.array(stream.closing_j) - np.array(stream.opening_j)
     drawn_w = joules[list(board.rails.rails).index("POM_5V_IN")] / sum(stream.latencies_s)
