@@ -26,7 +26,7 @@ from .powering import Powering
 
 Array = NDArray[np.float64]
 
-MOST_OBSERVATIONS = 48
+MOST_OBSERVATIONS = 32
 """More are not looked at: the latest of each configuration come first, then the latest of all."""
 
 # Standard deviations of logarithms: of a single frame, of what many frames still have in common, of one that is known to be
@@ -118,13 +118,13 @@ class Correcting:
     def powering(self, timed: Fit | None, latency_ms: Array) -> Powering:
         """What the power is made of, the latency known."""
         unknowns = np.zeros(len(LATENCY_UNKNOWNS)) if timed is None else timed.unknowns
-        return Powering(self.surface, self.terms, self.latency_model(slice(None)).busy(unknowns), latency_ms)
+        return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
 
     def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
         """The logarithm of the latency and its variance over the grid."""
         if found is None:
             return np.log(self.surface.latency_ms).ravel(), self.surface.latency_sigma.ravel() ** 2
-        log_ms, variance, _ = found.predict(self.latency_model(slice(None)), self._alike_everywhere(rows))
+        log_ms, variance, _ = found.predict(self._everywhere, self._alike_everywhere(rows))
         return log_ms, variance
 
     def result(self) -> Corrected:
@@ -175,6 +175,10 @@ class Correcting:
             residual_power=drawing.amplitude if drawing else 0.0,
         )
         return Corrected(corrected, correction)
+
+    @cached_property
+    def _everywhere(self) -> LatencyModel:
+        return self.latency_model(slice(None))
 
     def latency_model(self, cells: slice | NDArray[np.intp]) -> LatencyModel:
         terms = np.stack([array.ravel()[cells] for array in self.terms.arrays.values()]).astype(np.float64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table as somebody might have measured it on a Jetson Nano, made by a formula."""
+"""A table as somebody might have measured it on a board, made by a formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jetdvfs.profiles.board import load_board
 MAPPING = """
 source: a formula
 file: {file}
-board: nano
+board: {board}
 name: camera
 workload: [size]
 clocks:
@@ -31,10 +31,10 @@ def power_w(cpu_mhz: float, gpu_mhz: float) -> float:
     return float(1.5 + 1.2 * (cpu_mhz / 1479) ** 2.2 + 3.5 * (gpu_mhz / 921.6) ** 2.4)
 
 
-def write_table(folder: Path, *, file: str = "camera.csv", noise: float = 0.004) -> Path:
+def write_table(folder: Path, *, file: str = "camera.csv", board: str = "nano", noise: float = 0.004) -> Path:
     """Write the table and its mapping into a folder; returns the mapping."""
     random = np.random.default_rng(3)
-    grid = load_board("nano").grid
+    grid = load_board(board).grid
     rows = ["size,cpu,gpu,grab,infer,watts"]
     for khz in grid.cpu_khz[2:]:
         for hz in grid.gpu_hz[1:]:
@@ -44,5 +44,5 @@ def write_table(folder: Path, *, file: str = "camera.csv", noise: float = 0.004)
             rows.append(f"small,{cpu},{gpu},{0.2 * whole},{0.8 * whole},{drawn}")
     (folder / file).write_text("\n".join(rows) + "\n")
     mapping = folder / "camera.yaml"
-    mapping.write_text(MAPPING.format(file=file, unit="ms"))
+    mapping.write_text(MAPPING.format(file=file, unit="ms", board=board))
     return mapping

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....kernels.grid import FrequencyGrid
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Network
-from ....kernels.units import AXES
 from ...board import load_board
 from ...timing import Clock, SystemClock
 from ..silicon.chip import AMBIENT_DIE_C, Array, Clocks
@@ -82,7 +81,9 @@ class ReplayedSilicon:
         """What a frame takes in seconds and draws in W, at each of the clocks."""
         table, grid = self._table, self._table.grid
         asked = (clocks.cpu_hz / 1e3, clocks.gpu_hz, clocks.emc_hz)
-        places = np.array([_nearest(grid, axis, levels) for axis, levels in zip(AXES, asked, strict=True)]).T
+        places = np.array(
+            [_nearest(grid, axis, levels) for axis, levels in zip(FrequencyConfiguration._fields, asked, strict=True)]
+        ).T
         cells = [tuple(place) if table.measured[tuple(place)] else table.nearest(tuple(place)) for place in places]
         return (
             np.array([table.latency_ms[cell] for cell in cells]) / 1e3,

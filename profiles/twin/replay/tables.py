@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.grid import FrequencyGrid
-from ....kernels.units import AXES
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...board import load_board
 from ...documents import DocumentError, Text, convert, load_yaml
 from ...errors import MeasurementError
@@ -138,6 +137,24 @@ def load_tables(data: Path, mappings: Sequence[Path] = ()) -> list[MeasuredTable
     return found
 
 
+def find_table(data: Path, board: str, program: str) -> MeasuredTable:
+    """The table of one program on one board.
+
+    Args:
+        program: what its name has in it.
+
+    Raises:
+        MeasurementError: no table, or more than one, is called like this.
+    """
+    own = [table for table in load_tables(data) if table.board == board]
+    found = [table for table in own if program in table.workload]
+    exact = [table for table in found if table.workload == program]
+    if len(exact or found) != 1:
+        names = ", ".join(table.workload for table in found or own) or "none"
+        raise MeasurementError(f"{data}: expected one program of {board} that is called {program!r:.80}; there are {names}")
+    return (exact or found)[0]
+
+
 def _mapping(path: Path) -> Replayed:
     try:
         text = path.read_text(encoding="utf-8")
@@ -185,7 +202,7 @@ class _Reader:
         self, line: int, row: Mapping[str, str], clocks: Mapping[Axis, ClockColumn], top: tuple[int, int, int]
     ) -> tuple[int, int, int]:
         levels = []
-        for axis, own in zip(AXES, top, strict=True):
+        for axis, own in zip(FrequencyConfiguration._fields, top, strict=True):
             clock = next((clock for name, clock in clocks.items() if name == axis), None)
             hertz = 0.0 if clock is None else self.number(line, row, clock.column) * _HZ[clock.unit]
             levels.append(own if clock is None else round(hertz / (1e3 if axis == "cpu_khz" else 1.0)))
@@ -239,13 +256,17 @@ def _table(
     grid = FrequencyGrid(*(tuple(sorted({levels[axis] for levels in cells})) for axis in range(3)))
     figures = np.full((2, *grid.shape), np.nan)
     for levels, rows in cells.items():
-        places = tuple(grid.levels(axis).index(level) for axis, level in zip(AXES, levels, strict=True))
+        places = tuple(
+            grid.levels(axis).index(level) for axis, level in zip(FrequencyConfiguration._fields, levels, strict=True)
+        )
         latency, power = np.array(rows).T
         figures[(0, *places)] = latency.sum() if mapping.rows == "sum" else np.median(latency)
         figures[(1, *places)] = np.median(power)
     if mapping.median_over is not None:
-        axis = AXES.index(mapping.median_over)
+        axis = FrequencyConfiguration._fields.index(mapping.median_over)
         figures = np.nanmedian(figures, axis=axis + 1, keepdims=True)
-        kept = [grid.levels(one)[-1:] if one == mapping.median_over else grid.levels(one) for one in AXES]
+        kept = [
+            grid.levels(one)[-1:] if one == mapping.median_over else grid.levels(one) for one in FrequencyConfiguration._fields
+        ]
         grid = FrequencyGrid(*kept)
     return MeasuredTable(name, label, board, mapping.source, grid, figures[0], figures[1])
