@@ -113,10 +113,8 @@ def fit(
     values, slopes = model(found.unknowns)
 
     def probable(amplitude: float) -> float:
-        if amplitude == expected:
-            inverse = found.inverse
-        else:
-            inverse = _whitening(amplitude**2 * alike, noise, found.weights)
+        same = amplitude == expected
+        inverse = found.inverse if same else _whitening(amplitude**2 * alike, noise, found.weights)
         evidence = _evidence(sigma, found.unknowns, inverse, inverse @ (observed - values), inverse @ slopes)
         return evidence - 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
 

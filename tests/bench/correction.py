@@ -3,8 +3,8 @@
 
     python tests/bench/correction.py [--repeats 20]
 
-Time is the processor's, so that others on the machine count little; the shortest and the middle one of the repeats. Beside it, the
-ratio to what cannot be avoided: ten exponentials of every figure of the grid.
+Time is the processor's, so that others on the machine count little; the shortest and the middle one of the repeats. Beside it,
+as a measure of the machine, how many times ten exponentials of one figure of the grid the shortest is.
 """
 
 from __future__ import annotations
