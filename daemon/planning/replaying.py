@@ -16,15 +16,21 @@ from numpy.typing import NDArray
 from ...kernels.correction.correct import Correcting, correct
 from ...kernels.correction.flat import flat_surface
 from ...kernels.correction.observation import Observation
+from ...kernels.cost.model import surface
 from ...kernels.network import KernelInvocation, Network
 from ...kernels.surface import Surface
 from ...kernels.units import AXES
 from ...profiles.board import load_board
+from ...profiles.bundle.bundle import Bundle
+from ...profiles.reference import reference_names, reference_network
+from ...profiles.training.truth import true_surface
 from ...profiles.twin.replay.board import replay_board
 from ...profiles.twin.replay.tables import MeasuredTable
+from ...profiles.twin.silicon.silicon import Silicon
 from ..errors import TargetNotAttainable
 from ..planner import plan
 from ..targets import LatencyTarget, MinEnergy, Target
+from .evaluation import untrained_nodes
 from .exploring import next_configuration
 
 STOPS = (3, 5, 10, 20)
@@ -83,31 +89,59 @@ class Replay:
     others: Mapping[str, float | None]
 
 
-def replay(table: MeasuredTable, deadlines: Sequence[float | None] = DEADLINES) -> Iterator[Replay]:
-    """Run the loop on one program, once for each deadline."""
+def replay(
+    table: MeasuredTable, start: Surface | None = None, deadlines: Sequence[float | None] = DEADLINES
+) -> Iterator[Replay]:
+    """Run the loop on one program, once for each deadline.
+
+    Args:
+        start: what was predicted of it, over the table's grid; by default nothing was.
+    """
     for deadline in deadlines:
-        yield _Loop(table, deadline).run()
+        yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
+
+
+def simulated_programs(bundle: Bundle, silicon: int, boards: int) -> Iterator[tuple[MeasuredTable, Surface]]:
+    """The reference networks on simulated boards that a profile was not trained on, and what it predicts of each.
+
+    Args:
+        silicon: the version of the boards' silicon.
+        boards: how many boards.
+    """
+    manifest = bundle.manifest
+    description = load_board(manifest.board)
+    for name in reference_names():
+        network = reference_network(name)
+        predicted = surface(network, bundle.cost)
+        for node in untrained_nodes(bundle, boards):
+            silicon_of = Silicon(node, description, version=silicon)
+            true = true_surface(network, silicon_of, manifest.grid, description.energy_rails)
+            source = f"simulated, silicon {silicon}"
+            board = f"{name} on board {node}"
+            yield (
+                MeasuredTable(manifest.name, board, manifest.board, source, manifest.grid, true.latency_ms, true.power_mw),
+                predicted,
+            )
 
 
 class _Loop:
     """One target on one program."""
 
-    def __init__(self, table: MeasuredTable, deadline: float | None) -> None:
-        self.table, self.deadline = table, deadline
+    def __init__(self, table: MeasuredTable, deadline: float | None, start: Surface) -> None:
+        self.table, self.deadline, self.start = table, deadline, start
         shortest_ms = float(np.nanmin(table.latency_ms))
         self.limit_ms = np.inf if deadline is None else deadline * shortest_ms
         self.target: Target = MinEnergy() if deadline is None else LatencyTarget(self.limit_ms)
         self.period_ms = self.limit_ms if deadline is not None else 2.5 * shortest_ms
         self.reach = table.measured & (table.latency_ms <= self.limit_ms)
         self.best_mj = float(np.nanmin(np.where(self.reach, table.energy_mj, np.nan)))
-        self.flat = flat_surface(table.grid)
 
     def run(self) -> Replay:
         observations: list[Observation] = []
         places: list[Index] = []
         after: dict[int, Standing] = {}
         while len(places) < STOPS[-1]:
-            step = next_configuration(self.flat, self.target, observations, confidence=CONFIDENCE, most=STOPS[-1])
+            step = next_configuration(self.start, self.target, observations, confidence=CONFIDENCE, most=STOPS[-1])
             place = self._measured(self.table.grid.index(step.configuration))
             if place in places:
                 break
@@ -128,14 +162,14 @@ class _Loop:
         return Observation(self.table.grid.configuration(place), latency_ms, power_mw, frames=_FRAMES)
 
     def _standing(self, observations: Sequence[Observation], places: Sequence[Index]) -> Standing:
-        return self._judged(correct(self.flat, observations).surface, places)
+        return self._judged(correct(self.start, observations).surface, places)
 
-    def _judged(self, surface: Surface, places: Sequence[Index]) -> Standing:
+    def _judged(self, made: Surface, places: Sequence[Index]) -> Standing:
         rest = self.table.measured.copy()
         for place in places:
             rest[place] = False
-        latency, power = (np.abs(getattr(surface, name) / getattr(self.table, name) - 1) for name in ("latency_ms", "power_mw"))
-        chosen = self._plan(surface)
+        latency, power = (np.abs(getattr(made, name) / getattr(self.table, name) - 1) for name in ("latency_ms", "power_mw"))
+        chosen = self._plan(made)
         return Standing(
             latency_error=_mean(latency, rest & self.reach),
             power_error=_mean(power, rest & self.reach),
@@ -145,9 +179,9 @@ class _Loop:
             missed=bool(self.table.latency_ms[chosen] > self.limit_ms),
         )
 
-    def _plan(self, surface: Surface) -> Index:
+    def _plan(self, made: Surface) -> Index:
         try:
-            return self._measured(surface.grid.index(plan(surface, self.target, confidence=CONFIDENCE).configuration))
+            return self._measured(made.grid.index(plan(made, self.target, confidence=CONFIDENCE).configuration))
         except TargetNotAttainable:
             return self._measured(self._top)
 
@@ -204,7 +238,11 @@ class _Loop:
         for draw in range(_DRAWS):
             drawn = np.random.default_rng(draw).permutation(len(cells))[:10]
             places = [(int(a), int(b), int(c)) for a, b, c in cells[drawn]]
-            fitted = Correcting(self.flat, [self._observation(place) for place in places], smooth=False).result().surface
+            fitted = (
+                Correcting(flat_surface(self.table.grid), [self._observation(place) for place in places], smooth=False)
+                .result()
+                .surface
+            )
             regret = self._regret([self._plan(fitted)])
             regrets.append(np.inf if regret is None else regret)
         middle = float(np.median(regrets))

@@ -12,9 +12,10 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.planner import Limits
 from jetdvfs.daemon.planning.exploring import Step, next_configuration
-from jetdvfs.daemon.planning.replaying import Replay, replay
+from jetdvfs.daemon.planning.replaying import Replay, replay, simulated_programs
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
+from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
 from jetdvfs.tests.support.measured_table import write_table
 from jetdvfs.tests.support.paths import ROOT
@@ -107,3 +108,13 @@ def test_on_real_tables_it_is_within_its_goals_after_ten_configurations() -> Non
     assert np.median([run.after[10].power_error for run in found]) < 0.04
     assert np.quantile([run.after[10].regret for run in found], 0.9) < 0.05
     assert not any(number > 3 for run in found for number in run.late)
+
+
+def test_a_predicted_network_on_another_silicon_is_known_after_ten_configurations() -> None:
+    programs = simulated_programs(load_bundle("agx-xavier-sim"), silicon=1, boards=1)
+    table, predicted = next(programs)
+    (run,) = replay(table, predicted, deadlines=(1.5,))
+    assert run.after[10].latency_error_all < 0.025 and run.after[10].power_error_all < 0.05
+    assert run.after[10].regret < 0.05 and not run.late and not run.after[3].missed
+    before = np.abs(predicted.power_mw / table.power_mw - 1).mean()
+    assert run.after[10].power_error_all < before

@@ -16,7 +16,6 @@ from jetdvfs.tests.support.analytic import network, relu
 from jetdvfs.tests.support.board_daemon import Board, Daemon
 from jetdvfs.tests.support.measured_table import latency_ms, write_table
 
-
 HELD = (FrequencyConfiguration(2201600, 1300500000, 2133000000), FrequencyConfiguration(729600, 510000000, 3199000000))
 
 

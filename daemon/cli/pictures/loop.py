@@ -21,18 +21,24 @@ _PANELS = (
 )
 
 
-def draw_replays(runs: Sequence[Replay], path: str | os.PathLike[str]) -> None:
+def draw_replays(runs: Sequence[Replay], path: str | os.PathLike[str], *, simulated: bool) -> None:
     """Draw a line for each table: the median of its programs and targets, and the 90th percentile as a thin one.
 
     Args:
         runs: what became of each target on each program.
         path: the picture to write; its ending says the format.
+        simulated: whether they are on simulated boards, predicted beforehand; the title then says so.
 
     Raises:
         InputError: matplotlib is missing, or the picture cannot be written.
     """
     figure = new_figure(15, 5)
-    figure.suptitle(heading("Programs that nobody predicted, on replayed tables of real boards", False), fontsize=14)
+    title = (
+        "Networks that a profile predicted"
+        if simulated
+        else "Programs that nobody predicted, on replayed tables of real boards"
+    )
+    figure.suptitle(heading(title, simulated), fontsize=14)
     for axes, (name, label) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
         for table in dict.fromkeys(run.table for run in runs):
             own = [run for run in runs if run.table == table]

@@ -17,10 +17,14 @@ deadline, and the plain overlap fit without anything learned on top, to ten rand
 The tables are not part of jetdvfs: --data names their folder. Those known by name are found in it; --table reads any other, by
 a YAML file that says what its columns mean (those shipped, in profiles/twin/replay/tables, are examples).
 
+With --profile the programs are the reference networks on simulated boards that the profile was not trained on, of the version
+of the silicon that --silicon says, and the planner begins with what the profile predicts. Their figures have no noise.
+
 examples:
   jetdvfs profile replay --data DIR
   jetdvfs profile replay --data DIR --only tx2 --plot loop.png
   jetdvfs profile replay --data DIR --table mine.yaml --json
+  jetdvfs profile replay --profile agx-xavier-sim --silicon 1 --boards 2
 """
 
 from __future__ import annotations
@@ -33,11 +37,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....profiles.bundle.bundle import load_bundle
 from ....profiles.errors import MeasurementError
 from ....profiles.twin.replay.tables import load_tables
+from ... import arguments
 from ..output import print_json
 
 if TYPE_CHECKING:
+    from ....kernels.surface import Surface
     from ...planning.replaying import Replay
 
 GOAL = "goal after 10: time 2%, power 4%, regret 3% at the 90th percentile, no miss after the third frame"
@@ -48,7 +55,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     summary, _, more = (__doc__ or "").partition("\n\n")
     sub = verb("replay", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], replay_tables)
     sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
-    sub.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the tables")
+    source = sub.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, metavar="DIR", help="folder of the tables")
+    source.add_argument("--profile", metavar="NAME|DIR", help="the reference networks on simulated boards, with this profile")
+    arguments.add_silicon(sub)
+    sub.add_argument("--boards", type=arguments.whole(1), default=2, help="how many simulated boards (default 2)")
     sub.add_argument(
         "--table", type=Path, action="append", default=[], metavar="FILE", help="what the columns of a further table mean"
     )
@@ -57,18 +68,24 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def replay_tables(args: argparse.Namespace) -> int:
-    from ...planning.replaying import replay
+    from ...planning.replaying import replay, simulated_programs
 
-    tables = load_tables(args.data, args.table)
+    starts: dict[str, Surface] = {}
+    if args.profile:
+        programs = list(simulated_programs(load_bundle(args.profile), args.silicon, args.boards))
+        tables = [table for table, _ in programs]
+        starts = {table.workload: start for table, start in programs}
+    else:
+        tables = load_tables(args.data, args.table)
     chosen = [table for table in tables if args.only in f"{table.name} {table.workload} {table.board}"]
     if not chosen:
         names = ", ".join(dict.fromkeys(table.name for table in tables))
         raise MeasurementError(f"--only {args.only!r:.80}: no table or program is called like this; there are {names}")
     if not args.json:
-        print(f"real boards, replayed; {GOAL}")
+        print(f"{'simulated boards' if args.profile else 'real boards, replayed'}; {GOAL}")
     runs: list[Replay] = []
     for name in dict.fromkeys(table.name for table in chosen):
-        own = [run for table in chosen if table.name == name for run in replay(table)]
+        own = [run for table in chosen if table.name == name for run in replay(table, starts.get(table.workload))]
         runs += own
         if not args.json:
             print(f"\n{name}: {next(table for table in chosen if table.name == name).source}")
@@ -79,7 +96,7 @@ def replay_tables(args: argparse.Namespace) -> int:
     if args.plot:
         from ..pictures.loop import draw_replays
 
-        draw_replays(runs, args.plot)
+        draw_replays(runs, args.plot, simulated=bool(args.profile))
     if args.json:
         print_json([_row(run) for run in runs])
     return 0
