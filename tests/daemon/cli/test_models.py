@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -293,6 +294,14 @@ def test_decompose_lists_a_part_of_a_network_and_says_where_it_ends(part: str, c
     assert (code, err) == (0, f"note: handmade: {SENTENCE}\n")
     assert out.startswith("handmade (up to torchvision::nms) (1x3x224x224:float32): 4 launches")
     assert json.loads(run(capsys, "decompose", part, "--json")[1])["boundary"] == PART
+
+
+def test_decompose_says_which_launches_are_assumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "tokens.json"
+    first = NETWORK.launches[0]
+    path.write_text(json.dumps(network(dataclasses.replace(first, params={**first.params, "assumed": True})).to_json()))
+    code, _, err = run(capsys, "decompose", str(path))
+    assert code == 0 and err.count("\n") == 1 and "1 copy is assumed" in err and "contiguous" in err
 
 
 @FOR_WHOLE_NETWORKS
