@@ -26,6 +26,7 @@ PACKAGES = ("kernels", "profiles", "daemon")
 # Sources of the product's own folders that are data, not code.
 DATA = (
     "boards/*.yaml",
+    "twin/replay/tables/*.yaml",
     "twin/silicon/chips/*.yaml",
     "twin/silicon/chips/common/*.yaml",
     "bundles/*/*",
