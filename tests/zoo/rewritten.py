@@ -211,15 +211,14 @@ class _Accounts:
         """Windows that PyTorch only looks at: picked out of the memory in one row, which is made so first."""
         for place, launch in enumerate(self.listed):
             size = numel(launch.output)
-            if launch.kind != "index" or len(launch.inputs[0]) != 1 or not self.extra["index", size] or not self.windows[size]:
+            if launch.kind != "index" or len(launch.inputs[0]) != 1 or not self.windows[size]:
                 continue
             self.windows[size] -= 1
-            self.extra["index", size] -= 1
             row = self._writer(place)
-            if row >= 0 and self.listed[row].kind == "clone":
-                self.extra -= Counter({key_of(self.listed[row]): 1})
-            self._note("windows picked")
-        self.extra = +self.extra
+            pieces = [launch, *(self.listed[row : row + 1] if row >= 0 and self.listed[row].kind == "clone" else ())]
+            if self.extra.keys() & set(map(key_of, pieces)):
+                self.extra -= Counter(map(key_of, pieces))
+                self._note("windows picked")
 
     def _writer(self, place: int) -> int:
         """Which launch made what one reads first; -1: none."""
