@@ -145,10 +145,16 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
     return settled
 
 
+#: What is no tensor and has none.
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+
+
 def all_on_host(values: Iterable[Any]) -> bool:
     """Whether there are tensors among values and in lists of them, and the host holds them all."""
     found = False
     for value in values:
+        if type(value) in _PLAIN:
+            continue
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, Tensor):
                 if item.value is None:

@@ -153,6 +153,8 @@ class Translator(ExpressionTranslator):
         """A block that may not run."""
         body = self._later(nodes)
         tracking = self._runtime.recorder.tracking
+        if not tracking.comparing:
+            return body
 
         def execute(frame: Frame) -> Any:
             tracking.enter()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jetdvfs.kernels.network import KernelInvocation, numel
@@ -40,6 +41,7 @@ NAMES: dict[str, Sequence[str]] = {
     **{name: [other for other in ("zeros", "ones", "full") if other != name] for name in ("zeros", "ones", "full", "fill")},
     "rsub": ["sub"],
     "div": ["floor_divide"],
+    "bitwise_and": ["logical_and"],
 }
 #: Names that stand for at most as many calls as the file has nodes of these operators: of the largest numbers and their places,
 #: which PyTorch makes in one call, a file has what is used.
@@ -86,3 +88,39 @@ def plain(key: Key) -> Key:
 
 def is_work(kind: str) -> bool:
     return kind.startswith(WORK) and not kind.endswith("_cell")
+
+
+def in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key] | None:
+    """Of the parts two products and a softmax that do what an attention does."""
+    query, key, _ = attention.inputs
+    soft = ("softmax", numel(query[:-1]) * key[-2])
+    for first in [part for part in parts if part[0] == "matmul"]:
+        needed = Counter([first, ("matmul", attention.flops - first[1]), soft])
+        if needed <= parts:
+            return needed
+    return None
+
+
+def is_whole(launch: KernelInvocation) -> bool:
+    """Whether its results are whole numbers."""
+    return "int" in launch.dtype
+
+
+def window(size: int, made: int) -> tuple[int, bool]:
+    """The widest window of an adaptive pool along one dimension, and whether others are shorter (``torch._decomp``)."""
+    rest = size % made
+    ragged = bool(rest and made % rest)
+    return size // made + bool(rest) + ragged, ragged
+
+
+def with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:
+    return Counter(key_of(launch) for launch in launches if launch.kind == "matmul" and launch.params.get("bias"))
+
+
+def takes_bias(launch: KernelInvocation) -> bool:
+    return launch.kind.startswith(("conv", "matmul"))
+
+
+def biased(launches: Sequence[KernelInvocation], size: int) -> int:
+    """How many convolutions and products of so many results have a bias."""
+    return sum(takes_bias(launch) and numel(launch.output) == size and bool(launch.params.get("bias")) for launch in launches)

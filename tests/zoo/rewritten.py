@@ -18,6 +18,7 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
   where several calls use what it makes, each is listed with a copy of its own;
 * ``copies assumed``: where the file leaves it open whether there is one, and the list says that it does;
+* ``masks written as numbers``: of truths, one for each attention that has a mask of so many;
 * ``windows picked``: as large as those that the module looks at (``as_strided``, ``unfold``), for which ONNX has no operator;
 * ``places of an index computed``: an index by several tensors is one by a sum of products of them;
 * ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
@@ -31,10 +32,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from jetdvfs.kernels.network import KernelInvocation, Network, numel
+from jetdvfs.kernels.network import Network, numel
 from jetdvfs.kernels.operators.layout import broadcast
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement
-from jetdvfs.tests.zoo.rewritings import FORMS, GUARDS, NAMES, NODES, SORTS, Key, key_of, plain
+from jetdvfs.tests.zoo.rewritings import (
+    FORMS,
+    GUARDS,
+    NAMES,
+    NODES,
+    SORTS,
+    Key,
+    biased,
+    in_pieces,
+    is_whole,
+    key_of,
+    plain,
+    takes_bias,
+    window,
+    with_bias,
+)
 
 
 def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
@@ -113,6 +129,7 @@ class _Accounts:
         self._squares()
         self._columns()
         self._windows()
+        self._masks()
         self._guards()
         self._leave_out()
         self._constants_left_in()
@@ -148,7 +165,7 @@ class _Accounts:
             key = key_of(launch)
             if launch.kind != "adaptive_avg_pool2d" or not self.missing[key]:
                 continue
-            widths = [_window(size, made) for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)]
+            widths = [window(size, made) for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)]
             elements, picked = key[1], key[1] * widths[0][0] * widths[1][0]
             masks = sum(ragged for _, ragged in widths)
             needed = Counter({("index", picked): 1, ("mean", elements): 1})
@@ -194,15 +211,14 @@ class _Accounts:
         """Windows that PyTorch only looks at: picked out of the memory in one row, which is made so first."""
         for place, launch in enumerate(self.listed):
             size = numel(launch.output)
-            if launch.kind != "index" or len(launch.inputs[0]) != 1 or not self.extra["index", size] or not self.windows[size]:
+            if launch.kind != "index" or len(launch.inputs[0]) != 1 or not self.windows[size]:
                 continue
             self.windows[size] -= 1
-            self.extra["index", size] -= 1
             row = self._writer(place)
-            if row >= 0 and self.listed[row].kind == "clone":
-                self.extra -= Counter({key_of(self.listed[row]): 1})
-            self._note("windows picked")
-        self.extra = +self.extra
+            pieces = [launch, *(self.listed[row : row + 1] if row >= 0 and self.listed[row].kind == "clone" else ())]
+            if self.extra.keys() & set(map(key_of, pieces)):
+                self.extra -= Counter(map(key_of, pieces))
+                self._note("windows picked")
 
     def _writer(self, place: int) -> int:
         """Which launch made what one reads first; -1: none."""
@@ -223,9 +239,9 @@ class _Accounts:
         for key in [key for key in self.missing if key[0] == "batch_norm"]:
             size = key[1]
             made = [place for launch, place in zip(self.run, self.sources, strict=True) if key_of(launch) == key]
-            behind = [self.run[place] for place in made if place >= 0 and _takes_bias(self.run[place])]
+            behind = [self.run[place] for place in made if place >= 0 and takes_bias(self.run[place])]
             anyway = sum(bool(launch.params.get("bias")) for launch in behind)
-            now = _biased(self.listed, size) - _biased(self.run, size)
+            now = biased(self.listed, size) - biased(self.run, size)
             if self.missing[key] <= len(behind) and now >= self.missing[key] - anyway:
                 del self.missing[key]
                 self._note("batch norms folded")
@@ -236,7 +252,10 @@ class _Accounts:
         for side, counts in ((extra, self.extra), (missing, self.missing)):
             for key, count in counts.items():
                 side[plain(key)] += count
-        rounded = Counter(plain(key_of(launch)) for launch in self.run if launch.kind.startswith("div") and _is_whole(launch))
+        special = {
+            "floor_divide": Counter(plain(key_of(one)) for one in self.run if one.kind.startswith("div") and is_whole(one)),
+            "logical_and": Counter(plain(key_of(one)) for one in self.run if one.dtype == "bool"),
+        }
         left = {name: sum(self.nodes.get(operator, 0) for operator in operators) for name, operators in NODES.items()}
         for kind, size in list(missing):
             for name in (kind, *NAMES.get(kind, ())):
@@ -244,8 +263,8 @@ class _Accounts:
                 if name != kind and name in left:
                     same = min(same, left[name])
                     left[name] -= same
-                if name == "floor_divide" != kind:  # only division that rounds has whole results
-                    same = min(same, rounded[kind, size])
+                if name != kind and name in special:  # division that rounds has whole results, what is logical truths
+                    same = min(same, special[name][kind, size])
                 if same:
                     missing[kind, size] -= same
                     extra[name, size] -= same
@@ -275,17 +294,30 @@ class _Accounts:
                 key = key_of(launch)
                 if launch.kind != "attention" or not whole[key]:
                     continue
-                needed = _in_pieces(parts, launch)
+                needed = in_pieces(parts, launch)
                 if needed is not None:
                     whole[key] -= 1
                     parts -= needed
                     self._note(f"attention {reason}")
         self.extra, self.missing = +self.extra, +self.missing
 
+    def _masks(self) -> None:
+        """Masks of truths, which a file adds to the scores as numbers: for each attention that has one, of its size."""
+        for launch in self.run:
+            if launch.kind != "attention" or not launch.params.get("mask"):
+                continue
+            query, key, _ = launch.inputs
+            pairs = query[-2] * key[-2]
+            for size in (pairs, numel(query[:1]) * pairs, numel(query[:-2]) * pairs):
+                if self.extra["where", size]:
+                    self.extra -= Counter({("where", size): 1})
+                    self._note("masks written as numbers")
+                    break
+
     def _guards(self) -> None:
         for launch in self.run:
             kind, size = key_of(launch)
-            if kind.startswith("div") and _is_whole(launch) and self.extra["floor", size]:
+            if kind.startswith("div") and is_whole(launch) and self.extra["floor", size]:
                 self.extra -= Counter({("floor", size): 1})
                 self._note("division of whole numbers written out")
             for parts in GUARDS.get(kind, ()):
@@ -334,7 +366,7 @@ class _Accounts:
         """Biases added apart: rows, of which the module made a copy first, since a product of what is not contiguous has none;
         matrices as large as the product (``baddbmm``), for which ONNX has no operator.
         """
-        surplus = _with_bias(self.run) - _with_bias(self.listed)
+        surplus = with_bias(self.run) - with_bias(self.listed)
         for launch, writers in zip(self.listed, self.reads, strict=True):
             if launch.kind != "add" or not self.extra[key_of(launch)] or writers[0] < 0:
                 continue
@@ -357,39 +389,3 @@ class _Accounts:
             return ", ".join(f"{count} {kind}({size})" for (kind, size), count in counts.most_common(6)) or "nothing"
 
         return f"listed and not run: {told(self.extra)}; run and not listed: {told(self.missing)}"
-
-
-def _in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key] | None:
-    """Of the parts two products and a softmax that do what an attention does."""
-    query, key, _ = attention.inputs
-    soft = ("softmax", numel(query[:-1]) * key[-2])
-    for first in [part for part in parts if part[0] == "matmul"]:
-        needed = Counter([first, ("matmul", attention.flops - first[1]), soft])
-        if needed <= parts:
-            return needed
-    return None
-
-
-def _is_whole(launch: KernelInvocation) -> bool:
-    """Whether its results are whole numbers."""
-    return "int" in launch.dtype
-
-
-def _window(size: int, made: int) -> tuple[int, bool]:
-    """The widest window of an adaptive pool along one dimension, and whether others are shorter (``torch._decomp``)."""
-    rest = size % made
-    ragged = bool(rest and made % rest)
-    return size // made + bool(rest) + ragged, ragged
-
-
-def _with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:
-    return Counter(key_of(launch) for launch in launches if launch.kind == "matmul" and launch.params.get("bias"))
-
-
-def _takes_bias(launch: KernelInvocation) -> bool:
-    return launch.kind.startswith(("conv", "matmul"))
-
-
-def _biased(launches: Sequence[KernelInvocation], size: int) -> int:
-    """How many convolutions and products of so many results have a bias."""
-    return sum(_takes_bias(launch) and numel(launch.output) == size and bool(launch.params.get("bias")) for launch in launches)

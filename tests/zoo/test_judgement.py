@@ -175,6 +175,16 @@ def test_of_onnx_a_square_is_what_is_multiplied_by_itself() -> None:
     assert judge_rewritten(others, ran(RELU, square), {}).verdict == "wrong"
 
 
+def test_of_onnx_the_masks_of_attention_are_numbers_and_truths_are_logical() -> None:
+    masked = dataclasses.replace(ATTENTION, params={"mask": True})
+    numbers, truths = launch("where", output=(1, 3, 5)), dataclasses.replace(launch("bitwise_and"), dtype="bool")
+    assert judge_rewritten(listed(numbers, masked), ran(masked), {}).why == "masks written as numbers"
+    assert judge_rewritten(listed(numbers, numbers, masked), ran(masked), {}).verdict == "wrong"
+    assert judge_rewritten(listed(numbers, ATTENTION), ran(ATTENTION), {}).verdict == "wrong"
+    assert judge_rewritten(listed(launch("logical_and")), ran(truths), {}).why == "other names"
+    assert judge_rewritten(listed(launch("logical_and")), ran(launch("bitwise_and")), {}).verdict == "wrong"
+
+
 def test_of_onnx_a_copy_is_assumed_where_the_list_says_so() -> None:
     assumed = launch("clone", assumed=True)
     assert judge_rewritten(listed(CONV, assumed), ran(CONV), {}).why == "copies assumed, as the list says"
