@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two interfaces answer: from checked parameters to the controller and the surfaces, and back to JSON."""
+"""What applications are answered: from checked parameters to the controller and the surfaces, and back to JSON."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from ..kernels.correction.observation import Observation
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
-from ..profiles.board import BoardDescription
-from .board.desk import Desk
 from .board.status import status
-from .config import Config, ConfigFile
+from .context import Context
 from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
-from .hardware.sensors.sampled import SampledSensors
+from .learning.correcting import corrected
+from .learning.learner import Learner
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
 from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
-from .surfaces import LoadedNetwork, Surfaces
-from .system.journal import TROUBLE, fields
+from .surfaces import LoadedNetwork
 from .targets import Outlook, listing
 from .wire.interface import Interface
-from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
+from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.session import Peer, Session
 
 log = logging.getLogger(__name__)
@@ -52,20 +51,6 @@ _STATUS_WAITS_S = 0.05
 _PLAN_WAITS_S = 1.0
 
 
-@dataclass(frozen=True)
-class Context:
-    """What the interfaces work on; nothing of it makes the event loop wait for a file of the board."""
-
-    version: str
-    description: BoardDescription
-    board: Desk
-    sensors: SampledSensors
-    surfaces: Surfaces
-    config: Config
-    config_file: ConfigFile
-    started_s: float
-
-
 class Api:
     """``io.jetdvfs``: what applications may ask."""
 
@@ -76,6 +61,7 @@ class Api:
         self._holding: set[Session] = set()
         self._plans = Plans()
         self._settled = lru_cache(maxsize=_SETTLED_KEPT)(settled)
+        self._learner = Learner(context.board, context.sensors, context.description.energy_rails)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -87,17 +73,20 @@ class Api:
             "Hold": self._hold,
             "Release": self._release,
             "Report": self._report,
+            "Log": self._log,
         }
 
     async def call(
         self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         if attached is not None and method != "LoadModel":
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         for name in ("name", "network", "target", "reason", "app", "lease"):
             text = parameters.get(name)
             if isinstance(text, str) and len(text) > TEXT_CHARACTERS:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
+        if method == "Watch":
+            return self._watch(parameters)
         return await self._handlers[method](session, parameters, attached)
 
     def closed(self, session: Session) -> None:
@@ -111,7 +100,7 @@ class Api:
         context.sensors.want()
         snapshot = await context.board.fresh(_STATUS_WAITS_S)
         troubles = (*context.surfaces.troubles, *context.config_file.notes)
-        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles)
+        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles, self._learner.missed)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
     async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
@@ -160,6 +149,7 @@ class Api:
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
+        course = None
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
@@ -167,14 +157,19 @@ class Api:
         elif target is None or parameters.get("network") is None:
             raise UsageError("Hold: expected a network and a target, or a configuration")
         else:
-            surface = await self._surface(session, parameters)
-            wish = self._wish(surface, parameters, self._network(session, parameters).name)
+            original = await self._original(session, parameters)
+            make = partial(self._made, original, parameters.get("fps"))
+            wish = self._wish(make(()), parameters, self._network(session, parameters).name)
             need = wish.need(await self._limits())
+            course = wish, make
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
-        return {"lease": lease.id, "plan": lease.need.plan, "applied": applied.to_json()}
+        if course is not None:
+            self._learner.began(lease, *course)
+        need = lease.need
+        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
@@ -187,8 +182,17 @@ class Api:
         if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= LONGEST_FRAME_MS for latency in latencies):
             raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {LONGEST_FRAME_MS:g} ms")
         lease = find(self._context.board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
-        lease.frames.report(map(float, latencies))
-        return {}
+        self._learner.report(lease, [float(latency) for latency in latencies])
+        missed = self._learner.missed(lease.id)
+        return {"observed": lease.frames.observed(), "missed": None if missed is None else missed.to_json()}
+
+    async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        entries = self._context.record.entries(lease=parameters.get("lease"))
+        return {"entries": [entry.to_json() for entry in entries]}
+
+    async def _watch(self, parameters: _Parameters) -> AsyncIterator[dict[str, Any]]:
+        async for entry in self._context.record.follow(parameters.get("lease"), parameters.get("after")):
+            yield {"entry": entry.to_json()}
 
     def _room(self, session: Session) -> None:
         limit = self._context.config.clients.networks
@@ -213,11 +217,19 @@ class Api:
             raise UsageError(f"network {parameters['network']!r:.40} is not loaded on this connection; loaded: {names}")
         return loaded
 
-    async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
+    async def _original(self, session: Session, parameters: _Parameters) -> Surface:
+        """A network's surface as its profile has it."""
         network = self._network(session, parameters)
         method = parameters.get("method") or "timeline"
-        surface = await self._context.surfaces.surface(network, method, uid=session.peer.uid)
-        return self._settled(surface, warmth_of(self._context.sensors, self._context.description), parameters.get("fps"))
+        return await self._context.surfaces.surface(network, method, uid=session.peer.uid)
+
+    def _made(self, original: Surface, fps: float | None, observations: Sequence[Observation]) -> Surface:
+        """The same for the board as warm as it is, corrected by what was observed; on whatever thread."""
+        warmth = warmth_of(self._context.sensors, self._context.description)
+        return corrected(self._settled(original, warmth, fps), observations)
+
+    async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
+        return self._made(await self._original(session, parameters), parameters.get("fps"), ())
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
         """What a call asks for."""
@@ -235,50 +247,6 @@ class Api:
     def _simulated(self) -> bool:
         profile = self._context.surfaces.profile
         return profile is not None and profile.manifest.simulated
-
-
-class AdminApi:
-    """``io.jetdvfs.admin``: what only root may ask."""
-
-    def __init__(self, context: Context) -> None:
-        self.interface = Interface.load(DEFINITIONS[ADMIN_INTERFACE])
-        self._context = context
-
-    async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
-    ) -> dict[str, Any]:
-        if attached is not None:
-            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
-        if method == "Reload":
-            return {"warnings": await self.reload()}
-        held, report = await self._context.board.give_back()
-        return {
-            "leases": held,
-            "restored": [f"{write.path} = {write.value}" for write in report.restored],
-            "left": list(report.left),
-            "failed": list(report.failed),
-        }
-
-    async def reload(self) -> list[str]:
-        """Take over the configuration as its file has it now, and return what there is to say about it.
-
-        Raises:
-            UsageError: the file is wrong; the configuration before stays in force.
-            HardwareBusy: the board does not answer in time; the configuration counts all the same.
-        """
-        try:
-            config = self._context.config_file.reload()
-        except UsageError as error:
-            log.error("the configuration was not read again: %s", error, extra=fields(TROUBLE))
-            raise
-        missed = await self._context.board.reconfigure(config)
-        log.info("the configuration was read again")
-        for warning in config.warnings:
-            log.warning("%s", warning)
-        return [*config.warnings, *missed]
-
-    def closed(self, session: Session) -> None:
-        """Nothing here belongs to a connection."""
 
 
 def _input(item: Mapping[str, Any]) -> TensorSpec:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ...kernels.text import printable
 from ...profiles.board import BoardDescription
 from ..hardware.sensors.sensors import Sensing
+from ..learning.missed import Missed
 from ..leases import Lease, raised_by
 from ..profile import Profile
 from .snapshot import Snapshot
@@ -23,11 +24,13 @@ def status(
     description: BoardDescription,
     profile: Profile | None,
     troubles: tuple[str, ...],
+    missed: Callable[[str], Missed | None],
 ) -> dict[str, Any]:
     """All members but those of the process itself (``version``, ``uptime_s``). Figures that are none are left out.
 
     Args:
         troubles: what else keeps the daemon from doing all of its job.
+        missed: tells how a lease misses its target.
     """
     seen = snapshot.look
     return {
@@ -40,7 +43,7 @@ def status(
         "cpu_policies": [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
         "floors": [vars(floor) for floor in snapshot.floors.floors],
-        "leases": [_lease(lease, snapshot) for lease in snapshot.leases.values()],
+        "leases": [_lease(lease, snapshot, missed(lease.id)) for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),
         "energy_rails": list(description.energy_rails),
         "temperatures_mc": _finite(sensors.temperatures_mc()),
@@ -54,7 +57,7 @@ def status(
     }
 
 
-def _lease(lease: Lease, snapshot: Snapshot) -> dict[str, Any]:
+def _lease(lease: Lease, snapshot: Snapshot, missed: Missed | None) -> dict[str, Any]:
     need, unkept = lease.need, snapshot.unkept.get(lease.id)
     observed = lease.frames.observed()
     return {
@@ -72,6 +75,9 @@ def _lease(lease: Lease, snapshot: Snapshot) -> dict[str, Any]:
         "held_s": time.monotonic() - lease.since_s,
         "predicted": need.predicted,
         "observed": observed,
+        "missed": None if missed is None else missed.to_json(),
+        "frames": lease.frames.reported,
+        "late": lease.frames.late,
         "boundary": need.boundary and need.boundary.to_json(),
     }
 

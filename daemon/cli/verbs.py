@@ -42,6 +42,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),
     "release": ("leases.release", "give up a lease"),
     "status": ("leases.status", "show what the daemon does and why"),
+    "log": ("leases.log", "show what the daemon decided lately, and why"),
     "board": ("boards.board", "show the board, its clocks, rails and limits"),
     "config": ("service.config", "check the daemon's configuration, or show what it comes to"),
     "doctor": ("service.doctor", "say what works here, what does not, and what to do about it"),

@@ -16,7 +16,8 @@ from typing import Any
 from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
 from . import asked, forked
 from .asked import Configuration
-from .client import RELEASE_S, Client, HeldLease, LoadedModel
+from .client import Client
+from .held import RELEASE_S, HeldLease, LoadedModel
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0

@@ -48,7 +48,9 @@ class Observation:
         if self.latency_ms is None and self.power_mw is None:
             raise CostModelError("observation: expected latency_ms, power_mw or both")
         if self.frames < 1 or not 0 <= self.age_s < math.inf:
-            raise CostModelError(f"observation: expected at least one frame and an age of at least 0 s, got {self.frames}, {self.age_s}")
+            raise CostModelError(
+                f"observation: expected at least one frame and an age of at least 0 s, got {self.frames}, {self.age_s}"
+            )
 
 
 @dataclass(frozen=True)

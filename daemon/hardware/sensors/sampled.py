@@ -88,6 +88,10 @@ class SampledSensors:
     def rails_mw(self) -> dict[str, float]:
         return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
 
+    def rails_sampled(self) -> Mapping[str, Sample[float]]:
+        """What the rails drew when each was read last, in mW."""
+        return self._rails
+
     def temperatures_mc(self) -> dict[str, int]:
         return {name: sample.value for name, sample in self._zones.items() if self._fresh(sample)}
 

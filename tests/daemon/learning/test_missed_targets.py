@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target that frames miss is said at once, and met again where any configuration can meet it: the real daemon on a board."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+from jetdvfs.daemon.wire.client import Client
+from jetdvfs.daemon.wire.held import LoadedModel
+from jetdvfs.kernels.grid import FrequencyConfiguration
+from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.paced import run_frames
+from jetdvfs.tests.support.paths import REFERENCE
+
+MODEL = REFERENCE / "squeezenet1_0.pt"
+IMAGE = ["1x3x224x224"]
+FPS = 20.0
+
+
+class Application:
+    """A network that takes longer than predicted, everywhere by the same factor."""
+
+    def __init__(self, client: Client, slower: float = 1.3) -> None:
+        self.client = client
+        self.network: LoadedModel = client.load(MODEL, IMAGE)
+        self.slower = slower
+        self._known: dict[FrequencyConfiguration, float] = {}
+
+    def predicted_ms(self, clocks: FrequencyConfiguration) -> float:
+        if clocks not in self._known:
+            self._known[clocks] = self.client.predict(self.network, clocks)["at"]["latency_ms"]
+        return self._known[clocks]
+
+    def __call__(self, clocks: FrequencyConfiguration) -> float:
+        return self.slower * self.predicted_ms(clocks)
+
+    def target_ms(self, times_the_fastest: float) -> float:
+        return times_the_fastest * float(self.client.predict(self.network)["fastest"]["latency_ms"])
+
+
+def own(client: Client) -> dict[str, Any]:
+    return dict(client.status()["leases"][0])
+
+
+def test_a_missed_target_is_corrected_within_ten_frames_and_said(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client, daemon.client() as other:
+        application = Application(client)
+        limit_ms = application.target_ms(2)
+        with client.hold(application.network, f"latency_ms={limit_ms:.3f}", fps=FPS) as lease:
+            assert application.predicted_ms(board.clocks) <= limit_ms < application(board.clocks)
+            took = run_frames(board, lease, application, 16)
+            assert max(took[10:]) <= limit_ms
+            assert eventually(lambda: run_frames(board, lease, application, 1) and own(other)["missed"] is None)
+            assert 3 <= own(other)["late"] <= 10
+            kinds = [entry["kind"] for entry in other.log(lease.id)]
+            assert kinds.index("target_missed") < kinds.index("planned_again") < kinds.index("target_kept")
+            said = next(entry for entry in other.log(lease.id) if entry["kind"] == "target_missed")
+            assert "the prediction was wrong by 30%" in said["message"] and said["app"]
+
+
+def test_what_no_configuration_can_meet_is_said_with_the_best_attainable_which_is_set(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client, daemon.client() as other:
+        application = Application(client, slower=3.0)
+        with client.hold(application.network, f"latency_ms={application.target_ms(1.5):.3f}") as lease:
+            run_frames(board, lease, application, 14)
+            assert eventually(lambda: "best attainable" in ((lease.missed() or {}).get("doing") or "")), other.log()
+            missed = lease.missed()
+            assert missed is not None and missed["observed_ms"] > missed["limit_ms"]
+            assert "best attainable" in own(other)["unkept"]["reason"]
+            best = other.predict(other.load(MODEL, IMAGE))["fastest"]
+            assert application(board.clocks) <= 1.05 * application.slower * best["latency_ms"]
+            clocks = board.clocks
+            run_frames(board, lease, application, 20)
+            assert board.clocks == clocks
+
+
+def test_what_happens_is_told_to_whoever_watches(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client, daemon.client() as watching:
+        application = Application(client)
+        with client.hold(application.network, f"latency_ms={application.target_ms(2):.3f}", fps=FPS) as lease:
+            news = watching.watch(lease.id, after=0)
+            assert next(news)["kind"] == "lease_begun"
+            run_frames(board, lease, application, 12)
+            while (entry := next(news))["kind"] != "target_missed":
+                pass
+            assert entry["lease"] == lease.id and "30%" in entry["reason"]
+
+
+def test_a_target_that_is_kept_leaves_the_clocks_alone(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        application = Application(client, slower=1.0)
+        with client.hold(application.network, f"latency_ms={application.target_ms(2):.3f}", fps=FPS) as lease:
+            clocks = board.clocks
+            run_frames(board, lease, application, 30)
+            assert board.clocks == clocks and lease.missed() is None
+            assert {entry["kind"] for entry in client.log()} <= {"lease_begun", "clocks_set"}
+
+
+def test_frames_that_are_faster_than_predicted_save_energy(board: Board, daemon: Daemon) -> None:
+    with daemon.client() as client:
+        application = Application(client, slower=0.6)
+        with client.hold(application.network, f"latency_ms={application.target_ms(1.3):.3f}", fps=FPS) as lease:
+            before = sum(board.clocks)
+            run_frames(board, lease, application, 16)
+            assert eventually(lambda: sum(board.clocks) < before)
+            reasons = [entry["reason"] for entry in client.log(lease.id) if entry["kind"] == "planned_again"]
+            assert reasons and "is gained" in reasons[0]
