@@ -24,7 +24,7 @@ from .context import Context
 from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
 from .learning.correcting import corrected
-from .learning.learner import Learner
+from .learning.learner import Learner, Making
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
@@ -100,7 +100,7 @@ class Api:
         context.sensors.want()
         snapshot = await context.board.fresh(_STATUS_WAITS_S)
         troubles = (*context.surfaces.troubles, *context.config_file.notes)
-        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles, self._learner.missed)
+        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles, self._learner)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
     async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Api:
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
-        course = None
+        course: tuple[Wish | None, Making | None] = (None, None)
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
@@ -166,16 +166,16 @@ class Api:
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
-        if course is not None:
-            self._learner.began(lease, *course)
+        self._learner.began(lease, *course)
         need = lease.need
         return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
         lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        used = self._learner.used(lease)
         await board.release(lease, session.peer.uid)
-        return {}
+        return {"used": used}
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]

@@ -24,9 +24,7 @@ def corrected(surface: Surface, observations: Sequence[Observation]) -> Surface:
 
 
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
-    """The surface, nowhere at odds with what was seen: lower clocks take no less time, higher ones no more, and frames that were
-    seen take what they took.
-    """
+    """The surface, nowhere at odds with what was seen: lower clocks take no less time than that, higher ones no more."""
     latency_ms = surface.latency_ms.copy()
     for seen in sorted(observations, key=lambda one: -one.age_s):
         if seen.latency_ms is None or seen.disturbed or seen.frames < _TELLING:

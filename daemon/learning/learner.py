@@ -34,6 +34,7 @@ from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
 from .frames import Company, Setting
 from .missed import Missed, is_missed, typical, why
+from .used import energy_since_mj, used
 
 log = logging.getLogger(__name__)
 
@@ -91,12 +92,25 @@ class Learner:
         self._energy_rails = tuple(energy_rails)
         self._monotonic = monotonic
         self._courses: dict[str, Course] = {}
+        self._began_mj: dict[str, dict[str, float]] = {}
 
-    def began(self, lease: Lease, wish: Wish, make: Making) -> None:
-        """A lease for a target was granted."""
+    def began(self, lease: Lease, wish: Wish | None, make: Making | None) -> None:
+        """A lease was granted, for a target by a wish or for a configuration."""
         held = self._desk.snapshot.leases
         self._courses = {name: course for name, course in self._courses.items() if name in held}
-        self._courses[lease.id] = Course(wish, make)
+        self._began_mj = {name: began for name, began in self._began_mj.items() if name in held}
+        self._sensors.want()
+        self._began_mj[lease.id] = self._sensors.energy_mj()
+        if wish is not None and make is not None:
+            self._courses[lease.id] = Course(wish, make)
+
+    def energy_mj(self, lease: Lease) -> float | None:
+        """What the board has used since a lease began, by its energy rails; None where they are not read."""
+        return energy_since_mj(self._began_mj.get(lease.id), self._sensors.energy_mj(), self._energy_rails)
+
+    def used(self, lease: Lease) -> dict[str, Any]:
+        """What a lease came to up to now: the ``Used`` of the interface."""
+        return used(lease, self._monotonic(), self.energy_mj(lease))
 
     def missed(self, lease_id: str) -> Missed | None:
         """How a lease misses its target; None while it keeps it."""

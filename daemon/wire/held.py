@@ -75,10 +75,13 @@ class HeldLease:
         """How many frames were reported and never sent, for want of a daemon that takes them."""
         return self._reporter.dropped
 
-    def release(self, *, within_s: float | None = None) -> None:
-        """Give the clocks back; ``within_s`` as for :meth:`.client.Client.call`."""
+    def release(self, *, within_s: float | None = None) -> dict[str, Any]:
+        """Give the clocks back, and return what the lease came to, the ``Used`` of the interface; ``within_s`` as for
+        :meth:`.client.Client.call`.
+        """
         self._reporter.end()
-        self._client.call("Release", {"lease": self.id}, within_s=within_s)
+        used: dict[str, Any] = self._client.call("Release", {"lease": self.id}, within_s=within_s)["used"]
+        return used
 
     def abandon(self) -> None:
         """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""

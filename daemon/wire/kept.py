@@ -17,7 +17,9 @@ from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
 from . import asked, forked
 from .asked import Configuration
 from .client import Client
+from .counted import counting
 from .held import RELEASE_S, HeldLease, LoadedModel
+from .reports import Reporter
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
@@ -46,6 +48,7 @@ class KeptLease:
         interruptions: how often the lease was lost.
         error: why it is not held now; None while it is.
         over: whether it was given up for good.
+        used: what the lease came to when the block ended, the ``Used`` of the interface; None where nobody told.
 
     Raises:
         InputError, UsageError: an input or the configuration makes no sense.
@@ -84,6 +87,9 @@ class KeptLease:
         self.interruptions = 0
         self.error: DaemonError | None = None
         self.over = False
+        self.used: Mapping[str, Any] | None = None
+        send = counting()
+        self._counter = None if send is None else Reporter(send)
         self._descriptor: int | None = None
         self._lease: HeldLease | None = None
         self._client: Client | None = None
@@ -125,6 +131,8 @@ class KeptLease:
         lease = self._lease
         if lease is not None:
             lease.report(latency_ms)
+        if self._counter is not None:
+            self._counter.note(latency_ms)
 
     def flush(self) -> None:
         """Send what was noted and not sent yet, as far as the daemon takes it now."""
@@ -170,7 +178,9 @@ class KeptLease:
         lease, self._lease = self._lease, None
         if lease is not None:
             with contextlib.suppress(DaemonError):
-                lease.release(within_s=RELEASE_S)
+                self.used = lease.release(within_s=RELEASE_S)
+        if self._counter is not None:
+            self._counter.end()
         client, thread = self._client, self._thread
         if client is not None:
             client.hang_up()  # which ends the lease, too

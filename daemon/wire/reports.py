@@ -58,9 +58,11 @@ class Reporter:
         frames.append(latency_ms)
         if self._asleep:
             self._wake()
-        elif latency_ms > self._limit_ms and not self._quick:
-            self._quick = True
-            self._wakeups.put(False)
+        elif not self._quick:
+            with contextlib.suppress(TypeError):  # what is no latency is dropped where it is sent
+                if latency_ms > self._limit_ms:
+                    self._quick = True
+                    self._wakeups.put(False)
 
     def flush(self) -> bool:
         """Send what is noted, as far as it is taken now; whether all was."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.held import LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
