@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.correction.observation import Observation
+from ..kernels.cost.execution import Beside
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import read_input
 from ..kernels.network import TensorSpec
@@ -141,7 +142,8 @@ class Api:
         predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
         boundary = surface.boundary and surface.boundary.to_json()
         guessed = [asdict(guess) for guess in surface.guessed]
-        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary}
+        told = {"execution": surface.execution, "execution_note": surface.execution_note}
+        return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary, **told}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         wish = self._wish(await self._surface(session, parameters), parameters, "")
@@ -221,7 +223,10 @@ class Api:
         """A network's surface as its profile has it."""
         network = self._network(session, parameters)
         method = parameters.get("method") or "timeline"
-        return await self._context.surfaces.surface(network, method, uid=session.peer.uid)
+        stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
+        return await self._context.surfaces.surface(
+            network, method, execution=parameters.get("execution"), beside=Beside(**stated), uid=session.peer.uid
+        )
 
     def _made(self, original: Surface, fps: float | None, observations: Sequence[Observation]) -> Surface:
         """The same for the board as warm as it is, corrected by what was observed; on whatever thread."""

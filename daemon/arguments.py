@@ -7,7 +7,7 @@ import argparse
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
@@ -87,6 +87,24 @@ def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
         help="go on with a list of launches that ends at this operator, such as aten::index, before its network does; "
         "the answer then says so (default: such a list is refused, and its operator named)",
     )
+
+
+def add_execution(parser: argparse.ArgumentParser) -> None:
+    """--execution, --host-ms and --copied-bytes, for :func:`stated_beside`."""
+    parser.add_argument(
+        "--execution",
+        choices=("eager", "graph", "engine"),
+        help="how the launches reach the GPU: issued one by one, captured in a graph, or started as an engine (default: as "
+        "they are listed, TensorRT's as an engine and all others one by one)",
+    )
+    group = parser.add_argument_group("a frame's other work, part of its latency")
+    group.add_argument("--host-ms", type=float, metavar="MS", help="the CPU's before and after, in ms at its top clock")
+    group.add_argument("--copied-bytes", type=whole(0), metavar="N", help="copied between the host's and the device's memory")
+
+
+def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
+    """What --host-ms and --copied-bytes state, by the names of :class:`jetdvfs.kernels.cost.execution.Beside`."""
+    return {name: value for name in ("host_ms", "copied_bytes") if (value := getattr(args, name)) is not None}
 
 
 def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool = False) -> None:

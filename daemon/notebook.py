@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..kernels.cost.execution import EXECUTIONS, NOTHING_BESIDE, Beside
 from ..kernels.cost.model import METHODS
 from ..kernels.cost.model import surface as predict
 from ..kernels.decompose import decompose as read_model
@@ -31,6 +32,7 @@ from ..kernels.network import Network, TensorSpec
 from ..kernels.surface import Surface
 from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
+from ..profiles.errors import BundleError
 from .errors import InputError, UsageError
 from .planner import Limits, Plan, plan
 from .targets import Target
@@ -68,9 +70,13 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
     """Load a board's profile by its bundle's name (``jetdvfs profile list`` prints them) or folder.
 
     Raises:
-        BundleError: there is none, or something about it is missing, damaged, or made for another board.
+        BundleError: there is none, or something about it is missing, damaged, or made for another board; or power was not
+            measured.
     """
-    return BoardProfile(load_bundle(name_or_dir))
+    bundle = load_bundle(name_or_dir)
+    if not bundle.manifest.rails:
+        raise BundleError(f"profile {bundle.manifest.name}: power was not measured; 'jetdvfs predict' shows the times it knows")
+    return BoardProfile(bundle)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,24 +110,39 @@ class BoardProfile:
         return self.bundle.manifest.grid
 
     def surface(
-        self, network: Network, *, method: str = METHODS[0], accept_boundary: str | Collection[str] = ()
+        self,
+        network: Network,
+        *,
+        method: str = METHODS[0],
+        temperature_c: float | None = None,
+        execution: str | None = None,
+        beside: Beside = NOTHING_BESIDE,
+        accept_boundary: str | Collection[str] = (),
     ) -> BoardSurface:
         """Predict latency, power and energy of one inference at every frequency configuration.
 
         Args:
             network: what :func:`decompose` returned.
             method: ``timeline`` plays host and GPU against each other; ``sum`` adds up kernels, as MIRAGE (SEC '21) does.
+            temperature_c: the die's, in degrees Celsius; by default that of the profile's idle power.
+            execution: how the launches reach the GPU: ``eager``, ``graph`` or ``engine``; by default as they are listed,
+                TensorRT's as an engine and all others one by one.
+            beside: what a frame takes besides, as the application knows it.
             accept_boundary: go on with a list of launches that ends early at an operator of this name.
 
         Raises:
-            UsageError: there is no such method.
+            UsageError: there is no such method or execution.
             EndsEarly: the network's list of launches ends early, and not at an operator that was accepted.
-            CostModelError: the network launches nothing, or a kernel does not fit its model.
+            CostModelError: the network launches nothing, a kernel does not fit its model, or the profile does not know that
+                temperature.
         """
         if method not in METHODS:
             raise UsageError(f"method {method!r:.80}; valid: {', '.join(METHODS)}")
+        if execution is not None and execution not in EXECUTIONS:
+            raise UsageError(f"execution {execution!r:.80}; valid: {', '.join(EXECUTIONS)}")
         network.check_whole((accept_boundary,) if isinstance(accept_boundary, str) else tuple(accept_boundary))
-        predicted = predict(network, self.bundle.cost, method)
+        cost = self.bundle.cost if temperature_c is None else self.bundle.cost.warmed(temperature_c)
+        predicted = predict(network, cost, method, execution=execution, beside=beside)
         figures = {field.name: getattr(predicted, field.name) for field in fields(predicted)}
         return BoardSurface(**figures, network=network.label, profile=self.name, board=self.board, simulated=self.simulated)
 

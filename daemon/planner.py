@@ -107,6 +107,7 @@ class Plan:
         saving: the choice against the top clocks.
         guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
         boundary: where the list of launches ends that was planned for, if before the end of its network.
+        execution, execution_note: as of :class:`jetdvfs.kernels.surface.Surface`.
     """
 
     target: Target
@@ -122,6 +123,8 @@ class Plan:
     saving: str
     guessed: tuple[Guess, ...] = ()
     boundary: Boundary | None = None
+    execution: str = "eager"
+    execution_note: str = ""
 
     @property
     def why(self) -> str:
@@ -131,7 +134,8 @@ class Plan:
         caution = [f"{self.caution}."] if self.caution else []
         die_c = self.choice.temperature_c
         warm = [] if die_c is None else [f"The die is taken to settle at {die_c:.0f} C."]
-        return " ".join([*caution, self.reason, *steps, self.saving, *warm, *part])
+        launched = [f"Executed as {self.execution}: {self.execution_note}."] if self.execution_note else []
+        return " ".join([*caution, self.reason, *steps, self.saving, *launched, *warm, *part])
 
     @property
     def caution(self) -> str:
@@ -190,6 +194,8 @@ class Plan:
             "considered": self.considered,
             "attaining": self.attaining,
             "why": self.why,
+            "execution": self.execution,
+            "execution_note": self.execution_note,
             **({"boundary": self.boundary.to_json()} if self.boundary else {}),
         }
 
@@ -272,6 +278,8 @@ class _Planner:
             saving=self._saving(choice, top),
             guessed=self.surface.guessed,
             boundary=self.surface.boundary,
+            execution=self.surface.execution,
+            execution_note=self.surface.execution_note,
         )
 
     def _meets(self, bound: Bound) -> NDArray[np.bool_]:

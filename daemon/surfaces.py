@@ -16,8 +16,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..kernels.cost.execution import EXECUTIONS, NOTHING_BESIDE, Beside
 from ..kernels.cost.model import METHODS
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
@@ -55,6 +56,15 @@ class LoadedNetwork:
     info: Mapping[str, Any]
 
 
+class _Kept(NamedTuple):
+    """By what a surface is known: its network's key, and how it was asked for."""
+
+    network: str
+    method: str
+    execution: str | None
+    beside: Beside
+
+
 class Surfaces:
     """Makes and keeps surfaces for one profile.
 
@@ -79,11 +89,11 @@ class Surfaces:
         self._workers = workers
         self._tables = tables
         self._stored = stored
-        self._kept: OrderedDict[tuple[str, str], Surface] = OrderedDict()
+        self._kept: OrderedDict[_Kept, Surface] = OrderedDict()
         self._preparing: asyncio.Task[None] | None = None
         self._not_before_s = 0.0
         self._known: Mapping[str, Stamp] | None = None
-        self._making: dict[tuple[str, str, int], asyncio.Task[Surface]] = {}
+        self._making: dict[tuple[_Kept, int], asyncio.Task[Surface]] = {}
 
     async def prepare(self) -> None:
         """Have the profile's models converted, so that sweeps find them; what goes wrong is kept in ``troubles``.
@@ -160,8 +170,19 @@ class Surfaces:
         """
         return _loaded(*await self._workers.check(network, uid, accepted))
 
-    async def surface(self, network: LoadedNetwork, method: str = METHODS[0], *, uid: int = 0) -> Surface:
+    async def surface(
+        self,
+        network: LoadedNetwork,
+        method: str = METHODS[0],
+        *,
+        execution: str | None = None,
+        beside: Beside = NOTHING_BESIDE,
+        uid: int = 0,
+    ) -> Surface:
         """The network's surface; clients of a user who ask for the same one at the same time wait for one worker.
+
+        Args:
+            method, execution, beside: as for :func:`jetdvfs.kernels.cost.model.surface`.
 
         Raises:
             InputError, WorkerFailed: there is no profile, it does not fit, or the worker failed.
@@ -172,20 +193,22 @@ class Surfaces:
             raise InputError("; ".join(self.troubles) or none)
         if method not in METHODS:
             raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
-        kept = (network.key, method)
+        if execution is not None and execution not in EXECUTIONS:
+            raise UsageError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
+        kept = _Kept(network.key, method, execution, beside)
         if kept in self._kept:
             self._kept.move_to_end(kept)
             return self._kept[kept]
-        key = (*kept, uid)  # one user's turn does not come later for another's who asked first
+        key = (kept, uid)  # one user's turn does not come later for another's who asked first
         task = self._making.get(key)
         if task is None:
-            task = self._making[key] = asyncio.create_task(self._make(network, method, self.profile, uid))
+            task = self._making[key] = asyncio.create_task(self._make(network, kept, self.profile, uid))
             task.add_done_callback(lambda done: self._made(key, done))
         # Whoever asked first may go away; the others still wait for it.
         return await asyncio.shield(task)
 
-    async def _make(self, network: LoadedNetwork, method: str, profile: Profile, uid: int) -> Surface:
-        key = surface_key(profile.manifest, network.key, method)
+    async def _make(self, network: LoadedNetwork, asked: _Kept, profile: Profile, uid: int) -> Surface:
+        key = surface_key(profile.manifest, *asked)
         surface = await asyncio.to_thread(self._stored.get, key, profile.manifest.grid)
         if surface is None:
             await self.prepare()
@@ -196,7 +219,9 @@ class Surfaces:
                 profile.path,
                 self._tables.path,
                 profile.manifest.grid,
-                method,
+                asked.method,
+                execution=asked.execution,
+                beside=asked.beside,
                 uid=uid,
                 known=self._known,
             )
@@ -213,11 +238,11 @@ class Surfaces:
             surface.save(buffer)
             self._stored.put(key, buffer.getvalue())
 
-    def _made(self, key: tuple[str, str, int], task: asyncio.Task[Surface]) -> None:
+    def _made(self, key: tuple[_Kept, int], task: asyncio.Task[Surface]) -> None:
         self._making.pop(key, None)
         if task.cancelled() or task.exception() is not None:
             return
-        self._kept[key[:2]] = task.result()
+        self._kept[key[0]] = task.result()
         while len(self._kept) > _SURFACES_KEPT:
             self._kept.popitem(last=False)
 

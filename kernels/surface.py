@@ -94,6 +94,8 @@ class Surface:
         boundary: where the list of launches ends that it was made from, if before the end of its network.
         leakage_mw: the part of the idle power that grows with the die's temperature.
         heat: how, and at which temperature the figures hold; None where nobody knows, or where they were taken to another one.
+        execution: how the network's launches reach the GPU: ``eager``, ``graph`` or ``engine``.
+        execution_note: what nobody measured of that on this board, in words; empty where all was.
         temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
 
     Raises:
@@ -114,6 +116,8 @@ class Surface:
     boundary: Boundary | None = None
     leakage_mw: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
     heat: Heat | None = None
+    execution: str = "eager"
+    execution_note: str = ""
     temperature_c: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
@@ -203,7 +207,7 @@ class Surface:
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
         leakage_mw`` and the two ``*_sigma``, in that axis order; ``about``, a JSON text with the method, what was guessed and
-        not modelled, the boundary and the heat (null where there is none).
+        not modelled, the boundary and the heat (null where there is none), and the execution.
 
         Raises:
             CostModelError: the file cannot be written.
@@ -217,6 +221,8 @@ class Surface:
                 "unmodelled": [asdict(kind) for kind in self.unmodelled],
                 "boundary": self.boundary and self.boundary.to_json(),
                 "heat": self.heat and asdict(self.heat),
+                "execution": self.execution,
+                "execution_note": self.execution_note,
             }
         )
         try:
@@ -244,6 +250,8 @@ class Surface:
                     unmodelled=tuple(_member(UnmodelledKind, item) for item in about["unmodelled"]),
                     boundary=Boundary.from_json(about.get("boundary")),
                     heat=Heat(**about["heat"]) if about.get("heat") else None,
+                    execution=str(about.get("execution", "eager")),
+                    execution_note=str(about.get("execution_note", "")),
                     **{name: data[name] for name in FIGURES if name in data or name not in _ABSENT},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

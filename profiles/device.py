@@ -22,6 +22,9 @@ class MeasuredDevice(Protocol):
     def name(self) -> str: ...
 
     @property
+    def title(self) -> str: ...
+
+    @property
     def grid(self) -> FrequencyGrid: ...
 
     @property
@@ -51,6 +54,11 @@ class Device:
     chip: ChipRates
     energy_rails: tuple[Text, ...] = ()
     host_rails: tuple[Text, ...] = field(default=())
+
+    @property
+    def title(self) -> str:
+        """Its name, for headings."""
+        return self.name
 
     def to_json(self) -> dict[str, Any]:
         rates: Mapping[str, float] = self.chip.flops_per_gpu_cycle

@@ -79,7 +79,7 @@ def evaluate_profile(
         CostModelError: a network cannot be predicted, or the profile does not know that temperature.
     """
     manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)
-    die_c = manifest.temperature_c if temperature_c is None else temperature_c
+    die_c = manifest.measured_at_c if temperature_c is None else temperature_c
     boards = {node: Silicon(node, manifest.board, version=silicon) for node in {*nodes, *manifest.nodes}}
     meters = {node: twin_meter(manifest.board, node, seed + 1, silicon, die_c) for node in nodes}
     steps, done = len(networks) * (len(manifest.nodes) + len(nodes)), 0

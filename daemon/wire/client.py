@@ -12,11 +12,9 @@
 from __future__ import annotations
 
 import contextlib
-import grp
 import os
 import select
 import socket
-import stat
 import struct
 import sys
 import threading
@@ -67,7 +65,7 @@ class Client:
             self._sock.settimeout(timeout_s)
         except PermissionError as error:
             self._sock.close()
-            raise NotPermitted(f"permission denied on {self._path}: {_who_may(self._path)}") from error
+            raise NotPermitted(f"permission denied on {self._path}: {protocol.who_may(self._path)}") from error
         except OSError as error:
             self._sock.close()
             raise NoDaemon(f"no daemon answers on {self._path} ({error.strerror or error})") from error
@@ -153,13 +151,22 @@ class Client:
         *,
         fps: float | None = None,
         method: str | None = None,
+        execution: str | None = None,
+        beside: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
-        """Predictions by name: ``at`` the configuration given, or ``top``, ``fastest`` and ``frugal``."""
+        """Predictions by name: ``at`` the configuration given, or ``top``, ``fastest`` and ``frugal``.
+
+        Args:
+            execution: how the launches reach the GPU: ``eager``, ``graph`` or ``engine``; by default as they are listed.
+            beside: what a frame takes besides: ``host_ms`` of the CPU's work at its top clock, ``copied_bytes``.
+        """
         parameters = {
             "network": _handle(network),
             "configuration": asked.configuration(configuration),
             "fps": fps,
             "method": method,
+            "execution": execution,
+            "beside": beside,
         }
         return self._object("Predict", "predictions", parameters)
 
@@ -171,13 +178,16 @@ class Client:
         fps: float | None = None,
         confidence: float | None = None,
         method: str | None = None,
+        execution: str | None = None,
+        beside: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
-        """The plan for a target such as ``latency_ms=20``; nothing is set.
+        """The plan for a target such as ``latency_ms=20``; nothing is set. ``execution``, ``beside`` as in :meth:`predict`.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets it.
         """
-        parameters = {"network": _handle(network), "target": target, "fps": fps, "confidence": confidence, "method": method}
+        asks = {"network": _handle(network), "target": target, "fps": fps, "confidence": confidence, "method": method}
+        parameters = {**asks, "execution": execution, "beside": beside}
         return self._object("Plan", "plan", parameters)
 
     def hold(
@@ -189,10 +199,13 @@ class Client:
         fps: float | None = None,
         confidence: float | None = None,
         method: str | None = None,
+        execution: str | None = None,
+        beside: Mapping[str, float] | None = None,
         reason: str = "",
         app: str | None = None,
     ) -> HeldLease:
-        """Have the clocks set for a network and target, or to a configuration, until the lease is released.
+        """Have the clocks set for a network and target, or to a configuration, until the lease is released; ``execution`` and
+        ``beside`` as in :meth:`predict`.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets the target.
@@ -205,6 +218,8 @@ class Client:
             "fps": fps,
             "confidence": confidence,
             "method": method,
+            "execution": execution,
+            "beside": beside,
             "reason": reason[: protocol.TEXT_CHARACTERS],
             "app": asked.short(app or Path(sys.argv[0] or "python").name),
         }
@@ -324,21 +339,6 @@ class Client:
         message = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return message
-
-
-def _who_may(path: Path) -> str:
-    """Who may use a socket that we may not, and how to become one of them."""
-    try:
-        status = path.stat()
-    except OSError:
-        return "its folder is closed to you"
-    if status.st_gid == 0 or not status.st_mode & stat.S_IWGRP:
-        return "only root may use it"
-    try:
-        group = grp.getgrgid(status.st_gid).gr_name
-    except KeyError:  # in a container that has no name for it
-        return f"only root and the group with the number {status.st_gid} may use it"
-    return f"join the group {group} with 'sudo usermod -aG {group} $USER', then log in again"
 
 
 def _handle(network: LoadedModel | str) -> str:

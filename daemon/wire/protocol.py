@@ -7,8 +7,10 @@ Varlink framing: each message is one JSON object followed by a NUL byte. The mem
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,21 @@ _ERRORS: Mapping[str, type[DaemonError]] = {
 def default_socket() -> Path:
     """The socket of the daemon: ``$JETDVFS_SOCKET``, or the one it has by default."""
     return Path(os.environ.get("JETDVFS_SOCKET") or RUNTIME_DIR / SOCKET_NAME)
+
+
+def who_may(path: Path) -> str:
+    """Who may use a socket that we may not, and how to become one of them."""
+    try:
+        status = path.stat()
+    except OSError:
+        return "its folder is closed to you"
+    if status.st_gid == 0 or not status.st_mode & stat.S_IWGRP:
+        return "only root may use it"
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:  # in a container that has no name for it
+        return f"only root and the group with the number {status.st_gid} may use it"
+    return f"join the group {group} with 'sudo usermod -aG {group} $USER', then log in again"
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

@@ -100,6 +100,8 @@ class SurfaceInfo:
     unmodelled: tuple[Unmodelled, ...] = ()
     boundary: End | None = None
     heat: Warming | None = None
+    execution: Annotated[str, Meta(max_length=32)] = "eager"
+    execution_note: Annotated[str, Meta(max_length=1024)] = ""
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,8 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
         tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
         End(**asdict(surface.boundary)) if surface.boundary else None,
         Warming(**asdict(surface.heat)) if surface.heat else None,
+        surface.execution,
+        surface.execution_note,
     )
     return info, b"".join(getattr(surface, name).astype(_FIGURE).tobytes() for name in FIGURES)
 
@@ -224,5 +228,7 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
         boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
         heat=Heat(**vars(info.heat)) if info.heat else None,
+        execution=info.execution,
+        execution_note=info.execution_note,
         **figures,
     )

@@ -141,6 +141,7 @@ def _refuse_constant(text: str) -> None:
 
 
 def _sweeper(crew: Executor | None) -> _Job:
+    from ...kernels.cost.execution import Beside
     from ...kernels.cost.model import surface
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.tables import TableCache
@@ -151,7 +152,11 @@ def _sweeper(crew: Executor | None) -> _Job:
         network = answers.unpacked_network(work.payload)
         known = {digest: tuple(stamp) for digest, stamp in work.request["known"].items()}
         cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
-        return answers.packed_surface(surface(network, cost, method=work.request["method"], each=crew.map if crew else map))
+        asked, beside = work.request, Beside(**work.request["beside"])
+        each = crew.map if crew else map
+        return answers.packed_surface(
+            surface(network, cost, asked["method"], each, execution=asked["execution"], beside=beside)
+        )
 
     return job
 

@@ -16,10 +16,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ...kernels.cost.execution import NOTHING_BESIDE, Beside
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.network import TensorSpec
@@ -110,12 +111,15 @@ class Workers:
         grid: FrequencyGrid,
         method: str,
         *,
+        execution: str | None = None,
+        beside: Beside = NOTHING_BESIDE,
         uid: int = 0,
         known: Mapping[str, Sequence[int]] | None = None,
     ) -> Surface:
         """The surface of a packed network, over the bundle's grid.
 
         Args:
+            execution, beside: as for :func:`jetdvfs.kernels.cost.model.surface`.
             uid: the user it is for.
             known: the stamps of node tables that were checked before.
 
@@ -124,7 +128,7 @@ class Workers:
             WorkerFailed: the child crashed, ran out of time or memory, or answered something else.
             LimitReached: too many of the user's requests wait.
         """
-        request = {"method": method, "known": known or {}}
+        request = {"method": method, "execution": execution, "beside": asdict(beside), "known": known or {}}
         answer, figures = await self._run(
             "sweep", request, uid, bundle, cache_dir, BOARDS_DIR, payload=network, most_bytes=surface_bytes(grid)
         )

@@ -36,6 +36,16 @@ class Regressor(Protocol):
         """Predictions of shape ``(n, n_cpu, n_gpu, n_emc)`` for features of shape ``(n, p)`` and levels in MHz."""
 
 
+class Unpowered:
+    """In place of a model of power where power was not measured: next to nothing, so that only times mean something."""
+
+    def sweep(
+        self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], /
+    ) -> NDArray[np.float32]:
+        """Zeros, as of :class:`Regressor`."""
+        return np.zeros((len(features), *map(len, levels)), np.float32)
+
+
 @dataclass(frozen=True)
 class KernelModel:
     """The models of one kernel kind.

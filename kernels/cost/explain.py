@@ -15,6 +15,7 @@ from ..network import KernelInvocation, Network
 from ..surface import Guess, Prediction, Surface
 from ..units import AXES
 from .board import BoardCost
+from .execution import NOTHING_BESIDE, Beside, Execution, beside_ms, check_execution, host_times, parts
 from .host import ONCE
 from .model import KernelCosts, Method, assemble, kernel_costs
 from .roofline import terms_ms
@@ -78,7 +79,8 @@ class Explanation:
         prediction: the whole.
         method: by which it was made; with ``sum`` the host costs nothing.
         kernels: the distinct kernels, those that take most of the latency (running and waited for) first.
-        host: the host's calls by name, the most expensive first; what is paid once stands under ``"inference"``.
+        host: the host's calls by name, the most expensive first; what is paid once stands under ``"inference"``, what a frame
+            takes besides under ``"beside"``, a graph's or an engine's start under ``"graph"`` or ``"engine"``.
         gpu_ms: how long the GPU runs.
         waited_ms: how long it waits for the host between the first call and the last kernel.
         host_ms: how long the host works. It overlaps with the GPU's time.
@@ -86,6 +88,7 @@ class Explanation:
         idle_mj, host_mj, kernels_mj: the parts of its energy.
         steps: what one step of each clock changes.
         guessed: the kernels whose cost is guessed, those that take most of the GPU's time first.
+        execution, execution_note: as of :class:`jetdvfs.kernels.surface.Surface`.
     """
 
     prediction: Prediction
@@ -101,6 +104,8 @@ class Explanation:
     kernels_mj: float
     steps: tuple[ClockStep, ...]
     guessed: tuple[Guess, ...] = ()
+    execution: str = "eager"
+    execution_note: str = ""
 
     @property
     def limits_ms(self) -> dict[Limit, float]:
@@ -118,9 +123,16 @@ class Explanation:
 
 
 def explain(
-    network: Network, cost: BoardCost, configuration: FrequencyConfiguration, method: Method = "timeline"
+    network: Network,
+    cost: BoardCost,
+    configuration: FrequencyConfiguration,
+    method: Method = "timeline",
+    *,
+    execution: str | None = None,
+    beside: Beside = NOTHING_BESIDE,
 ) -> Explanation:
-    """Take the prediction for one configuration apart.
+    """Take the prediction for one configuration apart; ``execution`` and ``beside`` as for
+    :func:`jetdvfs.kernels.cost.model.surface`.
 
     Raises:
         GridError: the configuration is not one of the board's.
@@ -128,11 +140,15 @@ def explain(
     """
     index = cost.grid.index(configuration)
     costs = kernel_costs(network, cost)
-    surface = assemble(network, cost, costs, method)
+    way = check_execution(execution, network)
+    surface = assemble(network, cost, costs, method, way, beside)
     at = surface.at(configuration)
-    host = _host_parts(network, cost, index) if method == "timeline" else ()
+    host = _host_parts(network, cost, index, way, beside) if method == "timeline" else ()
     host_ms = sum(part.host_ms for part in host)
-    waited_ms = _waits_ms(network, cost, costs, index) if method == "timeline" else np.zeros(len(costs.order))
+    waited_ms = np.zeros(len(costs.order))
+    if method == "timeline":
+        issued_ms = host_times(network, cost, way, beside).issued_ms[:-1, index[0], index[2]]
+        waited_ms = _waits_ms(issued_ms, costs, index)
     kernels = sorted(_kernel_parts(costs, cost, waited_ms, index), key=lambda part: part.gpu_ms + part.waited_ms, reverse=True)
     gpu_ms, kernels_mj = sum(part.gpu_ms for part in kernels), sum(part.energy_mj for part in kernels)
     return Explanation(
@@ -149,6 +165,8 @@ def explain(
         kernels_mj=kernels_mj,
         steps=tuple(_steps(surface, cost.grid, index)),
         guessed=surface.guessed,
+        execution=surface.execution,
+        execution_note=surface.execution_note,
     )
 
 
@@ -180,11 +198,8 @@ def _kernel_parts(costs: KernelCosts, cost: BoardCost, waited_ms: NDArray[np.flo
             )
 
 
-def _waits_ms(network: Network, cost: BoardCost, costs: KernelCosts, index: _Index) -> NDArray[np.float64]:
+def _waits_ms(issued_ms: NDArray[np.float64], costs: KernelCosts, index: _Index) -> NDArray[np.float64]:
     """How long the GPU stands idle before each launch."""
-    cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
-    issued = [position for position, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
-    issued_ms = cost.host.elapsed_us(network.calls, issued, cpu_mhz, emc_mhz)[:, 0, 0] / 1e3
     durations_ms = costs.gpu_ms[:, index[0], index[1], index[2]][costs.order]
     done_ms, waits = 0.0, []
     for ready_ms, duration_ms in zip(issued_ms, durations_ms, strict=True):
@@ -193,19 +208,15 @@ def _waits_ms(network: Network, cost: BoardCost, costs: KernelCosts, index: _Ind
     return np.array(waits)
 
 
-def _host_parts(network: Network, cost: BoardCost, index: _Index) -> tuple[HostPart, ...]:
+def _host_parts(network: Network, cost: BoardCost, index: _Index, execution: Execution, beside: Beside) -> tuple[HostPart, ...]:
     cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
-    calls: dict[str, int] = {}
-    total_us: dict[str, float] = {}
-    for call, us in zip(network.calls, cost.host.issue_us(network.calls, cpu_mhz, emc_mhz)[:, 0, 0], strict=True):
-        name = call.kind if isinstance(call, KernelInvocation) else call.name
-        calls[name] = calls.get(name, 0) + 1
-        total_us[name] = total_us.get(name, 0.0) + float(us)
-    once_us = float(cost.host.once_us(cpu_mhz, emc_mhz)[0, 0])
-    if once_us:
-        calls[ONCE] = 1
-        total_us[ONCE] = once_us
-    return tuple(HostPart(name, calls[name], total_us[name] / 1e3) for name in sorted(calls, key=lambda name: -total_us[name]))
+    found = parts(network, cost, execution, (index[0], index[2]))
+    once_ms = float(cost.host.once_us(cpu_mhz, emc_mhz)[0, 0]) / 1e3
+    if once_ms:
+        found[ONCE] = 1, once_ms
+    if beside != NOTHING_BESIDE:
+        found["beside"] = 1, float(beside_ms(cost, beside)[index[0], index[2]])
+    return tuple(HostPart(name, *found[name]) for name in sorted(found, key=lambda name: -found[name][1]))
 
 
 def _steps(surface: Surface, grid: FrequencyGrid, index: _Index) -> Iterator[ClockStep]:

@@ -42,7 +42,8 @@ class HostModel:
     """What a call costs the host: ``a + b / cpu_mhz + c / emc_mhz`` microseconds.
 
     Attributes:
-        calls: (a, b, c) by the names of :func:`issue_key`, or ``"inference"`` for what is paid once. A name with a dot that is
+        calls: (a, b, c) by the names of :func:`issue_key`, ``"inference"`` for what is paid once, ``"graph"`` and ``"engine"``
+            for starting a network as a whole. A name with a dot that is
             not there counts as what stands before the dot.
         default: (a, b, c) of every other call.
         per_tensor: (a, b, c) of each tensor that a call gathers, besides the call itself.
@@ -81,6 +82,15 @@ class HostModel:
     def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
         """What an inference costs once, in microseconds, shape ``(n_cpu, n_emc)``; nothing if the model does not say."""
         return np.asarray(_over_clocks(np.array([self.calls.get(ONCE, (0.0, 0.0, 0.0))]), cpu_mhz, emc_mhz)[0])
+
+    def knows(self, start: str) -> bool:
+        """Whether it was measured what starting a network as a whole costs, in this way (``graph``, ``engine``)."""
+        return start in self.calls
+
+    def start_us(self, start: str, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
+        """What starting a network as a whole costs, in microseconds, shape ``(n_cpu, n_emc)``; as much as a call of a name that
+        is not known where nobody measured it."""
+        return np.asarray(_over_clocks(np.array([self.calls.get(start, self.default)]), cpu_mhz, emc_mhz)[0])
 
     def _table(self, calls: Sequence[Call]) -> NDArray[np.float64]:
         """(a, b, c) of each call, shape ``(calls, 3)``."""

@@ -20,6 +20,7 @@ from ..network import KernelInvocation, Network
 from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
+from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .roofline import bound_ms, terms_ms
@@ -28,7 +29,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 4
+COST_VERSION = 5
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -111,7 +112,15 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
     return costs
 
 
-def surface(network: Network, cost: BoardCost, method: Method = "timeline", each: Each = map) -> Surface:
+def surface(
+    network: Network,
+    cost: BoardCost,
+    method: Method = "timeline",
+    each: Each = map,
+    *,
+    execution: str | None = None,
+    beside: Beside = NOTHING_BESIDE,
+) -> Surface:
     """Latency, power and energy of one inference at every configuration of the board.
 
     Args:
@@ -121,25 +130,38 @@ def surface(network: Network, cost: BoardCost, method: Method = "timeline", each
             active power for the time it issues calls, and each kernel's power above idle for its GPU time. ``sum`` adds kernel
             times, and kernel power times kernel time, as in MIRAGE; the host costs nothing.
         each: as of :func:`kernel_costs`.
+        execution: one of :data:`.execution.EXECUTIONS`; by default the one that the launches are listed for.
+        beside: what a frame takes besides; with ``sum`` it is left out like all that the host does.
 
     Raises:
-        CostModelError: as :func:`kernel_costs`; or there is no such method.
+        CostModelError: as :func:`kernel_costs`; or there is no such method or execution.
     """
     if method not in METHODS:
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
-    return assemble(network, cost, kernel_costs(network, cost, each), method)
+    way = check_execution(execution, network)
+    return assemble(network, cost, kernel_costs(network, cost, each), method, way, beside)
 
 
-def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Method) -> Surface:
+def assemble(
+    network: Network,
+    cost: BoardCost,
+    costs: KernelCosts,
+    method: Method,
+    execution: Execution,
+    beside: Beside = NOTHING_BESIDE,
+) -> Surface:
     """The surface of a network whose kernels' costs are known already, as :func:`surface` describes it."""
     idle_mw = cost.idle_mw.astype(np.float64)
     launches = np.bincount(costs.order)
+    host_variance = np.zeros(())
     if method == "timeline":
-        host_ms, once_ms = _host_times_ms(network, cost)
-        played = timeline.play(host_ms, costs.gpu_ms, costs.order)
-        latency_ms = played.latency_ms.astype(np.float64) + once_ms[:, None, :]
+        host = host_times(network, cost, execution, beside)
+        played = timeline.play(host.issued_ms, costs.gpu_ms, costs.order)
+        latency_ms = played.latency_ms.astype(np.float64) + host.once_ms[:, None, :]
         critical = played.critical
-        host_mj = cost.host_active_mw.astype(np.float64)[:, None, None] * (host_ms[-1] + once_ms)[:, None, :] / 1e3
+        active_mw = cost.host_active_mw.astype(np.float64)[:, None, None]
+        host_mj = active_mw * (host.issued_ms[-1] + host.once_ms)[:, None, :] / 1e3
+        host_variance = host.variance[:, None, :]
     else:
         latency_ms = np.einsum("k,kcge->cge", launches.astype(np.float32), costs.gpu_ms).astype(np.float64)
         critical = np.zeros(cost.grid.shape, np.int32)
@@ -149,10 +171,10 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
     )
     energy_mj = idle_mw * latency_ms / 1e3 + host_mj + totals.dynamic_mj
     waited_ms = np.maximum(latency_ms - totals.path_ms, 0)
-    latency_variance = totals.latency_variance + common_variance(
-        cost.latency_shares, waited_ms, totals.path_ms, totals.memory_ms
-    )
-    energy_variance = totals.energy_variance + common_variance(
+    latency_variance = totals.latency_variance + host_variance
+    latency_variance = latency_variance + common_variance(cost.latency_shares, waited_ms, totals.path_ms, totals.memory_ms)
+    energy_variance = totals.energy_variance + host_variance * (idle_mw / 1e3) ** 2
+    energy_variance = energy_variance + common_variance(
         cost.energy_shares, idle_mw * waited_ms / 1e3 + host_mj, totals.energy_mj, totals.memory_mj
     )
     latency_guessed = together_variance(totals.together_ms, latency_ms)
@@ -172,6 +194,8 @@ def assemble(network: Network, cost: BoardCost, costs: KernelCosts, method: Meth
         boundary=network.boundary,
         leakage_mw=np.zeros(()) if cost.leakage_mw is None else cost.leakage_mw.astype(np.float64),
         heat=cost.heat,
+        execution=execution,
+        execution_note=execution_note(network, cost, execution) if method == "timeline" else "",
     )
 
 
@@ -245,14 +269,6 @@ def _as_in_single(costs: KernelCosts, row: int, cost: BoardCost) -> None:
         sweep()
     costs.gpu_ms[row] *= np.float32(np.minimum(bounds[0] / bounds[1], 1.0))
     _fall_with_clocks(costs.gpu_ms[row : row + 1])
-
-
-def _host_times_ms(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Host time up to each launch and to the end, ``(launches + 1, n_cpu, n_emc)``; what is paid once, ``(n_cpu, n_emc)``."""
-    issued = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
-    cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
-    elapsed_us = cost.host.elapsed_us(network.calls, [*issued, -1], cpu_mhz, emc_mhz)
-    return elapsed_us / 1e3, cost.host.once_us(cpu_mhz, emc_mhz) / 1e3
 
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:

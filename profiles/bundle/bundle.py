@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ...kernels.cost.board import BoardCost, KernelModel
+from ...kernels.cost.board import BoardCost, KernelModel, Regressor, Unpowered
 from ...kernels.cost.features import columns
 from ...kernels.cost.region import Region, size_names
 from ...kernels.errors import KernelsError
 from ...kernels.trees.ensemble import TreeEnsemble
-from ..board import BOARDS_DIR, load_board
+from ..board import BOARDS_DIR, BoardDescription
 from ..documents import DocumentError, load_json
 from ..errors import BundleError, ProfilesError
 from .files import ARRAYS, HOST, MANIFEST, board_arrays, host_model, model_file, read_checked, read_file
@@ -43,19 +43,20 @@ class Bundle:
 
 
 def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
-    """Read a bundle's manifest and check it against the board it names, without looking at its models.
+    """Read a bundle's manifest and check it against the board or device it names, without looking at its models.
 
     Raises:
         BundleError: it is malformed, or its grid, rails or features are not those of the board and of this release.
     """
     try:
         manifest = Manifest.from_json(load_json(read_file(directory / MANIFEST)))
-        board = load_board(manifest.board, boards)
+        board = manifest.described(boards)
         if manifest.grid != board.grid:
             raise BundleError(f"its grid {manifest.grid.shape} is not that of board {board.name} {board.grid.shape}")
-        strange = [rail for rail in manifest.rails if rail not in board.roles]
+        known = tuple(board.roles) if isinstance(board, BoardDescription) else board.energy_rails
+        strange = [rail for rail in manifest.rails if rail not in known]
         if strange:
-            raise BundleError(f"board {board.name} has no rail {', '.join(strange)}; valid: {', '.join(board.roles)}")
+            raise BundleError(f"board {board.name} has no rail {', '.join(strange)}; valid: {', '.join(known)}")
         for kind, entry in manifest.kinds.items():
             columns(kind, entry.features)
             if entry.region is not None and entry.region.sizes != size_names(kind):
@@ -90,9 +91,10 @@ def load_bundle(
     """
     directory = resolve_bundle(name_or_dir)
     manifest = read_manifest(directory, boards=boards)
-    board = load_board(manifest.board, boards)
     try:
-        expected = {ARRAYS, HOST, *(model_file(kind, what) for kind in manifest.kinds for what in ("time", "power"))}
+        board = manifest.described(boards)
+        targets = model_targets(manifest)
+        expected = {ARRAYS, HOST, *(model_file(kind, what) for kind in manifest.kinds for what in targets)}
         if set(manifest.checksums) != expected:
             raise BundleError(f"checksums: missing or unknown: {', '.join(sorted(set(manifest.checksums) ^ expected))}")
         cache = TableCache(default_cache_dir() if cache_dir is None else cache_dir) if tables is None else tables
@@ -107,7 +109,8 @@ def load_bundle(
         model = load if one_by_one else lru_cache(maxsize=None)(load)
         kernels = {}
         for kind, entry in manifest.kinds.items():
-            time, power = (MappedModel(partial(model, kind, what)) for what in ("time", "power"))
+            time = MappedModel(partial(model, kind, "time"))
+            power: Regressor = MappedModel(partial(model, kind, "power")) if "power" in targets else Unpowered()
             known = entry.region
             region = Region(known.spans, known.form_sigma, known.variety_sigma, known.doubling_sigma) if known else None
             kernels[kind] = KernelModel(
@@ -117,7 +120,8 @@ def load_bundle(
             for name, digest in manifest.checksums.items():
                 read_checked(directory / name, digest)
             for kind in manifest.kinds:
-                model(kind, "time"), model(kind, "power")
+                for what in targets:
+                    model(kind, what)
         arrays = board_arrays(read_checked(directory / ARRAYS, manifest.checksums[ARRAYS]), manifest.grid)
         if (arrays.leakage_mw is None) != (manifest.leakage_fold_c is None):
             raise BundleError(f"{ARRAYS}: leakage_mw and the manifest's leakage_fold_c: expected both or neither")
@@ -139,6 +143,11 @@ def load_bundle(
     except (BundleError, KernelsError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error
     return Bundle(directory, manifest, cost)
+
+
+def model_targets(manifest: Manifest) -> tuple[str, ...]:
+    """What each kind has a model of: time, and power where it was measured."""
+    return ("time", "power") if manifest.rails else ("time",)
 
 
 def model_digests(manifest: Manifest) -> list[str]:

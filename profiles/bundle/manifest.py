@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -15,10 +16,18 @@ from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import Heat
+from ..board import BOARDS_DIR, load_board
+from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
 
 FORMAT_VERSION = 1
+UNSEEN_NETWORK = "unseen_network"
+"""The evaluation of networks left out of training, on the only board that was measured: others were not seen."""
+UNSEEN_BOARD = "unseen_board"
+"""The evaluation on boards left out of training."""
+UNSEEN_BOARD_AND_NETWORK = "unseen_board_and_network"
+"""The evaluation of networks left out of training, and boards with them."""
 UNSEEN_FAMILY = "unseen_board_and_family"
 """The evaluation of networks whose whole families were left out of training."""
 BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
@@ -85,11 +94,12 @@ class Manifest:
     """What a bundle says of itself.
 
     Attributes:
-        board: the board description it belongs to; ``grid`` must be that board's.
-        rails: the power rails whose sum its power and energy figures are.
+        board: the board description it belongs to, or the name of ``device``; ``grid`` must be its.
+        rails: the power rails whose sum its power and energy figures are; none where power was not measured, and then its
+            figures of power and energy mean nothing.
         simulated: whether it was measured on a simulated board, of silicon ``silicon_version``.
         nodes: the boards (by number) it was trained on.
-        temperature_c: the die temperature its idle power refers to.
+        temperature_c: the die temperature its idle power refers to; None where power was not measured.
         leakage_fold_c: with how many degrees more leakage is e times as much; None where it was measured at one temperature.
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
@@ -98,6 +108,7 @@ class Manifest:
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
         checksums: SHA-256 of every other file of the bundle.
+        device: what it is a profile of, where that is no board that has a description.
     """
 
     name: BundleName
@@ -107,7 +118,7 @@ class Manifest:
     simulated: bool
     silicon_version: str
     nodes: tuple[int, ...]
-    temperature_c: float
+    temperature_c: float | None
     kinds: Mapping[str, KindEntry]
     sigma_latency: NotNegative
     sigma_energy: NotNegative
@@ -119,11 +130,38 @@ class Manifest:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
+    device: Device | None = None
 
     @property
     def heat(self) -> Heat | None:
         """How leakage depends on temperature; None where it was measured at one temperature only."""
-        return None if self.leakage_fold_c is None else Heat(self.temperature_c, self.leakage_fold_c)
+        if self.leakage_fold_c is None or self.temperature_c is None:
+            return None
+        return Heat(self.temperature_c, self.leakage_fold_c)
+
+    @property
+    def other_boards_seen(self) -> bool:
+        """Whether its errors were found on boards that it was not trained on."""
+        return bool(set(self.evaluation) - {UNSEEN_NETWORK})
+
+    @property
+    def measured_at_c(self) -> float:
+        """The die temperature of the idle power.
+
+        Raises:
+            BundleError: power was not measured.
+        """
+        if self.temperature_c is None:
+            raise BundleError(f"profile {self.name}: power was not measured")
+        return self.temperature_c
+
+    def described(self, boards: Path = BOARDS_DIR) -> MeasuredDevice:
+        """What it is a profile of; ``boards`` is the folder of board descriptions.
+
+        Raises:
+            BoardDescriptionError: it is a board that has no description here.
+        """
+        return self.device or load_board(self.board, boards)
 
     def __post_init__(self) -> None:
         for shares in (self.latency_shares, self.energy_shares):
@@ -131,12 +169,17 @@ class Manifest:
                 raise ValueError(f"expected shares that are not negative, got {shares}")
         if min(vars(self.floor).values()) < 0:
             raise ValueError(f"expected a floor that is not negative, got {self.floor}")
+        if self.device is not None and self.device.name != self.board:
+            raise ValueError(f"board {self.board!r}: expected its device's name, {self.device.name!r}")
+        if self.rails and self.temperature_c is None:
+            raise ValueError("temperature_c: expected that of the idle power, where power was measured")
 
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT_VERSION,
             "name": self.name,
             "board": self.board,
+            **({} if self.device is None else {"device": self.device.to_json()}),
             "simulated": self.simulated,
             "silicon_version": self.silicon_version,
             "command": self.command,

@@ -12,14 +12,15 @@ import hashlib
 import io
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from ... import __version__
+from ...kernels.cost.execution import NOTHING_BESIDE, Beside
 from ...kernels.cost.model import COST_VERSION
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.surface import Surface
-from ..board import load_board
 from .manifest import Manifest
 from .tables import write_atomically
 
@@ -29,11 +30,14 @@ _HEADER_BYTES = len(_MAGIC) + 2 * _DIGEST_BYTES
 _SUFFIX = ".surface"
 
 
-def surface_key(manifest: Manifest, network_digest: str, method: str) -> str:
-    """A name for exactly this surface: of this work, by this method, with this profile, board description and release."""
-    chip = load_board(manifest.board).chip
+def surface_key(
+    manifest: Manifest, network_digest: str, method: str, execution: str | None = None, beside: Beside = NOTHING_BESIDE
+) -> str:
+    """A name for exactly this surface: of this work, by this method, so executed, with this profile, board description and
+    release."""
+    chip = manifest.described().chip
     rates = [sorted(chip.flops_per_gpu_cycle.items()), chip.bytes_per_emc_cycle]
-    determined_by = [__version__, COST_VERSION, manifest.to_json(), rates, network_digest, method]
+    determined_by = [__version__, COST_VERSION, manifest.to_json(), rates, network_digest, method, execution, asdict(beside)]
     return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
 
 

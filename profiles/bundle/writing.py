@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.host import HostModel
 from ..errors import BundleError
-from .bundle import load_bundle
+from .bundle import load_bundle, model_targets
 from .files import ARRAYS, HOST, MANIFEST, model_file
 from .finding import bundle_folders
 from .manifest import Manifest
@@ -32,7 +32,7 @@ class BundleContents:
     """What training hands over to be written as a bundle.
 
     Attributes:
-        models: per kind, the time and the power model as treelite's serialised bytes.
+        models: per kind, the models as treelite's serialised bytes: of time, and of power where it was measured.
         host: the host's issue times.
         idle_mw: idle power of the named rails over the grid, mW, shape of the grid.
         host_active_mw: what the rails draw above idle while the host issues work, mW, one per CPU level.
@@ -40,7 +40,7 @@ class BundleContents:
             measured.
     """
 
-    models: Mapping[str, tuple[bytes, bytes]]
+    models: Mapping[str, tuple[bytes, ...]]
     host: HostModel
     idle_mw: NDArray[np.float32]
     host_active_mw: NDArray[np.float32]
@@ -54,9 +54,9 @@ def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) 
         ARRAYS: board_file(contents.idle_mw, contents.host_active_mw, contents.leakage_mw),
         HOST: _json(_host_json(contents.host)),
     }
-    for kind, (time, power) in contents.models.items():
-        files[model_file(kind, "time")] = lzma.compress(time, preset=9)
-        files[model_file(kind, "power")] = lzma.compress(power, preset=9)
+    for kind, models in contents.models.items():
+        for what, model in zip(model_targets(manifest), models, strict=True):
+            files[model_file(kind, what)] = lzma.compress(model, preset=9)
     for name, data in files.items():
         (directory / name).write_bytes(data)
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}

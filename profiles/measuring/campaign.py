@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,8 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Call, HostOp, KernelInvocation, Network
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
-from .measurements import TABLES, Measurements, Rows, arrays_of, call_json, rows_of
+from .keeping import KeptUnits
+from .measurements import TABLES, Measurements, Rows, call_json
 from .meters.meter import Meter
 
 Progress = Callable[[int, int, str], None]
@@ -50,6 +50,7 @@ class CampaignSize:
         whole_network_configurations: random configurations per board and network, measured as a whole.
         host_configurations: random configurations per board and call name.
         warm_configurations: random configurations per board and temperature of the die beside the campaign's.
+        idle_configurations: random configurations per board that idle power is measured at; 0 for all.
     """
 
     nodes: tuple[int, ...]
@@ -60,6 +61,7 @@ class CampaignSize:
     whole_network_configurations: int
     host_configurations: int
     warm_configurations: int = 0
+    idle_configurations: int = 0
 
     def kernels_of(self, kind: str) -> int:
         return self.random_kernels.get(kind, self.random_kernels_default)
@@ -107,6 +109,7 @@ class Campaign:
     def digest(self) -> str:
         """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
         about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
+        about += [self.size.idle_configurations] if self.size.idle_configurations else []
         about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
         about += [call_json(call) for call in self.calls]
@@ -194,24 +197,17 @@ def run_campaign(
     Raises:
         MeasurementError: a measurement did not come out; what was measured until then is kept.
     """
-    kept = None if folder is None else folder / campaign.digest
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
+    kept = KeptUnits(None if folder is None else folder / campaign.digest)
     tables: dict[str, list[Rows]] = {name: [] for name in TABLES}
     meters: dict[int, Meter] = {}
     for number, unit in enumerate(campaign.units):
         progress(number, len(campaign.units), f"board {unit.node}: {unit.kind}")
-        path = None if kept is None else kept / f"unit-{number:05d}.npz"
-        rows = None if path is None else _kept_rows(path)
+        rows = kept.get(number)
         if rows is None:
             if unit.node not in meters:
                 meters = {unit.node: meter(unit.node)}
             rows = _MEASURE[unit.kind](campaign, unit, meters[unit.node], np.random.default_rng([campaign.seed, 2, number]))
-            if path is not None:
-                fresh = path.with_suffix(".tmp")
-                with fresh.open("wb") as file:
-                    np.savez(file, **arrays_of(rows))
-                fresh.replace(path)
+            kept.put(number, rows)
         for table, found in rows.items():
             tables[table].append(found)
     progress(len(campaign.units), len(campaign.units), "done")
@@ -296,9 +292,13 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
 
 
 def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    """Over the whole grid, and at other temperatures at random configurations."""
+    """Over the grid, and at other temperatures at random configurations."""
     grid = campaign.board.grid
-    tables = {"idle_mw": _idle_rows(campaign, unit, np.arange(grid.size), list(grid), meter)}
+    if (some := campaign.size.idle_configurations) and some < grid.size:
+        flat, configurations = _random_configurations(campaign, some, np.random.default_rng([campaign.seed, 6, unit.node]))
+    else:
+        flat, configurations = np.arange(grid.size), list(grid)
+    tables = {"idle_mw": _idle_rows(campaign, unit, flat, configurations, meter)}
     warm = []
     for what, temperature_c in enumerate(campaign.temperatures_c):
         flat, configurations = _random_configurations(campaign, unit.configurations, rng)
@@ -370,15 +370,6 @@ def _rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], val
     return Rows(
         np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures
     )
-
-
-def _kept_rows(path: Path) -> dict[str, Rows] | None:
-    """A finished unit, or None where it is not there or was cut short."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return rows_of(arrays)
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
-        return None
 
 
 def _work(call: Call) -> int:

@@ -102,6 +102,11 @@ class Measurements:
         return tuple(sorted({int(node) for rows in self.tables.values() for node in np.unique(rows.node)}))
 
     @property
+    def powered(self) -> bool:
+        """Whether power was measured."""
+        return bool(len(self.tables["kernel_mw"]))
+
+    @property
     def described(self) -> MeasuredDevice:
         """What was measured.
 

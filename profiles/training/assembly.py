@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.cost.board import BoardCost, KernelModel
+from ...kernels.cost.board import BoardCost, KernelModel, Unpowered
 from ...kernels.cost.features import feature_names
+from ...kernels.cost.host import HostModel
 from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
@@ -31,12 +32,23 @@ from .common_error import Observation, fit_shares, squared_parts
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
 from .inside import ALONE, Inside, fit_inside
-from .kernel_models import TrainedKind, TrainingOptions, ensemble_of, floor_of, residuals_of, scaled_bytes, train_kind
+from .kernel_models import (
+    TARGETS,
+    TrainedKind,
+    TrainedModel,
+    TrainingOptions,
+    ensemble_of,
+    floor_of,
+    residuals_of,
+    scaled_bytes,
+    train_kind,
+)
 from .leakage_fit import fit_leakage
 from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
 
+_FREE = HostModel({}, (0.0, 0.0, 0.0))  # where nobody timed the issuing of calls
 _LEAST_SIGMA = 0.01  # no bundle claims that its networks agree with their kernels better than this
 
 
@@ -59,10 +71,14 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Fold:
-    """What one fold trains without."""
+    """What one fold trains without; where no board is left out, it is judged on all of them."""
 
     networks: tuple[Network, ...]
     nodes: tuple[int, ...]
+
+    def judged_on(self, measurements: Measurements) -> tuple[int, ...]:
+        """The boards whose measurements show how well it predicts."""
+        return self.nodes or measurements.nodes
 
 
 def train_all(
@@ -76,7 +92,10 @@ def train_all(
     fold: Fold | None = None,
     recipes: Mapping[str, TrainedKind] | None = None,
 ) -> dict[str, TrainedKind]:
-    """Train every kind; with ``fold``, without its networks' own kernels and its boards; with ``recipes``, on their terms."""
+    """Train every kind; with ``fold``, without its networks' own kernels and its boards; with ``recipes``, on their terms.
+
+    A kind whose kernels are all of a fold's networks has no model then.
+    """
     kept = [network for network in networks if fold is None or network not in fold.networks]
     familiar = _signatures(kept)
     without = _signatures(networks) - familiar
@@ -85,7 +104,13 @@ def train_all(
     for number, kind in enumerate(kinds):
         progress(number, len(kinds), kind)
         recipe = None if recipes is None else recipes[kind]
-        trained[kind] = train_kind(measurements, board, kind, options, familiar, nodes=nodes, without=without, recipes=recipe)
+        try:
+            trained[kind] = train_kind(
+                measurements, board, kind, options, familiar, nodes=nodes, without=without, recipes=recipe
+            )
+        except MeasurementError:
+            if fold is None:
+                raise
     progress(len(kinds), len(kinds), "trained")
     return trained
 
@@ -105,23 +130,26 @@ def board_cost(
         kind: KernelModel(
             kind,
             ensemble_of(models.time, inside.time),
-            ensemble_of(models.power, inside.power),
+            ensemble_of(models.power, inside.power) if models.power else Unpowered(),
             uncertainty.time[kind] if uncertainty else 0.0,
             uncertainty.power[kind] if uncertainty else 0.0,
             _types_of(measurements, kind),
         )
         for kind, models in trained.items()
     }
-    idle_mw = fit_idle_mw(tables["idle_mw"], board.grid)
+    powered = measurements.powered
+    idle_mw = fit_idle_mw(tables["idle_mw"], board.grid) if powered else np.zeros(board.grid.shape, np.float32)
     warm, temperature_c = tables["warm_idle_mw"], measurements.temperature_c
     leakage = fit_leakage(warm, measurements.temperatures_c, idle_mw, temperature_c, board.grid)
     return BoardCost(
         grid=board.grid,
         chip=board.chip,
         kernels=kernels,
-        host=fit_host_model(measurements, board.grid).scaled(inside.host),
+        host=fit_host_model(measurements, board.grid).scaled(inside.host) if len(tables["host_us"]) else _FREE,
         idle_mw=idle_mw,
-        host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid),
+        host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid)
+        if powered
+        else np.zeros(board.grid.shape[0], np.float32),
         sigma_latency=_LEAST_SIGMA if uncertainty else 0.0,
         sigma_energy=_LEAST_SIGMA if uncertainty else 0.0,
         latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
@@ -148,11 +176,11 @@ def inside_networks(
 
 
 def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[Fold]:
-    """Split networks and boards at random into ``count`` folds; every network is left out once."""
+    """Split networks and boards at random into ``count`` folds; every network is left out once, and an only board never."""
     rng = np.random.default_rng([seed, 3])
     order = rng.permutation(len(networks))
     boards = rng.permutation(np.asarray(nodes))
-    share = max(len(boards) // count, 1)
+    share = max(len(boards) // count, 1) if len(boards) > 1 else 0
     folds = []
     for number in range(count):
         left_out = tuple(networks[index] for index in order[number::count])
@@ -182,22 +210,21 @@ def left_out_uncertainty(
         def report(done: int, _total: int, text: str, steps: int = steps, number: int = number) -> None:
             progress(steps + done, len(folds) * len(kinds), f"fold {number + 1} of {len(folds)}: {text}")
 
+        nodes = fold.judged_on(measurements)
         models = train_all(measurements, board, networks, kinds, options, report, fold=fold, recipes=trained)
         kept = [network for network in networks if network not in fold.networks]
         strange = _signatures(fold.networks) - _signatures(kept)
         for kind, model in models.items():
             for target in ("time", "power"):
-                found = residuals_of(measurements, board, kind, target, getattr(model, target), strange, fold.nodes)
-                residuals[target][kind].append(found)
+                if (own := model.of(target)) is not None:
+                    residuals[target][kind].append(residuals_of(measurements, board, kind, target, own, strange, nodes))
         inside = inside_networks(measurements, board, networks, models, fold)
         cost = board_cost(measurements, board, models, without_nodes=fold.nodes, inside=inside)
         predicted += [
-            (cost, network, item)
-            for network in fold.networks
-            for item in whole_network(measurements, networks, network, fold.nodes)
+            (cost, network, item) for network in fold.networks for item in whole_network(measurements, networks, network, nodes)
         ]
     time, power = (
-        {kind: _deviation(parts, getattr(trained[kind], target).sigma) for kind, parts in residuals[target].items()}
+        {kind: _deviation(parts, trained[kind].of(target)) for kind, parts in residuals[target].items()}
         for target in ("time", "power")
     )
     compared = []
@@ -213,9 +240,11 @@ def left_out_uncertainty(
             (latency, item.latency_ms, seen.latency_ms, seen.latency_sigma, latency_parts),
             (energy, item.energy_mj, seen.energy_mj, seen.energy_sigma, energy_parts),
         ):
+            if measured is None:
+                continue
             error = np.log(measured / expected.ravel()[item.index])
             observed.append(Observation(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
-    latency_shares, energy_shares = fit_shares(latency), fit_shares(energy)
+    latency_shares, energy_shares = fit_shares(latency), fit_shares(energy) if energy else NO_SHARES
     errors = [
         compare(surface(network, replace(cost, latency_shares=latency_shares, energy_shares=energy_shares)), item)
         for cost, network, item in compared
@@ -234,9 +263,10 @@ def whole_network(
             rows.where((rows.what == what) & (rows.node == node))
             for rows in (measurements.tables["network_ms"], measurements.tables["network_mw"])
         )
-        if not np.array_equal(latency.configuration, power.configuration):
+        if measurements.powered and not np.array_equal(latency.configuration, power.configuration):
             raise MeasurementError(f"network {network.name}: latency and power were measured at different configurations")
-        found.append(NetworkMeasurement(network, latency.configuration, latency.value, power.value * latency.value / 1e3))
+        energy_mj = power.value * latency.value / 1e3 if measurements.powered else None
+        found.append(NetworkMeasurement(network, latency.configuration, latency.value, energy_mj))
     return found
 
 
@@ -244,7 +274,10 @@ def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost, inside: Ins
     """What a bundle holds besides its manifest."""
     return BundleContents(
         models={
-            kind: (scaled_bytes(models.time, inside.time), scaled_bytes(models.power, inside.power))
+            kind: (
+                scaled_bytes(models.time, inside.time),
+                *((scaled_bytes(models.power, inside.power),) if models.power else ()),
+            )
             for kind, models in trained.items()
         },
         host=cost.host,
@@ -271,11 +304,11 @@ def manifest_of(
         name=name,
         board=board.name,
         grid=board.grid,
-        rails=measurements.rails,
+        rails=measurements.rails if measurements.powered else (),
         simulated=bool(measurements.silicon_version),
         silicon_version=measurements.silicon_version,
         nodes=measurements.nodes,
-        temperature_c=measurements.temperature_c,
+        temperature_c=measurements.temperature_c if measurements.powered else None,
         kinds={
             kind: KindEntry(
                 feature_names(kind),
@@ -283,7 +316,7 @@ def manifest_of(
                 uncertainty.time[kind],
                 uncertainty.power[kind],
                 models.time.samples,
-                {"time": asdict(models.time.recipe), "power": asdict(models.power.recipe)},
+                {target: asdict(model.recipe) for target in TARGETS if (model := models.of(target)) is not None},
                 _entry_of(kind, regions[kind]),
             )
             for kind, models in trained.items()
@@ -296,6 +329,7 @@ def manifest_of(
         command=command,
         tools=tools,
         leakage_fold_c=None if heat is None else heat.fold_c,
+        device=measurements.device,
     )
 
 
@@ -331,7 +365,9 @@ def _signatures(networks: Sequence[Network]) -> set[Any]:
     return {launch.signature for network in networks for launch in network.launches}
 
 
-def _deviation(parts: Sequence[NDArray[np.float64]], otherwise: float) -> float:
-    """Root mean square of residuals; what validation found where no fold left anything out."""
+def _deviation(parts: Sequence[NDArray[np.float64]], model: TrainedModel | None) -> float:
+    """Root mean square of residuals; what validation found where no fold left anything out; nothing without a model."""
     together = np.concatenate(parts) if parts else np.zeros(0)
-    return float(np.sqrt(np.mean(together**2))) if len(together) else otherwise
+    if model is None:
+        return 0.0
+    return float(np.sqrt(np.mean(together**2))) if len(together) else model.sigma

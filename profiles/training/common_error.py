@@ -14,6 +14,7 @@ from ...kernels.cost.model import surface
 from ...kernels.cost.totals import Shares
 from ...kernels.network import Network
 
+_NOTHING = 1e-9
 _SOURCES = tuple(field.name for field in fields(Shares))
 
 
@@ -54,5 +55,6 @@ def fit_shares(observations: Sequence[Observation]) -> Shares:
 
     weights = [1 / np.sqrt(len(one.error)) for one in observations]
     parts = np.concatenate([one.parts.T * weight for one, weight in zip(observations, weights, strict=True)])
+    parts[:, np.abs(parts).max(axis=0) < _NOTHING] = 0.0  # what nothing is spent on, nothing is known of
     excess = np.concatenate([(one.error**2 - one.kernels) * weight for one, weight in zip(observations, weights, strict=True)])
     return Shares(*(float(share) for share in np.sqrt(nnls(parts, excess)[0])))

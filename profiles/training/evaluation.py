@@ -26,13 +26,13 @@ class NetworkMeasurement:
 
     Attributes:
         index: the configurations as flat indices of the grid, (n,).
-        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails.
+        latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None where power was not measured.
     """
 
     network: Network
     index: NDArray[np.int64]
     latency_ms: NDArray[np.float64]
-    energy_mj: NDArray[np.float64]
+    energy_mj: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,21 @@ class NetworkError:
         latency_bias_percent, energy_bias_percent: mean signed percentage error; positive where predictions are too high.
         latency_covered, energy_covered: share of measurements under the 95% surface.
         latency_high, energy_high: how sharp that is: the median of the 95% surface over the prediction.
+
+    Those of energy are None where power was not measured.
     """
 
     network: str
     method: str
     configurations: int
     latency_percent: float
-    energy_percent: float
+    energy_percent: float | None
     latency_bias_percent: float
-    energy_bias_percent: float
+    energy_bias_percent: float | None
     latency_covered: float
-    energy_covered: float
+    energy_covered: float | None
     latency_high: float
-    energy_high: float
+    energy_high: float | None
 
     def to_json(self) -> dict[str, Any]:
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
@@ -88,22 +90,33 @@ def measure_network(
 
 def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
     """The error of one surface against one network's measurement."""
-    latency = predicted.latency_ms.ravel()[measured.index] / measured.latency_ms
-    energy = predicted.energy_mj.ravel()[measured.index] / measured.energy_mj
-    high = predicted.quantile(0.95)
+    high, at = predicted.quantile(0.95), measured.index
+    latency = _errors(predicted.latency_ms.ravel()[at], high.latency_ms.ravel()[at], measured.latency_ms)
+    energy: tuple[float, ...] | tuple[None, ...] = (None,) * len(latency)
+    if measured.energy_mj is not None:
+        energy = _errors(predicted.energy_mj.ravel()[at], high.energy_mj.ravel()[at], measured.energy_mj)
     return NetworkError(
         network=measured.network.name,
         method=predicted.method,
-        configurations=len(measured.index),
-        latency_percent=float(np.abs(latency - 1).mean() * 100),
-        energy_percent=float(np.abs(energy - 1).mean() * 100),
-        latency_bias_percent=float((latency - 1).mean() * 100),
-        energy_bias_percent=float((energy - 1).mean() * 100),
-        latency_covered=float((measured.latency_ms <= high.latency_ms.ravel()[measured.index]).mean()),
-        energy_covered=float((measured.energy_mj <= high.energy_mj.ravel()[measured.index]).mean()),
-        latency_high=float(np.median((high.latency_ms / predicted.latency_ms).ravel()[measured.index])),
-        energy_high=float(np.median((high.energy_mj / predicted.energy_mj).ravel()[measured.index])),
+        configurations=len(at),
+        latency_percent=latency[0],
+        energy_percent=energy[0],
+        latency_bias_percent=latency[1],
+        energy_bias_percent=energy[1],
+        latency_covered=latency[2],
+        energy_covered=energy[2],
+        latency_high=latency[3],
+        energy_high=energy[3],
     )
+
+
+def _errors(
+    predicted: NDArray[np.float64], high: NDArray[np.float64], measured: NDArray[np.float64]
+) -> tuple[float, float, float, float]:
+    """Mean absolute and mean signed error in per cent, the share covered, and how sharp that is."""
+    error = predicted / measured - 1
+    percent, bias = np.abs(error).mean() * 100, error.mean() * 100
+    return float(percent), float(bias), float((measured <= high).mean()), float(np.median(high / predicted))
 
 
 def evaluate(
@@ -122,8 +135,10 @@ def evaluate(
 
 
 def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:
-    """Per method, the means over networks of the errors and coverages."""
-    names = ("latency_percent", "energy_percent", "latency_covered", "energy_covered")
+    """Per method, the means over networks of the errors and coverages; those of energy where power was measured."""
+    names = ["latency_percent", "energy_percent", "latency_covered", "energy_covered"]
+    if any(error.energy_percent is None for error in errors):
+        names = ["latency_percent", "latency_covered"]
     methods = dict.fromkeys(error.method for error in errors)
     return {
         method: {
@@ -144,7 +159,7 @@ def table(errors: Sequence[NetworkError]) -> str:
     ]
     for name in [*networks, "mean"]:
         means = summary([error for error in errors if name in (error.network, "mean")])
-        cells = (f"{means[m]['latency_percent']:>13.1f}%{means[m]['energy_percent']:>13.1f}%    " for m in methods)
+        cells = (f"{means[m]['latency_percent']:>13.1f}%{means[m].get('energy_percent', np.nan):>13.1f}%    " for m in methods)
         lines.append(f"{name:24}{''.join(cells)}".rstrip())
     return "\n".join(lines)
 

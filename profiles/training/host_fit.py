@@ -12,6 +12,8 @@ from ...kernels.grid import FrequencyGrid
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements, Rows
 
+_POWERS = (1, 2, 3)
+_LEAST_IDLE = 30
 _TIMINGS, _TIMING_ROUNDS = 10_000, 20
 
 
@@ -93,16 +95,37 @@ def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFl
 
 
 def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
-    """Idle power over the grid, the mean over boards, in mW; linear between the levels that were measured.
+    """Idle power over the grid, the mean over boards, in mW.
+
+    Where not every configuration was measured, a sum of powers of the three clocks, none of them negative: least squares of
+    relative errors.
 
     Raises:
-        MeasurementError: the measured configurations do not span the grid.
+        MeasurementError: it was measured at too few configurations for that.
     """
+    from scipy.optimize import nnls
+
     total = np.bincount(rows.configuration, rows.value, grid.size)
     count = np.bincount(rows.configuration, minlength=grid.size)
-    if not count.all():
-        raise MeasurementError(f"idle power: measured at {np.count_nonzero(count)} of {grid.size} configurations; expected all")
-    return np.asarray((total / count).reshape(grid.shape), np.float32)
+    measured = np.flatnonzero(count)
+    if len(measured) == grid.size:
+        return np.asarray((total / count).reshape(grid.shape), np.float32)
+    if len(measured) < _LEAST_IDLE:
+        raise MeasurementError(
+            f"idle power: measured at {len(measured)} of {grid.size} configurations; expected {_LEAST_IDLE} or more"
+        )
+    mean = total[measured] / count[measured]
+    weights, _ = nnls(powers_of_clocks(measured, grid) / mean[:, None], np.ones(len(measured)))
+    return np.asarray((powers_of_clocks(np.arange(grid.size), grid) @ weights).reshape(grid.shape), np.float32)
+
+
+def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> NDArray[np.float64]:
+    """One, and powers of each clock over its highest level, of configurations given as flat grid indices: what idle power and
+    leakage are sums of, for supplies' voltages rise with the clocks ever more steeply."""
+    columns = [np.ones(len(configuration))]
+    for clock, levels in zip(clocks_mhz(configuration, grid), grid.levels_mhz(), strict=True):
+        columns += [(clock / float(levels[-1])) ** power for power in _POWERS]
+    return np.stack(columns, axis=1)
 
 
 def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:

@@ -38,27 +38,32 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
 
     Args:
         cost: made of kernels and calls as each was measured by itself.
-        measured: networks as a whole; without any, nothing is corrected.
+        measured: networks as a whole; without any, nothing is corrected, and power is not where it was not measured.
     """
     from scipy.optimize import nnls
 
     terms, drawn, left = [], [], []
     bare = replace(cost, idle_mw=np.zeros_like(cost.idle_mw), host_active_mw=np.zeros_like(cost.host_active_mw))
     for network in {item.network.digest: item.network for item in measured}.values():
+        own = [item for item in measured if item.network.digest == network.digest]
         latency_ms = surface(network, cost).latency_ms.ravel()
         host, compute, memory = latency_ms * np.sqrt(np.maximum(squared_parts(network, cost)[0], 0.0))
+        parts = np.stack([host, compute + memory], axis=1)
+        terms += [parts[item.index] / item.latency_ms[:, None] for item in own]
         dynamic_mj = surface(network, bare).energy_mj.ravel()
         host_mj = surface(network, replace(bare, host_active_mw=cost.host_active_mw)).energy_mj.ravel() - dynamic_mj
-        for item in measured:
-            if item.network.digest == network.digest:
-                at, idle_mj = item.index, cost.idle_mw.ravel()[item.index] * item.latency_ms / 1e3
-                terms.append(np.stack([host[at], (compute + memory)[at]], axis=1) / item.latency_ms[:, None])
-                drawn.append(np.stack([host_mj[at], dynamic_mj[at]], axis=1) / item.energy_mj[:, None])
-                left.append(1.0 - idle_mj / item.energy_mj)
+        for item in own:
+            if item.energy_mj is None:
+                continue
+            at, idle_mj = item.index, cost.idle_mw.ravel()[item.index] * item.latency_ms / 1e3
+            drawn.append(np.stack([host_mj[at], dynamic_mj[at]], axis=1) / item.energy_mj[:, None])
+            left.append(1.0 - idle_mj / item.energy_mj)
     if not terms:
         return ALONE
     rows = np.concatenate(terms)
     of_host, of_time = (float(factor) for factor in np.clip(nnls(rows, np.ones(len(rows)))[0], _LEAST, _MOST))
+    if not drawn:
+        return Inside(of_host, of_time)
     of_calls, of_kernels = np.concatenate(drawn).T
     rest = np.concatenate(left) - of_host * of_calls
     of_power = float(np.clip(of_kernels @ rest / (of_kernels @ of_kernels) / of_time, _LEAST, _MOST))

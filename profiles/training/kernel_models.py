@@ -96,11 +96,15 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class TrainedKind:
-    """The two models of a kernel kind."""
+    """The two models of a kernel kind; that of power is None where power was not measured."""
 
     kind: str
     time: TrainedModel
-    power: TrainedModel
+    power: TrainedModel | None
+
+    def of(self, target: str) -> TrainedModel | None:
+        """Its model of one of :data:`TARGETS`."""
+        return self.time if target == "time" else self.power
 
 
 def table_of(
@@ -228,11 +232,12 @@ def train_kind(
     Args:
         recipes: an earlier training of this kind whose hyperparameters are taken instead of chosen.
     """
-    models = {}
-    for target in TARGETS:
+
+    def model(target: str) -> TrainedModel:
         table = table_of(measurements, board, kind, target, familiar, nodes, without)
-        models[target] = train_model(table, kind, options, None if recipes is None else getattr(recipes, target))
-    return TrainedKind(kind, models["time"], models["power"])
+        return train_model(table, kind, options, None if recipes is None else recipes.of(target))
+
+    return TrainedKind(kind, model("time"), model("power") if measurements.powered else None)
 
 
 def train_model(table: Table, kind: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:

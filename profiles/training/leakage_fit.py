@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import Heat
 from ..measuring.measurements import Rows
-from .host_fit import clocks_mhz
+from .host_fit import powers_of_clocks
 
 _FOLDS_C = (10.0, 200.0)
-_POWERS = (1, 2, 3)  # of a clock: leakage goes with its supply's voltage, which rises with the clock ever more steeply
 
 
 def fit_leakage(
@@ -34,7 +33,7 @@ def fit_leakage(
     from scipy.optimize import minimize_scalar, nnls
 
     degrees = np.asarray(temperatures_c, np.float64)[rows.what]
-    terms, everywhere = _terms(rows.configuration, grid), _terms(np.arange(grid.size), grid)
+    terms, everywhere = powers_of_clocks(rows.configuration, grid), powers_of_clocks(np.arange(grid.size), grid)
     expected = idle_mw.ravel()[rows.configuration].astype(np.float64)
     more = rows.value / expected - 1
 
@@ -46,10 +45,3 @@ def fit_leakage(
     fold_c = float(minimize_scalar(lambda fold: fitted(fold)[1], bounds=_FOLDS_C, method="bounded").x)
     leakage_mw = np.minimum(everywhere @ fitted(fold_c)[0], idle_mw.ravel())
     return np.asarray(leakage_mw.reshape(grid.shape), np.float32), Heat(reference_c, round(fold_c, 3))
-
-
-def _terms(configuration: NDArray[np.int64], grid: FrequencyGrid) -> NDArray[np.float64]:
-    columns = [np.ones(len(configuration))]
-    for clock, levels in zip(clocks_mhz(configuration, grid), grid.levels_mhz(), strict=True):
-        columns += [(clock / float(levels[-1])) ** power for power in _POWERS]
-    return np.stack(columns, axis=1)

@@ -7,23 +7,23 @@ with others stay, as they would for a user's own network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.cost.board import BoardCost, KernelModel
+from ...kernels.cost.board import BoardCost
 from ...kernels.cost.features import MODELLED_KINDS
-from ...kernels.cost.host import HostModel
 from ...kernels.cost.model import surface
 from ...kernels.kinds import ELEMENTWISE, served_by
 from ...kernels.network import Network
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
-from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
-from .kernel_models import TARGETS, TrainedModel, TrainingOptions, ensemble_of, floor_of, table_of, train_model
+from .assembly import Fold, board_cost, inside_networks, train_all
+from .kernel_models import TrainingOptions
 
 Progress = Callable[[int, int, str], None]
 
@@ -60,77 +60,54 @@ def leave_each_out(measurements: Measurements, options: TrainingOptions, progres
     Raises:
         MeasurementError: the record has less than two networks that were measured as a whole, or no kernels.
     """
-    networks = [network for network in measurements.networks if network.calls]
-    if len(networks) < 2:
-        raise MeasurementError(
-            f"{len(networks)} networks with known launches in the record; expected two or more, to leave one out"
-        )
-    kinds = measured_kinds(measurements)
-    if not kinds:
-        raise MeasurementError("no kind of kernel in the record has a model; it has no figures of kernels with known sizes")
+    measurements = whole_networks(measurements)
+    networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
     found = []
     for number, network in enumerate(networks):
         progress(number, len(networks), f"without {network.name}")
-        kept = [other for other in networks if other is not network]
-        cost = _cost_without(measurements, kinds, network, kept, options)
-        found.append(_compared(measurements, network, cost))
+        fold = Fold((network,), ())
+        trained = train_all(measurements, device, networks, kinds, options, lambda done, total, text: None, fold=fold)
+        inside = inside_networks(measurements, device, networks, trained, fold)
+        found.append(_compared(measurements, network, board_cost(measurements, device, trained, inside=inside)))
     progress(len(networks), len(networks), "done")
     return found
 
 
+def whole_networks(measurements: Measurements) -> Measurements:
+    """A record with those of its networks alone whose launches are known and that were measured as a whole.
+
+    Raises:
+        MeasurementError: these are less than two, so that none can be left out.
+    """
+    measured = set(map(int, measurements.tables["network_ms"].what))
+    kept = [what for what, network in enumerate(measurements.networks) if network.calls and what in measured]
+    if len(kept) < 2:
+        raise MeasurementError(
+            f"{len(kept)} networks with known launches were measured as a whole; expected two or more, to leave one out"
+        )
+    number = np.full(len(measurements.networks), -1)
+    number[kept] = np.arange(len(kept))
+    tables = dict(measurements.tables)
+    for name in ("network_ms", "network_mw"):
+        rows = replace(tables[name], what=number[tables[name].what])
+        tables[name] = rows.where(rows.what >= 0)
+    return replace(measurements, networks=tuple(measurements.networks[what] for what in kept), tables=tables)
+
+
 def measured_kinds(measurements: Measurements) -> list[str]:
-    """The kinds that a record has figures enough of to train a model."""
-    counts = dict.fromkeys((*MODELLED_KINDS, ELEMENTWISE), 0)
-    for what in measurements.tables["kernel_ms"].what:
-        kind = measurements.invocations[what].kind
-        for model in counts:
-            counts[model] += kind == model or kind in served_by(model)
-    return [kind for kind, count in counts.items() if count >= _LEAST_SAMPLES]
+    """The kinds that a record has figures enough of to train models.
 
-
-class _Nothing:
-    """In place of a model of power where power was not measured."""
-
-    def sweep(
-        self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], /
-    ) -> NDArray[np.float32]:
-        return np.zeros((len(features), *map(len, levels)), np.float32)
-
-
-def _cost_without(
-    measurements: Measurements, kinds: Sequence[str], left_out: Network, kept: Sequence[Network], options: TrainingOptions
-) -> BoardCost:
-    device = measurements.described
-    familiar = {launch.signature for network in kept for launch in network.launches}
-    without = {launch.signature for launch in left_out.launches} - familiar
-    powered = bool(len(measurements.tables["kernel_mw"]))
-    kernels = {}
-    for kind in kinds:
-        models: dict[str, TrainedModel] = {}
-        for target in TARGETS if powered else ("time",):
-            try:
-                table = table_of(measurements, device, kind, target, familiar, None, without)
-            except MeasurementError:
-                continue  # all of them are the network's own
-            if len(table.label) >= _LEAST_SAMPLES:
-                models[target] = train_model(table, kind, options)
-        if "time" in models:
-            power = ensemble_of(models["power"]) if "power" in models else _Nothing()
-            kernels[kind] = KernelModel(kind, ensemble_of(models["time"]), power, 0.0, 0.0)
-    tables, grid = measurements.tables, device.grid
-    return BoardCost(
-        grid=grid,
-        chip=device.chip,
-        kernels=kernels,
-        host=fit_host_model(measurements, grid) if len(tables["host_us"]) else HostModel({}, (0.0, 0.0, 0.0)),
-        idle_mw=fit_idle_mw(tables["idle_mw"], grid) if len(tables["idle_mw"]) else np.zeros(grid.shape, np.float32),
-        host_active_mw=fit_host_active_mw(tables["host_active_mw"], grid)
-        if len(tables["host_active_mw"])
-        else np.zeros(grid.shape[0], np.float32),
-        sigma_latency=0.0,
-        sigma_energy=0.0,
-        floor=floor_of(measurements, device),
-    )
+    Raises:
+        MeasurementError: there are none.
+    """
+    least = dict.fromkeys((*MODELLED_KINDS, ELEMENTWISE), _LEAST_SAMPLES)
+    for table in ("kernel_ms", "kernel_mw") if measurements.powered else ("kernel_ms",):
+        kinds = Counter(measurements.invocations[what].kind for what in measurements.tables[table].what)
+        counts = {model: kinds[model] + sum(kinds[kind] for kind in served_by(model) if kind != model) for model in least}
+        least = {model: count for model, count in least.items() if counts[model] >= count}
+    if not least:
+        raise MeasurementError("no kind of kernel in the record has a model; it has no figures of kernels with known sizes")
+    return list(least)
 
 
 def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> LeftOut:
@@ -141,8 +118,6 @@ def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> 
         if name in ("network_ms", "network_mw")
     }
     latency, power = tables["network_ms"], tables["network_mw"]
-    if not len(latency):
-        raise MeasurementError(f"network {network.name}: was not measured as a whole")
     played, added = surface(network, cost), surface(network, cost, "sum")
     predicted = played.latency_ms.ravel()[latency.configuration]
     energy = None

@@ -6,21 +6,17 @@ Everything follows from the board's name, the silicon's version and a seed, so t
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ...kernels.cost.features import MODELLED_KINDS
 from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Network
 from ..board import load_board
-from ..bundle.bundle import Bundle, load_bundle
-from ..bundle.manifest import UNSEEN_FAMILY
-from ..bundle.writing import write_bundle, write_manifest
+from ..bundle.bundle import Bundle
+from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
 from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
@@ -28,27 +24,14 @@ from ..measuring.variation import Variations
 from ..reference import left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon, version_of
-from .assembly import (
-    Uncertainty,
-    board_cost,
-    contents_of,
-    inside_networks,
-    left_out_uncertainty,
-    make_folds,
-    manifest_of,
-    regions_of,
-    train_all,
-)
+from .assembly import Uncertainty, make_folds
 from .evaluation import NetworkError, evaluate, measure_network, summary
 from .kernel_models import Recipe, TrainingOptions
+from .making import write_trained
 
 KINDS: tuple[str, ...] = (*MODELLED_KINDS, ELEMENTWISE)
 EVALUATION_NODES = (11, 12)
 """The simulated boards that no bundle is trained on."""
-
-UNSEEN_BOARD = "unseen_board"
-UNSEEN_NETWORK = "unseen_board_and_network"
-"""What evaluations a manifest keeps besides :data:`~jetdvfs.profiles.bundle.manifest.UNSEEN_FAMILY`."""
 
 FULL = CampaignSize(
     nodes=tuple(range(8)),
@@ -149,22 +132,26 @@ def measure_simulated(production: Production, folder: Path | None, progress: Pro
 
 def make_bundle(production: Production, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
     """Train, find the uncertainty, write the bundle, and evaluate what was written on a board left out."""
-    board, networks = production.campaign.board, production.networks
-    trained = train_all(measurements, board, networks, KINDS, production.options, progress)
+    networks = production.networks
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)
-    uncertainty = left_out_uncertainty(measurements, board, networks, trained, folds, production.options, progress)
-    inside = inside_networks(measurements, board, networks, trained)
-    cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
-    regions = regions_of(measurements, board, networks, trained, uncertainty, production.options, progress)
-    manifest = manifest_of(
-        production.name, measurements, board, trained, uncertainty, regions, production.command, _tools(), cost.heat
+
+    def evaluation(bundle: Bundle, uncertainty: Uncertainty) -> Mapping[str, Any]:
+        errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
+        strange = evaluate_simulated(bundle, left_out_networks(), EVALUATION_NODES)
+        return evaluation_record(errors, uncertainty, strange)
+
+    return write_trained(
+        production.name,
+        production.command,
+        measurements,
+        networks,
+        KINDS,
+        production.options,
+        folds,
+        directory,
+        evaluation,
+        progress,
     )
-    written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
-    bundle = load_bundle(directory)
-    errors = evaluate_simulated(bundle, networks, EVALUATION_NODES)
-    strange = evaluate_simulated(bundle, left_out_networks(), EVALUATION_NODES)
-    complete = replace(written, evaluation=evaluation_record(errors, uncertainty, strange))
-    return replace(bundle, manifest=write_manifest(directory, complete, written.checksums))
 
 
 def evaluate_simulated(
@@ -195,7 +182,7 @@ def evaluation_record(
             "mean": summary(errors),
             "networks": [error.to_json() for error in errors],
         },
-        UNSEEN_NETWORK: {
+        UNSEEN_BOARD_AND_NETWORK: {
             "mean": summary(uncertainty.errors),
             "networks": [error.to_json() for error in uncertainty.errors],
         },
@@ -205,15 +192,6 @@ def evaluation_record(
             "networks": [error.to_json() for error in strange],
         },
     }
-
-
-def _tools() -> dict[str, str]:
-    import scipy
-    import treelite
-    import xgboost
-
-    tools = (np, scipy, treelite, xgboost)
-    return {"python": platform.python_version(), **{tool.__name__: tool.__version__ for tool in tools}}
 
 
 def twin_meter(board: str, node: int, seed: int, silicon: int = 1, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:

@@ -44,12 +44,19 @@ def fit_region(
         own: their deviations inside.
     """
     spans: Mapping[str, Span] = {}
-    forms, varieties, sizes = [], [], []
+    forms: list[float | None] = []
+    varieties: list[float | None] = []
+    sizes: list[float | None] = []
     for target, inside in zip(TARGETS, own, strict=True):
+        model = trained.of(target)
+        if model is None:
+            for found in (forms, varieties, sizes):
+                found.append(0.0)
+            continue
         table, rows = _numbered(table_of(measurements, board, trained.kind, target, familiar))
         spans = spans or spans_of(trained.kind, rows)  # every kernel is timed, not each one's power is measured
         of_kernel = varieties_of(trained.kind, rows)
-        without = partial(_without, table, getattr(trained, target).recipe, options)
+        without = partial(_without, table, model.recipe, options)
         forms.append(_more(without(_some(list(map(form_of, of_kernel)), options.seed)), inside))
         varieties.append(_more(without(_some(of_kernel, options.seed)), inside))
         large = _largest(rows)

@@ -40,7 +40,7 @@ def warm(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, in
             total = np.sum([rails[rail] for rail in manifest.rails], axis=0)
             parts.append(Rows(np.full(len(flat), what), np.full(len(flat), node), flat, total))
     progress(len(manifest.nodes), len(manifest.nodes), "done")
-    found = fit_leakage(Rows.joined(parts), WARMER_C, cost.idle_mw, manifest.temperature_c, cost.grid)
+    found = fit_leakage(Rows.joined(parts), WARMER_C, cost.idle_mw, manifest.measured_at_c, cost.grid)
     assert found is not None  # measured above
     leakage_mw, heat = found
     directory.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,9 @@ _OF_A_MODEL = {
     "--confidence": "confidence",
     "--input": "inputs",
     "--accept-boundary": "accept_boundary",
+    "--execution": "execution",
+    "--host-ms": "host_ms",
+    "--copied-bytes": "copied_bytes",
 }
 
 
@@ -44,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_input(parser)
     arguments.add_accept_boundary(parser)
     arguments.add_target(parser)
+    arguments.add_execution(parser)
     arguments.add_config(parser, "this configuration instead of a model and target")
     parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
     arguments.add_socket(parser)
@@ -72,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
         confidence=args.confidence,
         reason=args.reason,
         app=Path(command[0]).name if command else "jetdvfs hold",
+        execution=args.execution,
+        beside=arguments.stated_beside(args) or None,
         accept_boundary=args.accept_boundary,
         socket_path=args.socket,
         told=_tell,

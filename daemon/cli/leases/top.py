@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch the board and its leases: clocks, rails, temperatures; each lease's target, and what was predicted, observed and missed.
+"""Watch the board and its leases: clocks, rails, temperatures; each lease's target, what was predicted, observed and missed.
 
 Drawn anew every second until q, or an interrupt. Where the output is no terminal, what is drawn follows each other.
 """

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....kernels.cost.board import BoardCost
+from ....kernels.cost.execution import Beside, check_execution, execution_note
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import METHODS, surface
 from ....kernels.fusion import fuse
@@ -18,9 +19,8 @@ from ....kernels.kinds import is_fused
 from ....kernels.network import Network
 from ....kernels.surface import Guess, Surface
 from ....kernels.text import printable
-from ....profiles.board import load_board
 from ... import arguments
-from ...errors import UsageError
+from ...errors import InputError, UsageError
 from ..networks import read_model
 from ..output import SIMULATED, progress
 
@@ -64,7 +64,7 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
-    """--profile, --method, --temperature and --accept-boundary."""
+    """--profile, --method, --temperature, --execution with what a frame takes besides, and --accept-boundary."""
     arguments.add_accept_boundary(parser)
     parser.add_argument(
         "--profile",
@@ -78,6 +78,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
         help="timeline: host and GPU played against each other (default); sum: kernel times added up, as in MIRAGE",
     )
     arguments.add_temperature(parser)
+    arguments.add_execution(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
@@ -131,10 +132,29 @@ def read_profile_at(args: argparse.Namespace) -> Bundle:
     return bundle if args.temperature is None else replace(bundle, cost=bundle.cost.warmed(args.temperature))
 
 
+def check_powered(bundle: Bundle, what: str) -> None:
+    """Refuse what needs power where a profile knows times only.
+
+    Raises:
+        InputError: it does; ``what`` stands in the text.
+    """
+    if not bundle.manifest.rails:
+        raise InputError(f"profile {bundle.manifest.name}: power was not measured, and {what} needs it; valid: jetdvfs predict")
+
+
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
     """The network's surface on the profile's board, by --method."""
     with progress(f"predicting {network.name}"):
-        return surface(network, bundle.cost, args.method)
+        return surface(network, bundle.cost, args.method, execution=args.execution, beside=beside(args))
+
+
+def beside(args: argparse.Namespace) -> Beside:
+    """What a frame takes besides, by --host-ms and --copied-bytes.
+
+    Raises:
+        CostModelError: a figure makes no sense.
+    """
+    return Beside(**arguments.stated_beside(args))
 
 
 def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
@@ -143,6 +163,8 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
     data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
     data |= {"runtime": network.runtime} if network.runtime else {}
+    way = check_execution(args.execution, network)
+    data |= {"execution": way, "execution_note": execution_note(network, bundle.cost, way), "beside": asdict(beside(args))}
     return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 
@@ -154,22 +176,27 @@ def network_label(network: Network, args: argparse.Namespace) -> str:
 
 def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
     """What stands above a picture: the network, and the board by its full name."""
-    return f"{network_label(network, args)} on {load_board(bundle.manifest.board).title}"
+    return f"{network_label(network, args)} on {bundle.manifest.described().title}"
 
 
 def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
     """The lines under a heading that say what figures are of: a part of the network, a temperature, a simulated board."""
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
-    if network.runtime:
-        print(printable(f"launches of {network.runtime}: the host is taken to issue them as under PyTorch, which is longer"))
+    way = check_execution(args.execution, network)
+    note = execution_note(network, bundle.cost, way)
+    if note or way != "eager":
+        print(printable(f"executed as {way}" + (f": {note}" if note else "")))
     only = "" if bundle.manifest.leakage_fold_c else "; this profile knows no other temperature"
-    print(f"with the die at {_temperature_c(bundle, args):g} C{only}")
+    if (temperature_c := _temperature_c(bundle, args)) is not None:
+        print(f"with the die at {temperature_c:g} C{only}")
+    else:
+        print("power was not measured: this profile knows times only")
     if bundle.manifest.simulated:
         print(SIMULATED)
 
 
-def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float:
+def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float | None:
     return bundle.manifest.temperature_c if args.temperature is None else float(args.temperature)
 
 

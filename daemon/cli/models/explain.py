@@ -40,11 +40,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     bundle = common.read_profile_at(args)
+    common.check_powered(bundle, "where energy goes")
     grid = bundle.cost.grid
     configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
     network = common.read_network(args)
     with output.progress(f"predicting {network.name}"):
-        explanation = explain(network, bundle.cost, configuration, args.method)
+        explanation = explain(
+            network, bundle.cost, configuration, args.method, execution=args.execution, beside=common.beside(args)
+        )
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(explanation)})
         return 0
@@ -109,7 +112,8 @@ def _roofline(part: KernelPart) -> str:
 
 def _host(explanation: Explanation, network: Network) -> str:
     dearest = printable(", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5]))
-    return f"the host issues {len(network.calls)} calls in {explanation.host_ms:.2f} ms: {dearest}"
+    what = f"issues {len(network.calls)} calls" if explanation.execution == "eager" else f"starts one {explanation.execution}"
+    return f"the host {what} in {explanation.host_ms:.2f} ms: {dearest}"
 
 
 def _steps(explanation: Explanation) -> str:

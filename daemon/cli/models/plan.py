@@ -34,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     target = parse_target(args.target)
     bundle = common.read_profile_at(args)
+    common.check_powered(bundle, "a plan")
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)

@@ -33,6 +33,9 @@ from ... import arguments
 from .. import output
 from . import common
 
+_OF_TIME = 6
+"""So many columns of the table are of time."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
@@ -47,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
     asked = [common.on_grid(text, bundle.cost.grid) for text in args.config]
     network = common.read_network(args)
     surface = common.predict_surface(network, bundle, args)
-    rows = [*_remarkable(surface), *(("asked for", surface.at(configuration)) for configuration in asked)]
+    powered = bool(bundle.manifest.rails)
+    if args.save or args.plot:
+        common.check_powered(bundle, "a surface")
+    rows = [*_remarkable(surface, powered), *(("asked for", surface.at(configuration)) for configuration in asked)]
     if args.save:
         surface.save(args.save)
     if args.plot:
@@ -56,34 +62,36 @@ def run(args: argparse.Namespace) -> int:
         title = common.picture_title(network, bundle, args)
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
-        output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows)})
+        output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows, powered)})
         return 0
     name = common.network_label(network, args)
     print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
     common.print_origin(network, bundle, args)
     print()
-    print(_table(rows))
+    print(_table(rows, powered))
     for note in common.model_notes(network, bundle.cost, surface.guessed):
         print(note)
     return 0
 
 
-def _remarkable(surface: Surface) -> Iterator[tuple[str, Prediction]]:
+def _remarkable(surface: Surface, powered: bool) -> Iterator[tuple[str, Prediction]]:
     """The configurations that stand out, by name."""
     yield "top clocks", surface.at(surface.grid.top)
-    for name, figure in (
+    figures = (
         ("lowest latency", surface.latency_ms),
         ("least energy", surface.energy_mj),
         ("least energy x delay", surface.energy_mj * surface.latency_ms),
         ("least power", surface.power_mw),
-    ):
+    )
+    for name, figure in figures if powered else figures[:1]:
         cpu, gpu, emc = np.unravel_index(int(figure.argmin()), surface.grid.shape)
         yield name, surface.at(surface.grid.configuration((int(cpu), int(gpu), int(emc))))
 
 
-def _table(rows: list[tuple[str, Prediction]]) -> str:
+def _table(rows: list[tuple[str, Prediction]], powered: bool) -> str:
     headers = ("", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "", "power W", "energy mJ", "")
-    return output.table(headers, [_row(name, prediction) for name, prediction in rows])
+    shown = len(headers) if powered else _OF_TIME
+    return output.table(headers[:shown], [_row(name, prediction)[:shown] for name, prediction in rows])
 
 
 def _row(name: str, at: Prediction) -> tuple[str, ...]:
@@ -98,15 +106,20 @@ def _range(value: float, sigma: float) -> str:
     return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
 
 
-def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]]) -> dict[str, Any]:
+def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]], powered: bool) -> dict[str, Any]:
+    unknown = () if powered else ("power_mw", "energy_mj", "idle_mw", "energy_sigma")
     return {
         "digest": network.digest,
         "method": surface.method,
         "guessed": [asdict(guess) for guess in surface.guessed],
         "unmodelled": [asdict(kind) for kind in surface.unmodelled],
-        "points": [{"name": name, **asdict(at), "configuration": _named(at.configuration)} for name, at in rows],
+        "points": [
+            {"name": name, **asdict(at), "configuration": _named(at.configuration), **dict.fromkeys(unknown)}
+            for name, at in rows
+        ],
         "grid": surface.grid.to_json(),
         **{name: getattr(surface, name).tolist() for name in ("latency_ms", "power_mw", "energy_mj", "idle_mw")},
+        **{name: None for name in unknown if name != "energy_sigma"},
     }
 
 

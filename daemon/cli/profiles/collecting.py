@@ -14,6 +14,7 @@ from ....kernels.inputs import parse_input
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import InputError, UsageError
+from ..networks import named_networks
 from ..output import print_json, progress_bar, table
 from .checks import add_seed, add_threads
 
@@ -29,15 +30,26 @@ _DEPTH, _RATE = 5, 0.1
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
-    sub = verb("collect", "measure networks and kernels with PyTorch on this machine's processor, into a record", collect)
+    sub = verb("collect", "measure networks and kernels of one board, or of this machine's processor, into a record", collect)
     sub.add_argument(
         "models",
         nargs="*",
         metavar="MODEL",
-        help="TorchScript or torch.export files, or names of reference networks (default: all of those)",
+        help="TorchScript or torch.export files (of a simulated board whatever 'jetdvfs decompose' reads), or names of "
+        "reference networks (default: all of those)",
     )
     arguments.add_input(sub)
-    sub.add_argument("--meter", default="cpu", choices=("cpu",), help="what measures (default cpu: this machine's processor)")
+    sub.add_argument(
+        "--meter",
+        default="cpu",
+        choices=("cpu", "simulated"),
+        help="what measures: PyTorch on this machine's processor (default), or one simulated board, in virtual time",
+    )
+    arguments.add_simulated_board(sub)
+    sub.add_argument(
+        "--node", type=arguments.whole(0), default=0, metavar="N", help="which individual of the simulated board (default: 0)"
+    )
+    arguments.add_silicon(sub)
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
     sub.add_argument(
         "--folder", type=Path, metavar="DIR", help="keep what is measured here, and go on from what is there already"
@@ -60,11 +72,33 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def collect(args: argparse.Namespace) -> int:
+    if not args.out.parent.is_dir():
+        raise InputError(f"--out: {args.out.parent} is not a folder")
+    return _collect_simulated(args) if args.meter == "simulated" else _collect_processor(args)
+
+
+def _collect_simulated(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.one_twin import measure_twin, one_board_size, plan_twin
+
+    networks = named_networks(args.models, args.inputs)
+    size = one_board_size(args.node, args.kernels or (QUICK_KERNELS if args.quick else KERNELS))
+    campaign = plan_twin(args.board, networks, size, args.silicon, args.seed)
+    what = {
+        "device": f"simulated {args.board}, individual {args.node}, silicon {campaign.silicon_version}",
+        "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
+        "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+        "writes": str(args.out),
+    }  # fmt: skip
+    if not args.dry_run:
+        measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _collect_processor(args: argparse.Namespace) -> int:
     from ....profiles.measuring.meters.cpu import Patience
     from ....profiles.measuring.processor import measure_processor, plan_processor, processor_size, start_processor
 
-    if not args.out.parent.is_dir():
-        raise InputError(f"--out: {args.out.parent} is not a folder")
     models = _models(args.models, args.inputs)
     process, rapl, device = start_processor(args.python, args.threads)
     with process:

@@ -32,7 +32,7 @@ import numpy as np
 from ....kernels.cost.model import METHODS
 from ....kernels.text import printable
 from ....profiles.bundle.bundle import Bundle, load_bundle
-from ....profiles.bundle.manifest import Manifest
+from ....profiles.bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError
 from ....profiles.reference import left_out_networks
 from ... import arguments
@@ -121,16 +121,18 @@ def evaluate(args: argparse.Namespace) -> int:
 
 def _left_out(args: argparse.Namespace, manifest: Manifest) -> int:
     from ....profiles.training import evaluation
-    from ....profiles.training.production import UNSEEN_NETWORK
 
-    record = manifest.evaluation.get(UNSEEN_NETWORK, {})
+    seen = manifest.other_boards_seen
+    record = manifest.evaluation.get(UNSEEN_BOARD_AND_NETWORK if seen else UNSEEN_NETWORK, {})
     errors = [evaluation.NetworkError.from_json(item) for item in record.get("networks", ())]
     if not errors:
         raise BundleError(f"profile {manifest.name}: keeps no record of networks left out of training")
     if args.json:
         output.print_json({"profile": manifest.name, "board": manifest.board, "simulated": manifest.simulated, **record})
         return 0
-    print(f"Mean absolute error on simulated {manifest.board} boards and for networks that models were trained without")
+    boards = f"{'simulated ' if manifest.simulated else ''}{manifest.board}"
+    where = f"on {boards} boards and for" if seen else f"on the only {boards} that was measured, of"
+    print(f"Mean absolute error {where} networks that models were trained without")
     print(evaluation.table(errors))
     print(evaluation.coverage(errors))
     return 0

@@ -6,25 +6,38 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from ....profiles.bundle.bundle import bundle_bytes, load_bundle
-from ....profiles.bundle.manifest import UNSEEN_FAMILY, Manifest
+from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
+from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json, progress_bar
 from .checks import add_seed, add_threads
 
+NOT_SEEN = "other boards were not seen: errors are of networks and kernels left out on the one that was measured"
+_UNPOWERED = "none: power was not measured; this profile knows times only"
+
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
-    sub = verb("train", "measure kernels, train their models, write and evaluate a profile", train)
-    sub.add_argument("--board", required=True, help="board description, for instance agx-xavier")
-    sub.add_argument("--simulated", action="store_true", help="measure on simulated boards")
+    sub = verb("train", "train models of what was measured, write and evaluate a profile", train)
+    sub.add_argument(
+        "record",
+        nargs="?",
+        type=arguments.named_file,
+        metavar="RECORD",
+        help="what 'profile collect' or 'import' wrote, be it of one board",
+    )
+    sub.add_argument("--simulated", action="store_true", help="instead of a record: measure on simulated boards")
+    sub.add_argument("--board", metavar="NAME", help="with --simulated: the board, for instance agx-xavier")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
-    sub.add_argument("--name", help="its name (default: BOARD-sim)")
-    sub.add_argument("--quick", action="store_true", help="a small campaign and small models, to try the command out")
-    sub.add_argument("--campaign", type=Path, metavar="DIR", help="keep measurements here, and go on from those that are here")
+    sub.add_argument("--name", help="its name (default: BOARD, or BOARD-sim if simulated)")
+    sub.add_argument("--quick", action="store_true", help="with --simulated: little, to try the command out")
+    sub.add_argument(
+        "--campaign", type=Path, metavar="DIR", help="with --simulated: keep measurements here, and go on from those"
+    )
     add_threads(sub)
     add_seed(sub)
     arguments.add_silicon(sub)
@@ -39,35 +52,50 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 def describe(path: Path, manifest: Manifest) -> str:
     """What a profile says of itself, for people."""
     cpu, gpu, emc = manifest.grid.shape
+    powered = bool(manifest.rails)
+    rails = f"{', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C" if powered else _UNPOWERED
     origin = f"simulated, silicon {manifest.silicon_version}" if manifest.simulated else "measured"
     common = "; ".join(
         f"{figure} {sigma:.1%}, host {shares.host:.1%}, computation {shares.compute:.1%}, memory {shares.memory:.1%}"
         for figure, sigma, shares in (
             ("latency", manifest.sigma_latency, manifest.latency_shares),
-            ("energy", manifest.sigma_energy, manifest.energy_shares),
+            *((("energy", manifest.sigma_energy, manifest.energy_shares),) if powered else ()),
         )
     )
     lines = [
         f"{manifest.name}: board {manifest.board} ({origin}), {bundle_bytes(path, manifest) / 1e6:.2f} MB in {path}",
         f"  grid          {cpu} CPU x {gpu} GPU x {emc} EMC = {manifest.grid.size} configurations",
-        f"  energy rails  {', '.join(manifest.rails)}, idle power at {manifest.temperature_c:g} C",
+        f"  energy rails  {rails}",
         f"  temperature   {_temperature(manifest)}",
-        f"  trained on    boards {', '.join(map(str, manifest.nodes))}",
+        f"  trained on    boards {', '.join(map(str, manifest.nodes))}"
+        if manifest.other_boards_seen
+        else f"  trained on    one board; {NOT_SEEN}",
         f"  reproduce     {manifest.command}",
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
         f"  uncertainty   a whole network or board: {common}; a kernel:",
     ]
     for kind, entry in manifest.kinds.items():
-        lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}  power {entry.power_sigma:6.1%}  {entry.samples:8} samples")
+        power = f"  power {entry.power_sigma:6.1%}" if powered else ""
+        lines.append(f"    {kind:20} time {entry.time_sigma:6.1%}{power}  {entry.samples:8} samples")
     lines += _beyond(manifest)
     for name, record in manifest.evaluation.items():
+        figures = [figure for figure in ("latency", "energy") if powered or figure == "latency"]
         means = (
-            f"{method} {mean['latency_percent']:.1f}% / {mean['energy_percent']:.1f}%"
+            " / ".join([f"{method} {mean['latency_percent']:.1f}%", *(f"{mean[f'{one}_percent']:.1f}%" for one in figures[1:])])
             for method, mean in record["mean"].items()
         )
-        lines.append(f"  mean error    {name.replace('_', ' ')}, latency / energy: {', '.join(means)}")
-    lines += _families(manifest)
+        lines.append(f"  mean error    {name.replace('_', ' ')}, {' / '.join(figures)}: {', '.join(means)}")
+    lines += [*_own_networks(manifest), *_families(manifest)]
     return "\n".join(lines)
+
+
+def _own_networks(manifest: Manifest) -> list[str]:
+    """The error of each network that was left out, where no other board was seen."""
+    lines = []
+    for row in manifest.evaluation.get(UNSEEN_NETWORK, {}).get("networks", ()):
+        energy = "" if row["energy_percent"] is None else f"  energy {row['energy_percent']:5.1f}%"
+        lines.append(f"    {row['network']:20} latency {row['latency_percent']:5.1f}%{energy}")
+    return lines
 
 
 def _families(manifest: Manifest) -> list[str]:
@@ -95,6 +123,8 @@ def _beyond(manifest: Manifest) -> list[str]:
 
 
 def _temperature(manifest: Manifest) -> str:
+    if not manifest.rails:
+        return "of no account to times"
     if manifest.leakage_fold_c is None:
         return "not known: figures are for that of the idle power, whatever the board's is"
     return f"leakage grows e-fold in {manifest.leakage_fold_c:.1f} C; predictions can be made for any"
@@ -124,9 +154,61 @@ def warm(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
-    if not args.simulated:
-        raise UsageError("profile train: measuring real boards is not possible from here; valid: --simulated")
     _check_new(args.out)
+    if args.record is not None:
+        of_simulated = [option for option in ("simulated", "board", "quick", "campaign") if getattr(args, option)]
+        if of_simulated:
+            raise UsageError(f"--{of_simulated[0]}: RECORD says what was measured; valid: RECORD, or --simulated --board")
+        bundle = _train_on_record(args)
+    elif not args.simulated or args.board is None:
+        raise UsageError("say what to train on: RECORD, as 'jetdvfs profile collect' writes it, or --simulated --board NAME")
+    else:
+        bundle = _train_simulated(args)
+    if bundle is None:
+        return 0
+    if args.json:
+        print_json({"path": str(args.out), **bundle.manifest.to_json()})
+    else:
+        print(describe(args.out, bundle.manifest))
+    return 0
+
+
+def _print_plan(what: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(what)
+    else:
+        print("\n".join(f"{key:10} {value}" for key, value in what.items()))
+
+
+def _train_on_record(args: argparse.Namespace) -> Bundle | None:
+    """The bundle of a record; None with --dry-run."""
+    from ....profiles.measuring.measurements import Measurements
+
+    record = Measurements.load(args.record)
+    try:
+        from ....profiles.training.left_out import measured_kinds, whole_networks
+        from ....profiles.training.making import bundle_from_record
+
+        own = whole_networks(record)
+        kinds = measured_kinds(own)
+        if args.dry_run:
+            what = {
+                "device": own.described.name, "simulated": bool(own.silicon_version), "boards": list(own.nodes),
+                "kernels": len(own.invocations), "kinds": len(kinds), "networks": len(own.networks),
+                "power": own.powered, "writes": str(args.out),
+            }  # fmt: skip
+            _print_plan(what, args.json)
+            return None
+        name = args.name or f"{record.board}{'-sim' if record.silicon_version else ''}"
+        seed = f" --seed {args.seed}" if args.seed else ""
+        command = f"jetdvfs profile train {args.record.name}{seed} --name {name} --out {name}"
+        return bundle_from_record(own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
+
+
+def _train_simulated(args: argparse.Namespace) -> Bundle | None:
+    """The bundle of simulated boards; None with --dry-run."""
     try:
         from ....profiles.training import production
     except ModuleNotFoundError as error:
@@ -146,15 +228,7 @@ def train(args: argparse.Namespace) -> int:
             "boards": list(campaign.size.nodes), "silicon": campaign.silicon_version, "steps": len(campaign.units),
             "writes": str(args.out),
         }  # fmt: skip
-        if args.json:
-            print_json(what)
-        else:
-            print("\n".join(f"{key:10} {value}" for key, value in what.items()))
-        return 0
+        _print_plan(what, args.json)
+        return None
     measurements = production.measure_simulated(plan, args.campaign, progress_bar)
-    bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
-    if args.json:
-        print_json({"path": str(args.out), **bundle.manifest.to_json()})
-    else:
-        print(describe(args.out, bundle.manifest))
-    return 0
+    return production.make_bundle(plan, measurements, args.out, progress_bar)

@@ -19,7 +19,7 @@ IMAGE = ("--input", "1x3x32x32")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     torch = pytest.importorskip("torch", reason="PyTorch is what measures; it is not installed")
     folder, paths = tmp_path_factory.mktemp("models"), []
-    for name, width in (("narrow", 8), ("wide", 24)):
+    for name, width in (("narrow", 8), ("middle", 12), ("wide", 24)):
         layers = (torch.nn.Conv2d(3, width, 3), torch.nn.ReLU(), torch.nn.Conv2d(width, width, 3), torch.nn.ReLU())
         path = folder / f"{name}.pt"
         torch.jit.save(torch.jit.script(torch.nn.Sequential(*layers).eval()), path)
@@ -35,19 +35,126 @@ def test_networks_left_out_are_predicted_beside_what_they_took(
     arguments = ["profile", "collect", *models, *IMAGE, "--quick", "--kernels", "4", "--out", str(record)]
     assert main([*arguments, "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert planned["networks"] == 2 and planned["kernels"] > 8 and not record.exists()
+    assert planned["networks"] == 3 and planned["kernels"] > 8 and not record.exists()
     assert main([*arguments, "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert done["kernels"] == planned["kernels"] == len(Measurements.load(record).invocations)
     assert main(["profile", "judge", str(record), "--json"]) == 0
     judged = json.loads(capsys.readouterr().out)
-    assert [one["network"] for one in judged["networks"]] == ["narrow", "wide"] and not judged["simulated"]
+    assert [one["network"] for one in judged["networks"]] == ["narrow", "middle", "wide"] and not judged["simulated"]
     for one in judged["networks"]:
         error = abs(one["predicted_ms"] / one["measured_ms"] - 1) * 100
         assert one["latency_percent"] == pytest.approx(error, abs=0.5) and one["energy_percent"] is None
     assert main(["profile", "judge", str(record)]) == 0
     shown = capsys.readouterr().out
     assert "measured ms" in shown and "mean latency error" in shown and "no other device was seen" in shown
+
+
+@pytest.fixture(scope="module")
+def profile(models: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The profile of this machine's processor, made of all models but the last."""
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    folder = tmp_path_factory.mktemp("processor")
+    record, made = folder / "cpu.npz", folder / "cpu"
+    assert main(["profile", "collect", *models[:-1], *IMAGE, "--quick", "--kernels", "6", "--out", str(record)]) == 0
+    assert main(["profile", "train", str(record), "--out", str(made), "--dry-run"]) == 0
+    assert not made.exists()
+    assert main(["profile", "train", str(record), "--out", str(made)]) == 0
+    return made
+
+
+def test_a_profile_is_made_of_this_machine_alone_and_predicts_a_network_it_never_measured(
+    models: list[str], profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *measured, strange = models
+    capsys.readouterr()
+    assert main(["profile", "show", str(profile), "--json"]) == 0
+    manifest = json.loads(capsys.readouterr().out)
+    assert manifest["device"]["name"] == manifest["board"] == "cpu" and not manifest["simulated"] and not manifest["rails"]
+    assert {row["network"] for row in manifest["evaluation"]["unseen_network"]["networks"]} == {Path(m).stem for m in measured}
+    assert main(["profile", "show", str(profile)]) == 0
+    assert "other boards were not seen" in capsys.readouterr().out
+    assert main(["predict", strange, *IMAGE, "--profile", str(profile), "--json"]) == 0
+    predicted = json.loads(capsys.readouterr().out)
+    assert predicted["energy_mj"] is None and predicted["points"][0]["power_mw"] is None and predicted["temperature_c"] is None
+    again = tmp_path / "again.npz"
+    assert main(["profile", "collect", *models, *IMAGE, "--quick", "--kernels", "1", "--out", str(again)]) == 0
+    found = Measurements.load(again)
+    what = [network.name for network in found.networks].index(Path(strange).stem)
+    times = found.tables["network_ms"]
+    took_ms, expected_ms = float(times.value[times.what == what][0]), predicted["latency_ms"][0][0][0]
+    capsys.readouterr()
+    print(f"left out of everything: predicted {expected_ms:.3f} ms, took {took_ms:.3f} ms ({expected_ms / took_ms - 1:+.0%})")
+    assert 0 < expected_ms < float("inf") and took_ms > 0
+
+
+def test_a_profile_that_knows_times_only_says_so_instead_of_planning(
+    models: list[str], profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    about = [models[0], *IMAGE, "--profile", str(profile)]
+    for words in (["plan", *about, "--target", "latency_ms=5"], ["explain", *about], ["predict", *about, "--save", "s.npz"]):
+        assert main(words) == 3
+        told = capsys.readouterr().err
+        assert "power was not measured" in told and told.count("\n") == 1
+    assert main(["predict", *about]) == 0
+    shown = capsys.readouterr().out
+    assert "knows times only" in shown and "energy mJ" not in shown
+
+
+@pytest.fixture(scope="module")
+def twin_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was measured of one simulated board."""
+    record = tmp_path_factory.mktemp("twin") / "twin.npz"
+    networks = ["resnet18", "alexnet", "squeezenet1_0"]
+    words = [
+        "profile",
+        "collect",
+        *networks,
+        "--meter",
+        "simulated",
+        "--board",
+        "orin-nano-8gb",
+        "--silicon",
+        "2",
+        "--node",
+        "4",
+    ]
+    assert main([*words, "--kernels", "3", "--out", str(record)]) == 0
+    return record
+
+
+def test_one_simulated_board_makes_a_profile_that_says_how_far_off_it_is_on_networks_left_out(
+    twin_record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    capsys.readouterr()
+    profile = tmp_path / "one"
+    assert main(["profile", "train", str(twin_record), "--out", str(profile), "--name", "one", "--threads", "1", "--json"]) == 0
+    manifest = json.loads(capsys.readouterr().out)
+    assert manifest["nodes"] == [4] and manifest["simulated"] and manifest["silicon_version"] == "orin-nano-8gb-2"
+    assert set(manifest["evaluation"]) == {"unseen_network"}
+    for row in manifest["evaluation"]["unseen_network"]["networks"]:
+        assert row["configurations"] == 12 and row["latency_percent"] < 60 and row["energy_percent"] < 60
+    assert main(["profile", "evaluate", "--networks-left-out", "--profile", str(profile)]) == 0
+    assert "on the only simulated orin-nano-8gb that was measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--simulated"], "--simulated --board NAME"),
+        (["RECORD", "--simulated", "--board", "tx2"], "--simulated: RECORD says what was measured"),
+        ([], "say what to train on"),
+    ],
+)
+def test_what_to_train_on_is_said_once(
+    words: list[str], said: str, twin_record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(twin_record) if word == "RECORD" else word for word in words]
+    assert main(["profile", "train", *words, "--out", str(tmp_path / "new")]) == 2
+    told = capsys.readouterr().err
+    assert said in told and told.count("\n") == 1
 
 
 @pytest.mark.parametrize(

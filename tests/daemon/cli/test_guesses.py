@@ -14,6 +14,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.region import Pair, Region, spans_of
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle import bundle
 from jetdvfs.tests.support.analytic import board, conv2d, network, relu
 
@@ -27,7 +28,15 @@ def profile(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = board(sigma=0.1, common=0.05)
     models = {**cost.kernels, "conv2d": replace(cost.kernels["conv2d"], region=REGION)}
     told = SimpleNamespace(
-        manifest=SimpleNamespace(name="small", board="agx-xavier", simulated=True, temperature_c=45.0, leakage_fold_c=None),
+        manifest=SimpleNamespace(
+            name="small",
+            board="agx-xavier",
+            simulated=True,
+            temperature_c=45.0,
+            leakage_fold_c=None,
+            rails=("GPU",),
+            described=lambda: load_board("agx-xavier"),
+        ),
         cost=replace(cost, kernels=models),
     )
     monkeypatch.setattr(bundle, "load_bundle", lambda name: told)

@@ -17,6 +17,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.model import Method, surface
 from jetdvfs.kernels.network import Network
+from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle import bundle
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.profiles.reference import reference_model
@@ -36,7 +37,15 @@ def model(tmp_path: Path) -> str:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A profile whose manifest can be changed; the only one there is."""
-    manifest = SimpleNamespace(name="small-sim", board="agx-xavier", simulated=True, temperature_c=45.0, leakage_fold_c=None)
+    manifest = SimpleNamespace(
+        name="small-sim",
+        board="agx-xavier",
+        simulated=True,
+        temperature_c=45.0,
+        leakage_fold_c=None,
+        rails=("GPU",),
+        described=lambda: load_board("agx-xavier"),
+    )
 
     def load(name: str) -> SimpleNamespace:
         if name != manifest.name:
@@ -402,3 +411,20 @@ def test_help_has_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixtu
     code, out, _ = run(capsys, verb, "--help")
     assert code == 0
     assert f"  jetdvfs {verb} resnet18" in out and "4  target not attainable" in out
+
+
+def test_execution_and_what_a_frame_takes_besides_are_told(
+    simulated: SimpleNamespace, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("predict", model, "--profile", "small-sim", "--execution", "graph", "--host-ms", "3")
+    found = run_json(capsys, *asked)
+    assert found["execution"] == "graph" and found["beside"] == {"host_ms": 3.0, "copied_bytes": 0}
+    assert found["execution_note"].startswith("what starting a graph costs the host was not measured on this board")
+    bare = run_json(capsys, "predict", model, "--profile", "small-sim")
+    assert bare["execution"] == "eager" and bare["points"][0]["latency_ms"] + 2 < found["points"][0]["latency_ms"]
+    code, out, _ = run(capsys, *asked)
+    assert code == 0 and f"executed as graph: {found['execution_note']}" in out
+    code, out, _ = run(capsys, "explain", model, "--profile", "small-sim", "--execution", "engine")
+    assert code == 0 and "the host starts one engine in" in out
+    code, _, err = run(capsys, "plan", model, "--profile", "small-sim", "--target", "min-energy", "--host-ms", "-1")
+    assert code == 3 and "host_ms=-1" in err

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.errors import (
+    InputError,
     LimitReached,
+    TargetNotAttainable,
     UsageError,
 )
 from jetdvfs.daemon.wire import protocol
@@ -55,7 +57,9 @@ def test_what_the_daemon_answers_is_what_its_interface_promises(daemon: Daemon) 
         for method, parameters in (
             ("Predict", predicting),
             ("Predict", {**predicting, "configuration": LOW._asdict(), "method": "sum"}),
+            ("Predict", {**predicting, "execution": "graph", "beside": {"host_ms": 2, "copied_bytes": 1 << 20}}),
             ("Plan", planning),
+            ("Plan", {**planning, "execution": "engine"}),
             ("Hold", planning),
             ("Hold", {"configuration": LOW._asdict()}),
             ("Report", {"lease": "1", "latency_ms": [1.5, 2]}),
@@ -64,6 +68,24 @@ def test_what_the_daemon_answers_is_what_its_interface_promises(daemon: Daemon) 
             ("Unload", {"network": network.handle}),
         ):
             definition.check_reply(method, client.call(method, parameters))
+
+
+def test_a_target_is_planned_for_the_execution_and_what_a_frame_takes_besides(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        network = client.load(MODEL, IMAGE)
+        slow_host = FrequencyConfiguration(115200, 1377000000, 2133000000)
+        eager, graph = (client.predict(network, slow_host, execution=execution)["at"] for execution in (None, "graph"))
+        assert graph["energy_mj"] < eager["energy_mj"]  # which the calls of all its launches are part of
+        target = f"latency_ms={eager['latency_ms']}"
+        with pytest.raises(TargetNotAttainable):
+            client.hold(network, target, beside={"host_ms": 50.0})
+        lease = client.hold(network, target, execution="graph")
+        assert lease.plan is not None and lease.plan["execution"] == "graph"
+        assert "graph costs the host was not measured" in lease.plan["why"]
+        with pytest.raises(InputError, match="host_ms"):
+            client.predict(network, beside={"host_ms": -1.0})
+        with pytest.raises(UsageError, match="execution"):
+            client.predict(network, execution="captured")
 
 
 def test_clocks_go_back_when_the_client_dies(board: Board, found: dict[str, str], daemon: Daemon) -> None:

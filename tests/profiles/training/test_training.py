@@ -176,10 +176,13 @@ def test_where_one_rail_feeds_all_the_host_and_the_kernels_are_still_told_apart(
         assert mean == pytest.approx(apart, rel=1e-3)
 
 
-def test_idle_power_that_does_not_cover_the_grid_is_refused(measurements: Measurements) -> None:
-    rows = measurements.tables["idle_mw"]
-    with pytest.raises(MeasurementError, match="of 3654"):
-        fit_idle_mw(rows.where(rows.configuration != 7), BOARD.grid)
+def test_idle_power_of_the_whole_grid_follows_from_a_hundred_configurations(measurements: Measurements) -> None:
+    rows, whole = measurements.tables["idle_mw"], fit_idle_mw(measurements.tables["idle_mw"], BOARD.grid)
+    some = np.random.default_rng(1).choice(BOARD.grid.size, 100, replace=False)
+    fitted = fit_idle_mw(rows.where(np.isin(rows.configuration, some)), BOARD.grid)
+    assert np.abs(fitted / whole - 1).mean() < 0.01
+    with pytest.raises(MeasurementError, match="at 20 of 3654 configurations; expected 30 or more"):
+        fit_idle_mw(rows.where(np.isin(rows.configuration, some[:20])), BOARD.grid)
 
 
 def test_what_leaks_is_found_in_idle_power_at_several_temperatures(measurements: Measurements, trained_cost: BoardCost) -> None:

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a network's launches reach the GPU, and what that costs the host.
+
+``eager``: the framework issues call after call. ``graph``: the same kernels were captured once (a CUDA graph) and start
+together. ``engine``: a runtime such as TensorRT has compiled the network and starts it as a whole. In the last two the host
+issues one thing, however many kernels it starts, and calls that launch nothing cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CostModelError
+from ..network import KernelInvocation, Network
+from .board import BoardCost
+
+Execution: TypeAlias = Literal["eager", "graph", "engine"]
+EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
+
+_ENGINES = ("TensorRT",)
+_START_SIGMA = 0.7  # of a start that nobody measured: off by a factor of two
+_MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a frame takes beside the network's own launches, as the application states it.
+
+    Attributes:
+        host_ms: the CPU's work before and after (reading, resizing, sorting results) in ms at the top CPU clock; at others it
+            takes as much longer as they are lower.
+        copied_bytes: what is copied between the host's and the device's memory, each byte read and written once.
+
+    Raises:
+        CostModelError: one of them makes no sense.
+    """
+
+    host_ms: float = 0.0
+    copied_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.host_ms <= _MOST_HOST_MS:
+            raise CostModelError(f"host_ms={self.host_ms:g}: expected milliseconds from 0 to {_MOST_HOST_MS:g}")
+        if not 0 <= self.copied_bytes <= _MOST_COPIED:
+            raise CostModelError(f"copied_bytes={self.copied_bytes}: expected from 0 to {_MOST_COPIED}")
+
+
+NOTHING_BESIDE = Beside()
+
+
+@dataclass(frozen=True, eq=False)
+class HostTimes:
+    """What the host does for one inference.
+
+    Attributes:
+        issued_ms: when it has issued each launch, and in the last row when it has made all calls, ``(launches + 1, n_cpu,
+            n_emc)``.
+        once_ms: what an inference costs it besides, one after the other with all else, ``(n_cpu, n_emc)``.
+        variance: in ms^2, what is uncertain of it because nobody measured it, ``(n_cpu, n_emc)``.
+    """
+
+    issued_ms: NDArray[np.float64]
+    once_ms: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+def check_execution(execution: str | None, network: Network) -> Execution:
+    """The execution that is asked for; where none is, the one that the network's launches are listed for.
+
+    Raises:
+        CostModelError: there is no such one.
+    """
+    if execution is None:
+        return "engine" if network.runtime in _ENGINES else "eager"
+    for known in EXECUTIONS:
+        if execution == known:
+            return known
+    raise CostModelError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
+
+
+def host_times(network: Network, cost: BoardCost, execution: Execution, beside: Beside = NOTHING_BESIDE) -> HostTimes:
+    """What the host does for one inference at every CPU and memory clock."""
+    cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
+    once_us = cost.host.once_us(cpu_mhz, emc_mhz)
+    launches = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
+    if execution == "eager":
+        issued_us = cost.host.elapsed_us(network.calls, [*launches, -1], cpu_mhz, emc_mhz)
+        variance = np.zeros(once_us.shape)
+    else:
+        start_us = cost.host.start_us(execution, cpu_mhz, emc_mhz)
+        issued_us = np.broadcast_to(start_us, (len(launches) + 1, *start_us.shape))
+        known = cost.host.knows(execution)
+        variance = np.zeros(once_us.shape) if known else (_START_SIGMA * start_us / 1e3) ** 2
+    return HostTimes(issued_us / 1e3, once_us / 1e3 + beside_ms(cost, beside), variance)
+
+
+def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
+    """What a frame takes beside its launches, ``(n_cpu, n_emc)``."""
+    cpu_mhz, _, emc_mhz = (axis.astype(np.float64) for axis in cost.grid.levels_mhz())
+    moved_ms = 2 * beside.copied_bytes / cost.chip.bytes_per_emc_cycle / (emc_mhz * 1e3)
+    ms: NDArray[np.float64] = beside.host_ms * (cpu_mhz[-1] / cpu_mhz)[:, None] + moved_ms[None, :]
+    return ms
+
+
+def execution_note(network: Network, cost: BoardCost, execution: Execution) -> str:
+    """What a reader has to know of the host's part, because nobody measured it on this board; empty where that was."""
+    notes = []
+    if execution != "eager" and not cost.host.knows(execution):
+        cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
+        what = "a graph" if execution == "graph" else "an engine"
+        start_us = float(cost.host.start_us(execution, cpu_mhz, emc_mhz)[-1, -1])
+        notes.append(
+            f"what starting {what} costs the host was not measured on this board: "
+            f"it is taken to be as much as one call, {start_us:.0f} us at the top clocks, within a factor of two"
+        )
+    if execution == "engine" and not network.runtime:
+        notes.append("an engine fuses more than the launches listed here, which are PyTorch's")
+    if execution == "eager" and network.runtime:
+        notes.append(f"launches of {network.runtime:.40}: the host is taken to issue them one by one as under PyTorch")
+    return "; ".join(notes)
+
+
+def parts(network: Network, cost: BoardCost, execution: Execution, at: tuple[int, int]) -> dict[str, tuple[int, float]]:
+    """What the host does at one CPU and memory clock: how many calls of each name there are, and what they take in ms."""
+    cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
+    cpu, emc = cpu_mhz[at[0] : at[0] + 1], emc_mhz[at[1] : at[1] + 1]
+    if execution != "eager":
+        return {execution: (1, float(cost.host.start_us(execution, cpu, emc)[0, 0]) / 1e3)}
+    found: dict[str, tuple[int, float]] = {}
+    for call, us in zip(network.calls, cost.host.issue_us(network.calls, cpu, emc)[:, 0, 0], strict=True):
+        name = call.kind if isinstance(call, KernelInvocation) else call.name
+        calls, ms = found.get(name, (0, 0.0))
+        found[name] = calls + 1, math.fsum((ms, float(us) / 1e3))
+    return found

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How launches reach the GPU: one by one, as a graph, as an engine; and what a frame takes beside them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.execution import EXECUTIONS, Beside
+from jetdvfs.kernels.cost.explain import explain
+from jetdvfs.kernels.cost.host import HostModel
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.kernels.errors import CostModelError
+from jetdvfs.kernels.surface import Surface
+from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu, view
+
+SMALL = network(*(call for _ in range(50) for call in (relu(64), view())))
+KNOWN = replace(board(), host=HostModel({"graph": (30.0, 0.0, 0.0), "engine": (60.0, 0.0, 0.0)}, (0.0, 10_000.0, 0.0)))
+
+
+def test_a_graph_costs_the_host_one_start_however_many_kernels_it_has() -> None:
+    eager, graph = surface(SMALL, KNOWN), surface(SMALL, KNOWN, execution="graph")
+    kernels_ms = surface(SMALL, KNOWN, "sum").latency_ms
+    np.testing.assert_allclose(graph.latency_ms, kernels_ms + 0.030, rtol=1e-5)
+    assert (eager.latency_ms > 100 * 0.004).all()  # a hundred calls at the top CPU clock
+    twice = surface(network(*SMALL.calls, *SMALL.calls), KNOWN, execution="graph")
+    np.testing.assert_allclose(twice.latency_ms, 2 * kernels_ms + 0.030, rtol=1e-5)
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_where_the_gpu_is_the_bottleneck_execution_hardly_matters(execution: str) -> None:
+    heavy = network(*[matmul(1000)] * 20)
+    found = surface(heavy, KNOWN, execution=execution)
+    np.testing.assert_allclose(found.latency_ms, surface(heavy, KNOWN, "sum").latency_ms, rtol=0.03)
+
+
+def test_launches_of_tensorrt_start_as_an_engine_unless_something_else_is_said() -> None:
+    engine = replace(SMALL, runtime="TensorRT")
+    assert surface(SMALL, KNOWN).execution == "eager"
+    assert surface(engine, KNOWN).execution == "engine"
+    assert surface(engine, KNOWN, execution="eager").latency_ms.min() > 5 * surface(engine, KNOWN).latency_ms.min()
+
+
+def test_what_nobody_measured_is_said_and_less_certain() -> None:
+    measured, assumed = surface(SMALL, KNOWN, execution="graph"), surface(SMALL, board(), execution="graph")
+    assert measured.execution_note == ""
+    assert "was not measured on this board" in assumed.execution_note and "5 us at the top clocks" in assumed.execution_note
+    assert (measured.latency_sigma == 0).all() and (assumed.latency_sigma > 0.02).all()
+    assert surface(SMALL, board()).execution_note == ""
+    assert "PyTorch's" in surface(SMALL, KNOWN, execution="engine").execution_note
+
+
+def test_what_a_frame_takes_besides_is_part_of_it() -> None:
+    bare = surface(SMALL, KNOWN, execution="graph")
+    found = surface(SMALL, KNOWN, execution="graph", beside=Beside(host_ms=2.0, copied_bytes=4_000_000))
+    added_ms = found.latency_ms - bare.latency_ms
+    # The host's work is slower at lower CPU clocks; 8 MB at 10 bytes a cycle take 0.5 ms at 1600 MHz.
+    np.testing.assert_allclose(added_ms[-1, :, -1], 2.5)
+    np.testing.assert_allclose(added_ms[0, :, -1], 8.5)
+    np.testing.assert_allclose(added_ms[-1, :, 0], 3.0)
+    assert (found.energy_mj > bare.energy_mj + bare.idle_mw * added_ms / 1e3).all()
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(CostModelError, match="execution 'captured'; valid: eager, graph, engine"):
+        surface(SMALL, KNOWN, execution="captured")
+    for host_ms, copied in ((-1.0, 0), (float("nan"), 0), (0.0, -1)):
+        with pytest.raises(CostModelError, match="expected"):
+            Beside(host_ms, copied)
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_an_explanation_s_parts_make_up_the_whole_in_every_execution(execution: str) -> None:
+    beside = Beside(host_ms=1.0)
+    explanation = explain(SMALL, KNOWN, GRID.top, execution=execution, beside=beside)
+    whole = surface(SMALL, KNOWN, execution=execution, beside=beside).at(GRID.top)
+    assert explanation.prediction == whole and explanation.execution == execution
+    together_ms = explanation.gpu_ms + explanation.waited_ms + explanation.after_ms
+    assert together_ms == pytest.approx(whole.latency_ms, rel=1e-5)
+    assert explanation.idle_mj + explanation.host_mj + explanation.kernels_mj == pytest.approx(whole.energy_mj, rel=1e-5)
+    calls = {part.name: part.calls for part in explanation.host}
+    assert calls == ({"relu": 50, "view": 50, "beside": 1} if execution == "eager" else {execution: 1, "beside": 1})
+
+
+def test_a_saved_surface_says_how_it_was_executed() -> None:
+    found, file = surface(SMALL, board(), execution="graph"), io.BytesIO()
+    found.save(file)
+    file.seek(0)
+    loaded = Surface.load(file)
+    assert (loaded.execution, loaded.execution_note) == (found.execution, found.execution_note)
