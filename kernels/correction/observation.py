@@ -18,8 +18,8 @@ class Observation:
     Attributes:
         configuration: the clocks they ran at, one of the surface's grid.
         latency_ms: the typical one (the median of several); None where nobody told.
-        power_mw: mean power of the energy rails, None where they were not read: during the inferences, or, with ``period_ms``, from
-            one frame's start to the next one's.
+        power_mw: mean power of the energy rails, None where they were not read: during the inferences, or, with ``period_ms``,
+            from one frame's start to the next one's.
         frames: how many frames it is of.
         age_s: how long ago that was.
         period_ms: from one frame's start to the next one's; None where frames follow each other without a break.
@@ -58,8 +58,8 @@ class Rate:
     """One unknown: by which factor what is predicted of it was too low, and how sure that is.
 
     Attributes:
-        name: ``compute``, ``memory``, ``host``, ``all`` (everything alike), ``constant``, ``idle`` or ``dynamic``.
-        factor: 1 where nothing is to be corrected; a constant's is what it adds to the top clocks' latency, as a part of it, plus 1.
+        name: ``compute``, ``memory``, ``host``, ``all`` (all three alike), ``idle`` or ``dynamic``.
+        factor: 1 where nothing is to be corrected.
         sigma: the standard deviation of the factor's logarithm.
     """
 
@@ -79,8 +79,8 @@ class Correction:
         observations: how many there were, of ``configurations`` different configurations.
         rates: what they say of each unknown.
         left_out: which of the observations are outliers and were all but left out, by position.
-        latency_error, power_error: mean |log(observed / predicted)| of those observed, before and after.
-        residual_latency, residual_power: standard deviation of what the rates do not explain from configuration to configuration.
+        latency_error, power_error: mean |log(observed / predicted)|, before and after.
+        residual_latency, residual_power: standard deviation of what the rates do not explain.
     """
 
     observations: int
