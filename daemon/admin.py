@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .context import Context
+from .api import Context
 from .descriptors.attached import Attached
 from .errors import UsageError
 from .system.journal import TROUBLE, fields

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,10 +20,13 @@ from ..kernels.inputs import read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
+from ..profiles.board import BoardDescription
+from .board.desk import Desk
 from .board.status import status
-from .context import Context
+from .config import Config, ConfigFile
 from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
+from .hardware.sensors.sampled import SampledSensors
 from .learning.correcting import corrected
 from .learning.learner import Learner, Making
 from .leases import Holder, Need, find
@@ -31,7 +34,8 @@ from .planner import Limits
 from .planning.plans import Plans
 from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
-from .surfaces import LoadedNetwork
+from .surfaces import LoadedNetwork, Surfaces
+from .system.record import Record
 from .targets import Outlook, listing
 from .wire.interface import Interface
 from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
@@ -50,6 +54,21 @@ _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
 _STATUS_WAITS_S = 0.05
 _PLAN_WAITS_S = 1.0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the interfaces work on; nothing of it makes the event loop wait for a file of the board."""
+
+    version: str
+    description: BoardDescription
+    board: Desk
+    sensors: SampledSensors
+    surfaces: Surfaces
+    config: Config
+    config_file: ConfigFile
+    started_s: float
+    record: Record
 
 
 class Api:
@@ -161,7 +180,7 @@ class Api:
         else:
             original = await self._original(session, parameters)
             make = partial(self._made, original, parameters.get("fps"))
-            wish = self._wish(make(()), parameters, self._network(session, parameters).name)
+            wish = self._wish(make((), False), parameters, self._network(session, parameters).name)
             need = wish.need(await self._limits())
             course = wish, make
         app = parameters.get("app") or _process_name(session.peer)
@@ -228,13 +247,13 @@ class Api:
             network, method, execution=parameters.get("execution"), beside=Beside(**stated), uid=session.peer.uid
         )
 
-    def _made(self, original: Surface, fps: float | None, observations: Sequence[Observation]) -> Surface:
+    def _made(self, original: Surface, fps: float | None, observations: Sequence[Observation], cautious: bool) -> Surface:
         """The same for the board as warm as it is, corrected by what was observed; on whatever thread."""
         warmth = warmth_of(self._context.sensors, self._context.description)
-        return corrected(self._settled(original, warmth, fps), observations)
+        return corrected(self._settled(original, warmth, fps), observations, cautious=cautious)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
-        return self._made(await self._original(session, parameters), parameters.get("fps"), ())
+        return self._made(await self._original(session, parameters), parameters.get("fps"), (), False)
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
         """What a call asks for."""

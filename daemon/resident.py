@@ -24,11 +24,10 @@ from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.errors import ProfilesError
 from ..profiles.timing import SystemClock
 from .admin import AdminApi
-from .api import Api
+from .api import Api, Context
 from .board.desk import Desk
 from .board.thread import STUCK_S
 from .config import AXES, INSTALLED_GROUP, ConfigFile
-from .context import Context
 from .controller import Controller
 from .descriptors.stragglers import Stragglers
 from .errors import DaemonError, HardwareBusy, UsageError

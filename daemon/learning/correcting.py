@@ -17,10 +17,22 @@ _TELLING = 3
 """From how many frames on what they took is held against a configuration."""
 
 
-def corrected(surface: Surface, observations: Sequence[Observation]) -> Surface:
-    """The surface by what was observed at its configurations; as it is where that is nothing."""
+def corrected(surface: Surface, observations: Sequence[Observation], *, cautious: bool = False) -> Surface:
+    """The surface by what was observed at its configurations; as it is where that is nothing.
+
+    Args:
+        cautious: take everything to be slower by as much as what was observed was, where the correction thinks less of it: what
+            one configuration tells may be laid to the wrong clock, and a target that is missed cannot wait for more of them.
+    """
     known = [seen for seen in observations if has(surface, seen.configuration)]
-    return pinned(correct(surface, known).surface, known) if known else surface
+    if not known:
+        return surface
+    found = correct(surface, known).surface
+    if cautious:
+        predicted_ms = [float(surface.latency_ms[surface.grid.index(seen.configuration)]) for seen in known]
+        slower = max((seen.latency_ms or 0.0) / expected_ms for seen, expected_ms in zip(known, predicted_ms, strict=True))
+        found = replace(found, latency_ms=np.maximum(found.latency_ms, slower * surface.latency_ms))
+    return pinned(found, known)
 
 
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:

@@ -12,6 +12,7 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -40,12 +41,14 @@ log = logging.getLogger(__name__)
 
 GAIN = 0.03
 """By how much what a target prefers must become lower for clocks to be changed that keep it."""
+CAUTION = 0.9
+"""With which probability a plan that was made again keeps the target, at least: one miss is enough."""
 _COMPANY_S = 2.0
 _FIRST_LOOK_FRAMES = 10
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 
-Making = Callable[[Sequence[Observation]], Surface]
-"""Makes a lease's surface, for the board as warm as it is, corrected by observations."""
+Making = Callable[[Sequence[Observation], bool], Surface]
+"""Makes a lease's surface, for the board as warm as it is, corrected by observations; cautiously or not."""
 
 
 @dataclass
@@ -59,6 +62,7 @@ class Course:
         late_before: how many frames were late when it was seen to keep it last.
         due_frames: it is not planned again before so many frames were reported.
         due_s, wait_s: when it is looked at next while it keeps its target, and how long after that.
+        frugal: whether it was set otherwise for a gain, while it kept its target.
     """
 
     wish: Wish
@@ -68,6 +72,7 @@ class Course:
     due_frames: int = 0
     due_s: float = 0.0
     wait_s: float = _FIRST_WAIT_S
+    frugal: bool = False
     planning: asyncio.Task[None] | None = None
 
 
@@ -176,6 +181,8 @@ class Learner:
     def _say_missed(self, lease: Lease, course: Course, observed_ms: float, predicted_ms: float | None, reason: str) -> None:
         before, limit_ms = course.missed, lease.need.limit_ms or 0.0
         late = lease.frames.late - course.late_before
+        if before is None and course.frugal:
+            course.wait_s, course.frugal = _LONGEST_WAIT_S, False  # what was gained was lost again
         doing = lease.need.unmet or (before.doing if before else "")
         course.missed = Missed(lease.need.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
         if before is None or (before.reason != reason and before.doing != doing):
@@ -199,10 +206,10 @@ class Learner:
         lease = self._desk.snapshot.leases.get(lease_id)
         if lease is None:
             return
-        before = lease.need.configuration
+        before, frugal = lease.need.configuration, reason is None
         try:
             seen = lease.frames.observations(self._monotonic(), company)
-            wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen))
+            wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
             if reason is None:
                 reason = await asyncio.to_thread(_worth_while, wish, lease.need, self._desk.snapshot.limits)
                 if reason is None:
@@ -214,7 +221,7 @@ class Learner:
             return
         if need is None:
             return
-        course.wish, course.due_s = wish, self._monotonic() + course.wait_s
+        course.wish, course.due_s, course.frugal = wish, self._monotonic() + course.wait_s, frugal
         # The same clocks again: more frames must say more before they are planned for once more.
         course.due_frames = lease.frames.reported + (max(lease.frames.reported, 16) if need.configuration == before else 0)
         if course.missed is not None:
@@ -222,12 +229,15 @@ class Learner:
 
 
 def best_need(wish: Wish, limits: Limits) -> Need:
-    """What a lease needs within limits; where nothing is predicted to meet its target, the configuration that comes closest."""
+    """What a lease needs within limits, with :data:`CAUTION` where that leaves anything; where nothing is predicted to meet its
+    target at all, the configuration that comes closest.
+    """
     again = partial(best_need, wish)
-    try:
-        return replace(wish.need(limits), again=again)
-    except TargetNotAttainable:
-        return replace(wish.closest(limits), again=again)
+    for confidence in (max(wish.confidence or 0.0, CAUTION), wish.confidence):
+        with contextlib.suppress(TargetNotAttainable):
+            need = replace(wish, confidence=confidence).need(limits)
+            return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)
+    return replace(wish.closest(limits), again=again)
 
 
 def _predicted_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
@@ -240,9 +250,8 @@ def _worth_while(wish: Wish, held: Need, limits: object) -> str | None:
         return None
     if (unkept := wish.missed(held.configuration)) is not None:
         return f"by what was observed, {unkept}"
-    try:
-        need = wish.need(limits)
-    except TargetNotAttainable:
+    need = best_need(wish, limits)
+    if need.unmet:
         return None
     gain = wish.gain(held.configuration, need.configuration)
     return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None

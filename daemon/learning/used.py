@@ -11,9 +11,9 @@ from ..leases import Lease
 
 def energy_since_mj(began: Mapping[str, float] | None, now: Mapping[str, float], energy_rails: Sequence[str]) -> float | None:
     """What the energy rails took since; None where not all of them are read."""
-    if began is None or not energy_rails or any(rail not in now for rail in energy_rails):
+    if not began or not energy_rails or any(rail not in now or rail not in began for rail in energy_rails):
         return None
-    return sum(now[rail] - began.get(rail, 0.0) for rail in energy_rails)
+    return sum(now[rail] - began[rail] for rail in energy_rails)
 
 
 def used(lease: Lease, now_s: float, energy_mj: float | None) -> dict[str, Any]:

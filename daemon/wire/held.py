@@ -75,12 +75,12 @@ class HeldLease:
         """How many frames were reported and never sent, for want of a daemon that takes them."""
         return self._reporter.dropped
 
-    def release(self, *, within_s: float | None = None) -> dict[str, Any]:
-        """Give the clocks back, and return what the lease came to, the ``Used`` of the interface; ``within_s`` as for
-        :meth:`.client.Client.call`.
+    def release(self, *, within_s: float | None = None) -> dict[str, Any] | None:
+        """Give the clocks back, and return what the lease came to, the ``Used`` of the interface, where the daemon tells it;
+        ``within_s`` as for :meth:`.client.Client.call`.
         """
         self._reporter.end()
-        used: dict[str, Any] = self._client.call("Release", {"lease": self.id}, within_s=within_s)["used"]
+        used: dict[str, Any] | None = self._client.call("Release", {"lease": self.id}, within_s=within_s).get("used")
         return used
 
     def abandon(self) -> None:

@@ -94,14 +94,3 @@ def test_a_target_that_is_kept_leaves_the_clocks_alone(board: Board, daemon: Dae
             run_frames(board, lease, application, 30)
             assert board.clocks == clocks and lease.missed() is None
             assert {entry["kind"] for entry in client.log()} <= {"lease_begun", "clocks_set"}
-
-
-def test_frames_that_are_faster_than_predicted_save_energy(board: Board, daemon: Daemon) -> None:
-    with daemon.client() as client:
-        application = Application(client, slower=0.6)
-        with client.hold(application.network, f"latency_ms={application.target_ms(1.3):.3f}", fps=FPS) as lease:
-            before = sum(board.clocks)
-            run_frames(board, lease, application, 16)
-            assert eventually(lambda: sum(board.clocks) < before)
-            reasons = [entry["reason"] for entry in client.log(lease.id) if entry["kind"] == "planned_again"]
-            assert reasons and "is gained" in reasons[0]
