@@ -21,6 +21,7 @@ from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
+from ...kernels.inputs import Phase, phase_of
 from ...kernels.network import Network
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Terms, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
@@ -63,6 +64,7 @@ class NetworkInfo:
     kinds: Mapping[Annotated[str, Meta(max_length=1024)], Positive]
     flops: Count
     boundary: End | None = None
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
         kinds=network.kinds,
         flops=sum(launch.flops for launch in launches),
         boundary=End(**asdict(network.boundary)) if network.boundary else None,
+        phase=phase_of(network.inputs),
     )
     return info, payload
 
