@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .learning.correcting import corrected
-from .learning.learner import Learner, Making
+from .learning.learner import Course, Learner
+from .learning.memory import Memory
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
@@ -49,6 +51,7 @@ _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str,
 _INPUTS = 64
 _ACCEPTED = 64
 _SETTLED_KEPT = 16
+_CORRECTED_KEPT = 8
 _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
@@ -69,6 +72,7 @@ class Context:
     config_file: ConfigFile
     started_s: float
     record: Record
+    memory: Memory
 
 
 class Api:
@@ -81,7 +85,9 @@ class Api:
         self._holding: set[Session] = set()
         self._plans = Plans()
         self._settled = lru_cache(maxsize=_SETTLED_KEPT)(settled)
-        self._learner = Learner(context.board, context.sensors, context.description.energy_rails)
+        self._corrected = lru_cache(maxsize=_CORRECTED_KEPT)(corrected)
+        self._asked: dict[str, _Parameters] = {}
+        self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -94,6 +100,7 @@ class Api:
             "Release": self._release,
             "Report": self._report,
             "Log": self._log,
+            "Change": self._change,
         }
 
     async def call(
@@ -114,6 +121,7 @@ class Api:
         if session in self._holding:
             self._holding.discard(session)
             self._context.board.drop(Holder(session, session.peer.pid, session.peer.uid, ""))
+            self._learner.ended()
 
     async def _status(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         context = self._context
@@ -166,12 +174,12 @@ class Api:
         return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary, **told}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        wish = self._wish(await self._surface(session, parameters), parameters, "")
+        wish = (await self._course(session, parameters)).wish
         return {"plan": wish.plan(await self._limits())}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
-        course: tuple[Wish | None, Making | None] = (None, None)
+        course: Course | None = None
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
@@ -179,16 +187,14 @@ class Api:
         elif target is None or parameters.get("network") is None:
             raise UsageError("Hold: expected a network and a target, or a configuration")
         else:
-            original = await self._original(session, parameters)
-            make = partial(self._made, original, parameters.get("fps"))
-            wish = self._wish(make((), False), parameters, self._network(session, parameters).name)
-            need = wish.need(await self._limits())
-            course = wish, make
+            course = await self._course(session, parameters)
+            need = course.wish.need(await self._limits())
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
-        self._learner.began(lease, *course)
+        self._learner.began(lease, course)
+        self._asked[lease.id] = parameters
         need = lease.need
         return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
 
@@ -197,7 +203,33 @@ class Api:
         lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
         used = self._learner.used(lease)
         await board.release(lease, session.peer.uid)
+        await self._ended()
         return {"used": used}
+
+    async def _ended(self) -> None:
+        """Leases have ended: what was observed of them is kept."""
+        self._learner.ended()
+        held = self._context.board.snapshot.leases
+        self._asked = {name: asked for name, asked in self._asked.items() if name in held}
+        await asyncio.to_thread(self._context.memory.save)
+
+    async def _change(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        board = self._context.board
+        lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
+        asked = {**self._asked.get(lease.id, {}), **given}
+        if asked.get("network") is None or asked.get("target") is None:
+            raise UsageError("Change: expected a lease for a network and a target, or both of them")
+        course = await self._course(session, {**asked, "configuration": None})
+        need = await board.replan(lease, course.wish.need, f"asked for {asked['target']} from now on")
+        if need is None:
+            raise UsageError(f"lease {lease.id} has ended")
+        if "network" in given:
+            lease.frames.forget()
+        self._learner.follow(lease, course)
+        self._asked[lease.id] = asked
+        applied = board.snapshot.applied
+        return {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
@@ -239,24 +271,28 @@ class Api:
             raise UsageError(f"network {parameters['network']!r:.40} is not loaded on this connection; loaded: {names}")
         return loaded
 
-    async def _original(self, session: Session, parameters: _Parameters) -> Surface:
-        """A network's surface as its profile has it."""
+    async def _course(self, session: Session, parameters: _Parameters) -> Course:
+        """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
         network = self._network(session, parameters)
         if target := parameters.get("target"):
             check_phase(parse_target(target), network.info["phase"])
-        method = parameters.get("method") or "timeline"
+        method, execution = parameters.get("method") or "timeline", parameters.get("execution")
         stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
-        return await self._context.surfaces.surface(
-            network, method, execution=parameters.get("execution"), beside=Beside(**stated), uid=session.peer.uid
-        )
+        surfaces, beside = self._context.surfaces, Beside(**stated)
+        original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
+        key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
 
-    def _made(self, original: Surface, fps: float | None, observations: Sequence[Observation], cautious: bool) -> Surface:
-        """The same for the board as warm as it is, corrected by what was observed; on whatever thread."""
-        warmth = warmth_of(self._context.sensors, self._context.description)
-        return corrected(self._settled(original, warmth, fps), observations, cautious=cautious)
+        def make(observations: Sequence[Observation], cautious: bool) -> Surface:
+            warmth = warmth_of(self._context.sensors, self._context.description)
+            seen = {one.configuration for one in observations}
+            known = (one for one in self._context.memory.observations(key) if one.configuration not in seen)
+            return self._corrected(self._settled(original, warmth, fps), (*observations, *known), cautious)
+
+        surface = await asyncio.to_thread(make, (), False)
+        return Course(key, self._wish(surface, parameters, network.name), make)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
-        return self._made(await self._original(session, parameters), parameters.get("fps"), (), False)
+        return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
         """What a call asks for."""

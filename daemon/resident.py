@@ -34,6 +34,7 @@ from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .hardware.sensors.sampled import SampledSensors
+from .learning.memory import Memory
 from .left_behind import LAST_TRY_S, keeper_of
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
@@ -146,6 +147,7 @@ class Resident:
             config_file=config_file,
             started_s=started_s,
             record=stack.enter_context(_recording()),
+            memory=Memory(state_dir.resolve() / "learned.json"),
         )
         path = args.socket or default_socket()
         self._given = given = notify.listen_sockets()
@@ -202,6 +204,7 @@ class Resident:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await server.close()
+        self._context.memory.save()
         self._board.thread.stop()
 
     async def _reload(self, admin: AdminApi) -> None:

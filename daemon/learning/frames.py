@@ -138,6 +138,11 @@ class Frames:
         self._power_s = oldest_s
         seen.powers_mw.append(sum(sample.value for sample in samples))
 
+    def forget(self) -> None:
+        """Something else runs from now on: what was seen at the clocks says nothing of it."""
+        self._seen.clear()
+        self.recent_ms.clear()
+
     def wants_power(self) -> bool:
         """Whether too little is known of what is drawn at the clocks in force."""
         seen = self._setting and self._seen.get((self._setting.configuration, self._company))

@@ -34,6 +34,7 @@ from ..planning.wishes import Wish
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
 from .frames import Company, Setting
+from .memory import Memory
 from .missed import Missed, is_missed, typical, why
 from .used import energy_since_mj, used
 
@@ -56,6 +57,7 @@ class Course:
     """How one lease with a target goes.
 
     Attributes:
+        key: what its surface is known by.
         wish: what it was planned by last.
         make: makes its surface anew.
         missed: how it misses its target; None while it keeps it.
@@ -65,6 +67,7 @@ class Course:
         frugal: whether it was set otherwise for a gain, while it kept its target.
     """
 
+    key: str
     wish: Wish
     make: Making
     missed: Missed | None = None
@@ -74,6 +77,7 @@ class Course:
     wait_s: float = _FIRST_WAIT_S
     frugal: bool = False
     planning: asyncio.Task[None] | None = None
+    lease: Lease | None = None
 
 
 class Learner:
@@ -83,6 +87,7 @@ class Learner:
         desk: the board and its leases.
         sensors: the board's.
         energy_rails: those whose sum is the board's power.
+        memory: keeps what was observed when a lease ends.
     """
 
     def __init__(
@@ -90,24 +95,39 @@ class Learner:
         desk: Desk,
         sensors: SampledSensors,
         energy_rails: Sequence[str],
+        memory: Memory,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._desk = desk
         self._sensors = sensors
         self._energy_rails = tuple(energy_rails)
+        self._memory = memory
         self._monotonic = monotonic
         self._courses: dict[str, Course] = {}
         self._began_mj: dict[str, dict[str, float]] = {}
 
-    def began(self, lease: Lease, wish: Wish | None, make: Making | None) -> None:
-        """A lease was granted, for a target by a wish or for a configuration."""
-        held = self._desk.snapshot.leases
-        self._courses = {name: course for name, course in self._courses.items() if name in held}
-        self._began_mj = {name: began for name, began in self._began_mj.items() if name in held}
+    def began(self, lease: Lease, course: Course | None) -> None:
+        """A lease was granted, for a target with its course or for a configuration."""
         self._sensors.want()
         self._began_mj[lease.id] = self._sensors.energy_mj()
-        if wish is not None and make is not None:
-            self._courses[lease.id] = Course(wish, make)
+        self.follow(lease, course)
+
+    def follow(self, lease: Lease, course: Course | None) -> None:
+        """Let a lease go on from here by another course, or by none."""
+        self._remember(self._courses.pop(lease.id, None))
+        if course is not None:
+            self._courses[lease.id] = replace(course, lease=lease)
+
+    def ended(self) -> None:
+        """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
+        held = self._desk.snapshot.leases
+        for name in [name for name in self._courses if name not in held]:
+            self._remember(self._courses.pop(name))
+        self._began_mj = {name: began for name, began in self._began_mj.items() if name in held}
+
+    def _remember(self, course: Course | None) -> None:
+        if course is not None and course.lease is not None:
+            self._memory.remember(course.key, course.lease.frames.observations(self._monotonic(), frozenset()))
 
     def energy_mj(self, lease: Lease) -> float | None:
         """What the board has used since a lease began, by its energy rails; None where they are not read."""

@@ -83,6 +83,25 @@ class HeldLease:
         used: dict[str, Any] | None = self._client.call("Release", {"lease": self.id}, within_s=within_s).get("used")
         return used
 
+    def change(
+        self,
+        network: LoadedModel | str | None = None,
+        target: str | None = None,
+        *,
+        fps: float | None = None,
+        confidence: float | None = None,
+    ) -> None:
+        """Ask for something else from now on; what is not given stays as it was.
+
+        Raises:
+            TargetNotAttainable: no permitted configuration meets it; the lease stays as it was.
+        """
+        handle = network.handle if isinstance(network, LoadedModel) else network
+        wanted = {"lease": self.id, "network": handle, "target": target, "fps": fps, "confidence": confidence}
+        answer = self._client.call("Change", wanted)
+        self.plan, self.applied, self.limit_ms = answer.get("plan"), answer.get("applied"), answer.get("limit_ms")
+        self._reporter.limit(self.limit_ms)
+
     def abandon(self) -> None:
         """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""
         self._reporter.abandon()

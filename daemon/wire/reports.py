@@ -40,7 +40,7 @@ class Reporter:
         self.dropped = 0
         self._send = send
         self._limit_ms = math.inf if limit_ms is None else limit_ms
-        self._quick = limit_ms is not None
+        self._quick = limit_ms is not None  # whether the first frames are in time is told soon
         self._frames: deque[float] = deque(maxlen=FRAMES_KEPT)
         self._leaving: list[float] = []
         self._sending = threading.Lock()
@@ -63,6 +63,10 @@ class Reporter:
                 if latency_ms > self._limit_ms:
                     self._quick = True
                     self._wakeups.put(False)
+
+    def limit(self, limit_ms: float | None) -> None:
+        """From where on a frame is late from now on."""
+        self._limit_ms = math.inf if limit_ms is None else limit_ms
 
     def flush(self) -> bool:
         """Send what is noted, as far as it is taken now; whether all was."""

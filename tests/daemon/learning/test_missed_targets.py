@@ -14,7 +14,7 @@ from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
-FPS = 20.0
+FPS = 8.0
 
 
 class Application:
