@@ -12,7 +12,8 @@
                     image = resize(image)
                 network(image)
 
-``@qos.frame(lease)`` makes a frame of every call of a function, and ``qos.timed(network, lease)`` of every call of a module. The target is the frame's: what spans take is part of it, and each is told in ``frame.spans``.
+``@qos.frame(lease)`` makes a frame of every call of a function, and ``qos.timed(network, lease)`` of every call of a module.
+The target is the frame's: what spans take is part of it, and each is told in ``frame.spans``.
 
 With ``required=False`` the application runs the same where no daemon is, or none that lets it in, and has its lease as soon as
 there is one. A lease that is lost with the daemon is held again with the next (``lease.held`` says how it stands now). Nothing

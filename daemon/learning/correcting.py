@@ -17,7 +17,7 @@ _TELLING = 3
 """From how many frames on what they took is held against a configuration."""
 
 
-def corrected(surface: Surface, observations: Sequence[Observation], *, cautious: bool = False) -> Surface:
+def corrected(surface: Surface, observations: Sequence[Observation], cautious: bool = False) -> Surface:
     """The surface by what was observed at its configurations; as it is where that is nothing.
 
     Args:

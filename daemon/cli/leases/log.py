@@ -96,4 +96,6 @@ def _print(entries: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
             print(json.dumps(entry), flush=True)
             continue
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["time_s"]))
-        print(f"{moment}  {entry['kind'].replace('_', ' '):14}  {printable(entry['message'])}", flush=True)
+        message, reason = entry["message"], entry["reason"] or ""
+        why = "" if reason in message else f": {reason}"
+        print(f"{moment}  {entry['kind'].replace('_', ' '):14}  {printable(message + why)}", flush=True)

@@ -59,6 +59,7 @@ def test_what_a_measured_command_ends_with_is_passed_on(board: Board) -> None:
 def test_a_hold_ends_with_what_it_used_on_standard_error_alone(daemon: Daemon) -> None:
     clocks = ",".join(map(str, (LOW.cpu_khz // 1000, LOW.gpu_hz / 1e6, LOW.emc_hz // 1_000_000)))
     options = ["--config", clocks, "--socket", str(daemon.socket)]
+    daemon.client().close()
     done = jetdvfs("hold", *options, "--", sys.executable, "-c", "import time; time.sleep(1.2); print('out')")
     assert done.stdout == "out\n"
     used = re.search(r"held for ([\d.]+) s; the board used ([\d.]+) J \(([\d.]+) W\)", done.stderr)
@@ -81,7 +82,8 @@ def test_top_and_log_show_what_is_held_and_why(daemon: Daemon) -> None:
 
 def test_log_follows_what_is_decided(daemon: Daemon) -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.cli", "log", "--follow", "--json", "--socket", str(daemon.socket)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as following, daemon.client() as client:
+    client = daemon.client()
+    with client, subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as following:
         assert following.stdout is not None
         client.hold(configuration=LOW).release()
         kinds: list[str] = []
