@@ -288,7 +288,7 @@ class Api:
             known = (one for one in self._context.memory.observations(key) if one.configuration not in seen)
             return self._corrected(self._settled(original, warmth, fps), (*observations, *known), cautious)
 
-        surface = await asyncio.to_thread(make, (), False)
+        surface = await asyncio.to_thread(make, (), True)
         return Course(key, self._wish(surface, parameters, network.name), make)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:

@@ -72,6 +72,7 @@ class Frames:
         self._observed: dict[str, float] | None = None
         self._setting: Setting | None = None
         self._company: Company = frozenset()
+        self._untried = True
         self._steady_s = 0.0
         self._power_s = 0.0
         self._seen: OrderedDict[tuple[FrequencyConfiguration, Company], _Seen] = OrderedDict()
@@ -111,7 +112,9 @@ class Frames:
         self._setting, self._company = setting, company
         trusted = _trusted(latencies, before_s, now_s, setting.since_s)
         # What runs first after a pause, or at other clocks, is slow for its own reasons.
-        trusted = trusted[1 if paused or not self.recent_ms else 0 :]
+        self._untried = self._untried or paused or moved
+        if self._untried and trusted:
+            trusted, self._untried = trusted[1:], False
         self.recent_ms.extend(trusted)
         if not trusted or setting.disturbed:
             return

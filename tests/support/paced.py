@@ -12,7 +12,7 @@ from jetdvfs.tests.support.board_daemon import Board
 
 
 def run_frames(
-    board: Board, lease: HeldLease, latency_ms: Callable[[FrequencyConfiguration], float], frames: int, every_s: float = 0.12
+    board: Board, lease: HeldLease, latency_ms: Callable[[FrequencyConfiguration], float], frames: int, every_s: float = 0.3
 ) -> list[float]:
     """Report so many frames; how long each took, in ms."""
     took = []

@@ -57,7 +57,7 @@ def test_what_a_measured_command_ends_with_is_passed_on(board: Board) -> None:
 
 
 def test_a_hold_ends_with_what_it_used_on_standard_error_alone(daemon: Daemon) -> None:
-    clocks = ",".join(map(str, (LOW.cpu_khz // 1000, LOW.gpu_hz / 1e6, LOW.emc_hz // 1_000_000)))
+    clocks = ",".join(map(str, LOW))
     options = ["--config", clocks, "--socket", str(daemon.socket)]
     daemon.client().close()
     done = jetdvfs("hold", *options, "--", sys.executable, "-c", "import time; time.sleep(1.2); print('out')")
