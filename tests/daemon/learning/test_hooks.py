@@ -9,9 +9,8 @@ import pytest
 
 from jetdvfs import qos
 from jetdvfs.daemon.errors import TargetNotAttainable
-from jetdvfs.tests.daemon.learning.test_missed_targets import FPS, IMAGE, MODEL, Application, own
 from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
-from jetdvfs.tests.support.paced import run_frames
+from jetdvfs.tests.support.paced import FPS, IMAGE, MODEL, Application, own, run_frames
 
 
 class Reports:
