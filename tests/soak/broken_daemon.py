@@ -68,7 +68,7 @@ def _wrap_answer() -> None:
     call = Api.call
 
     async def broken(self: Api, session: Any, method: str, *rest: Any) -> Any:
-        answer = await call(self, session, method, *rest)
+        answer: Any = await call(self, session, method, *rest)
         return {**answer, "surprise": 1} if method == "Hold" else answer
 
     _put(Api, "call", broken)
