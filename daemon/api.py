@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two interfaces answer: from checked parameters to the controller and the surfaces, and back to JSON."""
+"""What applications are answered: from checked parameters to the controller and the surfaces, and back to JSON."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ..kernels.correction.observation import Observation
 from ..kernels.cost.execution import Beside
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import parse_input, read_input
@@ -26,16 +28,19 @@ from .config import Config, ConfigFile
 from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
 from .hardware.sensors.sampled import SampledSensors
+from .learning.correcting import corrected
+from .learning.learner import Course, Learner
+from .learning.memory import Memory
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
 from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
-from .system.journal import TROUBLE, fields
+from .system.record import Record
 from .targets import Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
-from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
+from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.session import Peer, Session
 
 log = logging.getLogger(__name__)
@@ -46,6 +51,7 @@ _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str,
 _INPUTS = 64
 _ACCEPTED = 64
 _SETTLED_KEPT = 16
+_CORRECTED_KEPT = 8
 _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
@@ -65,6 +71,8 @@ class Context:
     config: Config
     config_file: ConfigFile
     started_s: float
+    record: Record
+    memory: Memory
 
 
 class Api:
@@ -77,6 +85,9 @@ class Api:
         self._holding: set[Session] = set()
         self._plans = Plans()
         self._settled = lru_cache(maxsize=_SETTLED_KEPT)(settled)
+        self._corrected = lru_cache(maxsize=_CORRECTED_KEPT)(corrected)
+        self._asked: dict[str, _Parameters] = {}
+        self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -88,17 +99,21 @@ class Api:
             "Hold": self._hold,
             "Release": self._release,
             "Report": self._report,
+            "Log": self._log,
+            "Change": self._change,
         }
 
     async def call(
         self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         if attached is not None and method != "LoadModel":
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         for name in ("name", "network", "target", "reason", "app", "lease"):
             text = parameters.get(name)
             if isinstance(text, str) and len(text) > TEXT_CHARACTERS:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
+        if method == "Watch":
+            return self._watch(parameters)
         return await self._handlers[method](session, parameters, attached)
 
     def closed(self, session: Session) -> None:
@@ -106,13 +121,14 @@ class Api:
         if session in self._holding:
             self._holding.discard(session)
             self._context.board.drop(Holder(session, session.peer.pid, session.peer.uid, ""))
+            self._learner.ended()
 
     async def _status(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         context = self._context
         context.sensors.want()
         snapshot = await context.board.fresh(_STATUS_WAITS_S)
         troubles = (*context.surfaces.troubles, *context.config_file.notes)
-        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles)
+        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles, self._learner)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
     async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
@@ -158,11 +174,12 @@ class Api:
         return {"predictions": predictions, "guessed": guessed, "simulated": self._simulated(), "boundary": boundary, **told}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
-        wish = self._wish(await self._surface(session, parameters), parameters, "")
+        wish = (await self._course(session, parameters)).wish
         return {"plan": wish.plan(await self._limits())}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
+        course: Course | None = None
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
@@ -170,28 +187,66 @@ class Api:
         elif target is None or parameters.get("network") is None:
             raise UsageError("Hold: expected a network and a target, or a configuration")
         else:
-            surface = await self._surface(session, parameters)
-            wish = self._wish(surface, parameters, self._network(session, parameters).name)
-            need = wish.need(await self._limits())
+            course = await self._course(session, parameters)
+            need = course.wish.need(await self._limits())
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
-        return {"lease": lease.id, "plan": lease.need.plan, "applied": applied.to_json()}
+        self._learner.began(lease, course)
+        self._asked[lease.id] = parameters
+        need = lease.need
+        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
         lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        used = self._learner.used(lease)
         await board.release(lease, session.peer.uid)
-        return {}
+        await self._ended()
+        return {"used": used}
+
+    async def _ended(self) -> None:
+        """Leases have ended: what was observed of them is kept."""
+        self._learner.ended()
+        held = self._context.board.snapshot.leases
+        self._asked = {name: asked for name, asked in self._asked.items() if name in held}
+        await asyncio.to_thread(self._context.memory.save)
+
+    async def _change(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        board = self._context.board
+        lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
+        given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
+        asked = {**self._asked.get(lease.id, {}), **given}
+        if asked.get("network") is None or asked.get("target") is None:
+            raise UsageError("Change: expected a lease for a network and a target, or both of them")
+        course = await self._course(session, {**asked, "configuration": None})
+        need = await board.replan(lease, course.wish.need, f"asked for {asked['target']} from now on")
+        if need is None:
+            raise UsageError(f"lease {lease.id} has ended")
+        if "network" in given:
+            lease.frames.forget()
+        self._learner.follow(lease, course)
+        self._asked[lease.id] = asked
+        applied = board.snapshot.applied
+        return {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
         if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= LONGEST_FRAME_MS for latency in latencies):
             raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {LONGEST_FRAME_MS:g} ms")
         lease = find(self._context.board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
-        lease.frames.report(map(float, latencies))
-        return {}
+        self._learner.report(lease, [float(latency) for latency in latencies])
+        missed = self._learner.missed(lease.id)
+        return {"observed": lease.frames.observed(), "missed": None if missed is None else missed.to_json()}
+
+    async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+        entries = self._context.record.entries(lease=parameters.get("lease"))
+        return {"entries": [entry.to_json() for entry in entries]}
+
+    async def _watch(self, parameters: _Parameters) -> AsyncIterator[dict[str, Any]]:
+        async for entry in self._context.record.follow(parameters.get("lease"), parameters.get("after")):
+            yield {"entry": entry.to_json()}
 
     def _room(self, session: Session) -> None:
         limit = self._context.config.clients.networks
@@ -216,16 +271,28 @@ class Api:
             raise UsageError(f"network {parameters['network']!r:.40} is not loaded on this connection; loaded: {names}")
         return loaded
 
-    async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
+    async def _course(self, session: Session, parameters: _Parameters) -> Course:
+        """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
         network = self._network(session, parameters)
         if target := parameters.get("target"):
             check_phase(parse_target(target), network.info["phase"])
-        method = parameters.get("method") or "timeline"
+        method, execution = parameters.get("method") or "timeline", parameters.get("execution")
         stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
-        surface = await self._context.surfaces.surface(
-            network, method, execution=parameters.get("execution"), beside=Beside(**stated), uid=session.peer.uid
-        )
-        return self._settled(surface, warmth_of(self._context.sensors, self._context.description), parameters.get("fps"))
+        surfaces, beside = self._context.surfaces, Beside(**stated)
+        original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
+        key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
+
+        def make(observations: Sequence[Observation], cautious: bool) -> Surface:
+            warmth = warmth_of(self._context.sensors, self._context.description)
+            seen = {one.configuration for one in observations}
+            known = (one for one in self._context.memory.observations(key) if one.configuration not in seen)
+            return self._corrected(self._settled(original, warmth, fps), (*observations, *known), cautious)
+
+        surface = await asyncio.to_thread(make, (), True)
+        return Course(key, self._wish(surface, parameters, network.name), make)
+
+    async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
+        return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
 
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
         """What a call asks for."""
@@ -243,50 +310,6 @@ class Api:
     def _simulated(self) -> bool:
         profile = self._context.surfaces.profile
         return profile is not None and profile.manifest.simulated
-
-
-class AdminApi:
-    """``io.jetdvfs.admin``: what only root may ask."""
-
-    def __init__(self, context: Context) -> None:
-        self.interface = Interface.load(DEFINITIONS[ADMIN_INTERFACE])
-        self._context = context
-
-    async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
-    ) -> dict[str, Any]:
-        if attached is not None:
-            raise UsageError(f"{method}: takes no descriptor, and one came with the call")
-        if method == "Reload":
-            return {"warnings": await self.reload()}
-        held, report = await self._context.board.give_back()
-        return {
-            "leases": held,
-            "restored": [f"{write.path} = {write.value}" for write in report.restored],
-            "left": list(report.left),
-            "failed": list(report.failed),
-        }
-
-    async def reload(self) -> list[str]:
-        """Take over the configuration as its file has it now, and return what there is to say about it.
-
-        Raises:
-            UsageError: the file is wrong; the configuration before stays in force.
-            HardwareBusy: the board does not answer in time; the configuration counts all the same.
-        """
-        try:
-            config = self._context.config_file.reload()
-        except UsageError as error:
-            log.error("the configuration was not read again: %s", error, extra=fields(TROUBLE))
-            raise
-        missed = await self._context.board.reconfigure(config)
-        log.info("the configuration was read again")
-        for warning in config.warnings:
-            log.warning("%s", warning)
-        return [*config.warnings, *missed]
-
-    def closed(self, session: Session) -> None:
-        """Nothing here belongs to a connection."""
 
 
 def _input(item: Mapping[str, Any]) -> TensorSpec:

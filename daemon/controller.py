@@ -7,18 +7,19 @@ import contextlib
 import logging
 from collections.abc import Callable, Hashable, Mapping
 
-from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
-from ..kernels.units import AXES, CLOCKS, mhz_text
+from ..kernels.grid import FrequencyConfiguration
+from ..kernels.units import AXES
+from .board.permitted import Permitted
 from .board.seams import Board, BoardSetting, Demands
 from .board.unkept import Unkept, find_unkept
-from .config import Bounds, Config
-from .errors import DaemonError, TargetNotAttainable, UsageError
+from .config import Config
+from .errors import DaemonError, TargetNotAttainable
 from .hardware.applied import Applied
 from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
 from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
 from .planner import Limits
-from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields
+from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, fields
 from .system.repeated import Repeated
 from .watch.demand import Leased
 from .watch.drift import LEFT, Watch
@@ -47,6 +48,7 @@ class Controller:
         troubles: what went wrong and still stands.
         floors: what is kept up for other work.
         unkept: the leases whose targets the clocks in force do not keep, and why.
+        changed_s: when the board was set last.
     """
 
     def __init__(
@@ -63,10 +65,9 @@ class Controller:
         self.floors = Floors()
         self.unkept: dict[str, Unkept] = {}
         self._unmet: dict[str, str] = {}
-        self._grid: tuple[float, FrequencyGrid] | None = None
-        self._changed_s = monotonic()
+        self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
-        self._missed_limits: tuple[str, ...] = ()
+        self._permitted = Permitted(board, config, monotonic, self._said)
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
@@ -80,13 +81,13 @@ class Controller:
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         unkept = (self._told(lease, self.unkept[lease.id]) for lease in self.leases if lease.id in self.unkept)
-        return (*self._missed_limits, *blind, *unkept)
+        return (*self._permitted.missed, *blind, *unkept)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
         with contextlib.suppress(DaemonError):  # a table that cannot be read is said by whoever needs it
-            self._allowed()
-        return self._missed_limits
+            self._permitted.allowed()
+        return self._permitted.missed
 
     def recover(self) -> RestoreReport:
         """Give back what an earlier process of this boot still held when it ended without doing so."""
@@ -105,7 +106,7 @@ class Controller:
         """When to :meth:`tend` next: seldom while nothing is held, and less often while all stays as it was set."""
         if not len(self.leases) and not self._board.touched:
             return _IDLE_S
-        quiet = self.applied is not None and not self.troubles and self._monotonic() - self._changed_s > _QUIET_AFTER_S
+        quiet = self.applied is not None and not self.troubles and self._monotonic() - self.changed_s > _QUIET_AFTER_S
         return _QUIET_S if quiet else _HELD_S
 
     def limits(self) -> Limits:
@@ -120,15 +121,10 @@ class Controller:
     @property
     def last_limits(self) -> Limits | None:
         """The same by what the board was seen to offer last; None where that was never seen."""
-        return None if self._grid is None else self._within(self._grid[1])
+        return self._permitted.last_limits(self.floors)
 
     def _limits(self) -> Limits:
-        return self._within(self._offered())
-
-    def _within(self, grid: FrequencyGrid) -> Limits:
-        ranges = {axis: self._range(axis, grid.levels(axis)) for axis in AXES}
-        # Where the operator's upper limit is below what other work needs, it stands.
-        return Limits(**{axis: (max(low, min(self.floors.least(axis), high)), high) for axis, (low, high) in ranges.items()})
+        return self._permitted.limits(self.floors)
 
     def hold(self, holder: Holder, need: Need, reason: str) -> tuple[Lease, Applied]:
         """Grant a lease and set the board for all of them together.
@@ -145,7 +141,7 @@ class Controller:
         self._keep_up()
         if need.again is not None and need.limits != (limits := self._limits()):
             need = need.again(limits)
-        self._check(need.configuration)
+        self._permitted.check(need.configuration)
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
         try:
@@ -162,6 +158,35 @@ class Controller:
             extra=fields(LEASE_BEGUN, **_about(lease), configuration=_listed(need.configuration), reason=reason),
         )
         return lease, applied
+
+    def replan(self, lease_id: str, again: Callable[[Limits], Need], reason: str) -> Need | None:
+        """Let a lease need something else from now on: the one way in which what was learned of it comes into force.
+
+        Returns:
+            What it needs now; None where it has ended.
+
+        Raises:
+            DaemonError: there is no plan, or the board did not take it; the lease keeps its plan.
+        """
+        lease = self.leases.by_id().get(lease_id)
+        if lease is None:
+            return None
+        need = again(self._limits())
+        self.leases.renew(lease, need)
+        self._unmet.pop(lease_id, None)
+        if need.configuration != lease.need.configuration or need.unmet != lease.need.unmet:
+            text = f"{_in_words(need.configuration)}; {reason}{f'; {need.unmet}' if need.unmet else ''}"
+            about = {**_about(lease), "configuration": _listed(need.configuration), "reason": reason}
+            log.info("%s is planned again: %s", lease.label, text, extra=fields(PLANNED_AGAIN, **about))
+        try:
+            if self.applied is None or self._setting().configuration != self.applied.requested:
+                self._set(f"{lease.label}: {reason}")
+        except (DaemonError, OSError):
+            self.leases.renew(lease, lease.need)
+            raise
+        finally:
+            self._judge()
+        return need
 
     def release(self, lease: Lease) -> None:
         """End a lease: what the others need together comes into force, or the baseline when it was the last.
@@ -192,7 +217,7 @@ class Controller:
 
     def reconfigure(self, config: Config) -> None:
         """Take over the operator's new limits; leases granted already are bound by them from now on."""
-        self._config = config
+        self._config = self._permitted.config = config
         if self._demands is not None and config.floors is not None:
             self._demands.rules = config.floors
         self.check_limits()
@@ -255,7 +280,7 @@ class Controller:
             found = Floors()
         else:
             try:
-                allowed = self._allowed(grid_kept_s)
+                allowed = self._permitted.allowed(grid_kept_s)
             except DaemonError:
                 return  # said by whoever needs the grid next
             found = floors(self._demands.demand(), allowed, self._config.floors, leader=self._board.leader)
@@ -300,9 +325,9 @@ class Controller:
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
     def _set(self, reason: str) -> Applied:
-        setting, self._floors_when_set, self._changed_s = self._setting(), self.floors.levels, self._monotonic()
+        setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         applied = self._board.apply(setting.configuration, reason, setting.clusters)
-        self.applied = applied
+        self.applied, self.changed_s = applied, self._monotonic()
         self.troubles = () if applied.verified else applied.notes
         about = fields(CLOCKS_SET, configuration=_listed(applied.accepted), verified=applied.verified, reason=reason)
         log.info("%s, for %s", _in_words(applied.accepted), reason, extra=about)
@@ -327,14 +352,6 @@ class Controller:
             log.info("the board is as it was found", extra=fields(GIVEN_BACK))
         return report
 
-    def _check(self, configuration: FrequencyConfiguration) -> None:
-        grid = self._offered()
-        for axis in AXES:
-            level, allowed = getattr(configuration, axis), self._inside(axis, grid.levels(axis))
-            if level not in allowed:
-                given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
-                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, allowed)}")
-
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
         needed = combine([lease.need for lease in self.leases])
@@ -346,39 +363,14 @@ class Controller:
         A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
         lowest level that limits and other work allow is best, whatever the other clocks are.
         """
-        wish, grid = self._wish(), self._allowed()
+        wish, grid = self._wish(), self._permitted.allowed()
         nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
         clusters = {}
         for policy, levels in self._board.clusters().items():
-            allowed = self._inside("cpu_khz", levels)
+            allowed = self._permitted.inside("cpu_khz", levels)
             least = self.floors.least(policy)
             clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
         return BoardSetting(FrequencyConfiguration(*nearest), clusters)
-
-    def _offered(self, kept_s: float = 0.0) -> FrequencyGrid:
-        """The levels that the board offers now, or offered up to so many seconds ago."""
-        now = self._monotonic()
-        if self._grid is None or now - self._grid[0] >= kept_s:
-            self._grid = (now, self._board.grid())
-        return self._grid[1]
-
-    def _allowed(self, grid_kept_s: float = 0.0) -> FrequencyGrid:
-        """The levels that the board offers now and the operator allows."""
-        before, grid = self._grid, self._offered(grid_kept_s)
-        levels = {axis: grid.levels(axis) for axis in AXES}
-        if self._grid is not before:
-            self._missed_limits = tuple(self._config.limits.missed({**levels, **self._board.clusters()}))
-            for text in self._missed_limits:
-                self._said.say(logging.WARNING, text, fields(TROUBLE))
-        return FrequencyGrid(**{axis: self._inside(axis, one) for axis, one in levels.items()})
-
-    def _inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:
-        bounds: Bounds = getattr(self._config.limits, clock)
-        return bounds.allowed(levels)
-
-    def _range(self, axis: str, levels: tuple[int, ...]) -> tuple[int, int]:
-        allowed = self._inside(axis, levels)
-        return allowed[0], allowed[-1]
 
 
 def _about(lease: Lease) -> dict[str, object]:

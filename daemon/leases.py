@@ -9,17 +9,15 @@ the last one ends, the board is given back as it was found.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration
 from .errors import LimitReached, NotPermitted, UsageError
+from .learning.frames import Frames
 from .planner import Limits
-
-FRAMES_KEPT = 512
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,9 @@ class Need:
         limits: those that it was planned within.
         plan: the plan, as it goes over the wire.
         missed: which part of the target is not kept at a configuration, in words; None where all of it is.
+        limit_ms: how long a frame may take by target and frame rate; None for any time.
+        confidence: with which that is to be kept, None for by median.
+        unmet: why no configuration is predicted to meet the target, and which is the best; empty where one does.
     """
 
     configuration: FrequencyConfiguration
@@ -59,29 +60,14 @@ class Need:
     limits: Limits | None = None
     plan: Mapping[str, Any] | None = field(default=None, compare=False)
     missed: Callable[[FrequencyConfiguration], str | None] | None = field(default=None, compare=False)
+    limit_ms: float | None = None
+    confidence: float | None = None
+    unmet: str = ""
 
     @property
     def paced(self) -> bool:
         """Whether the application is known to idle for at least half of the time."""
         return self.fps is not None and self.predicted is not None and self.predicted["latency_ms"] * self.fps <= 500
-
-
-class Frames:
-    """The latencies that a lease's holder reported last, in ms. For one thread."""
-
-    def __init__(self) -> None:
-        self._latencies_ms: deque[float] = deque(maxlen=FRAMES_KEPT)
-        self._observed: dict[str, float] | None = None
-
-    def report(self, latencies_ms: Iterable[float]) -> None:
-        self._latencies_ms.extend(latencies_ms)
-        self._observed = None
-
-    def observed(self) -> dict[str, float] | None:
-        """How many, mean and percentiles in ms; None before the first report."""
-        if self._observed is None:
-            self._observed = observed(self._latencies_ms)
-        return self._observed
 
 
 @dataclass(frozen=True)
@@ -200,20 +186,3 @@ def raised_by(lease: Lease, leases: Iterable[Lease]) -> list[str]:
         for other in leases
         if other is not lease and any(theirs > mine for theirs, mine in zip(other.need.configuration, own, strict=True))
     ]
-
-
-def observed(latencies_ms: Collection[float]) -> dict[str, float] | None:
-    """Frames, mean and percentiles of what a holder reported, in ms; None before the first report."""
-    if not latencies_ms:
-        return None
-    ranked = sorted(latencies_ms)
-
-    def quantile(share: float) -> float:
-        return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
-
-    return {
-        "frames": len(ranked),
-        "mean_ms": sum(ranked) / len(ranked),
-        "p50_ms": quantile(0.50),
-        "p95_ms": quantile(0.95),
-    }

@@ -7,23 +7,34 @@
 
     with qos.hold("resnet18.pt", ["1x3x224x224"], "latency_ms=20", fps=15, required=False) as lease:
         for image in camera:
-            with qos.frame(lease):
+            with qos.frame(lease) as frame:
+                with frame.span("resize"):
+                    image = resize(image)
                 network(image)
+
+``@qos.frame(lease)`` makes a frame of every call of a function, and ``qos.timed(network, lease)`` of every call of a module.
+The target is the frame's: what spans take is part of it, and each is told in ``frame.spans``.
 
 With ``required=False`` the application runs the same where no daemon is, or none that lets it in, and has its lease as soon as
 there is one. A lease that is lost with the daemon is held again with the next (``lease.held`` says how it stands now). Nothing
 waits for the daemon between the start of the block and its end, and the end takes a second or so at most.
+
+``lease.change(target="latency_ms=30")`` asks for something else from now on, in one call: a target, a rate, another model.
 """
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from .wire.kept import KeptLease
 
-__all__ = ["frame", "hold"]
+__all__ = ["frame", "hold", "timed"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 hold = KeptLease
 
@@ -37,17 +48,18 @@ class Reported(Protocol):
 class frame:
     """Times one frame of the lease's application and notes it, to be reported by another thread: it never waits.
 
-    A frame that ends in an exception is not reported.
+    A frame that ends in an exception is not reported. As a decorator it makes a frame of every call.
 
-    After the block ``latency_ms`` says how long it took.
+    After the block ``latency_ms`` says how long it took, and ``spans`` how long each of its spans.
     """
 
-    __slots__ = ("_lease", "_start", "latency_ms")
+    __slots__ = ("_lease", "_start", "latency_ms", "spans")
 
     def __init__(self, lease: Reported) -> None:
         self._lease = lease
         self._start = 0.0
         self.latency_ms = 0.0
+        self.spans: dict[str, float] = {}
 
     def __enter__(self) -> frame:
         self._start = time.perf_counter()
@@ -57,3 +69,59 @@ class frame:
         self.latency_ms = (time.perf_counter() - self._start) * 1e3
         if kind is None:
             self._lease.report(self.latency_ms)
+
+    def __call__(self, function: F) -> F:
+        """The function, each of whose calls is a frame."""
+        lease = self._lease
+
+        @functools.wraps(function)
+        def framed(*args: Any, **kwargs: Any) -> Any:
+            with frame(lease):
+                return function(*args, **kwargs)
+
+        return framed  # type: ignore[return-value]
+
+    def span(self, name: str) -> span:
+        """Times a part of the frame, such as what comes before the inference: ``spans[name]``, in ms, added up."""
+        return span(self.spans, name)
+
+
+class span:
+    """A part of a frame; made by :meth:`frame.span`."""
+
+    __slots__ = ("_name", "_spans", "_start")
+
+    def __init__(self, spans: dict[str, float], name: str) -> None:
+        self._spans, self._name, self._start = spans, name, 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        took_ms = (time.perf_counter() - self._start) * 1e3
+        self._spans[self._name] = self._spans.get(self._name, 0.0) + took_ms
+
+
+class timed:
+    """A module, or anything else that is called for an inference: every call is a frame; the rest is the module's own.
+
+    Args:
+        module: what is called.
+        lease: what its frames are reported to.
+        finished: called before the time is taken, for a module that returns before the GPU is done: ``torch.cuda.synchronize``.
+    """
+
+    def __init__(self, module: Callable[..., Any], lease: Reported, finished: Callable[[], object] | None = None) -> None:
+        self._timed = module
+        self._lease = lease
+        self._finished = finished
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with frame(self._lease):
+            result = self._timed(*args, **kwargs)
+            if self._finished is not None:
+                self._finished()
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timed, name)

@@ -23,7 +23,8 @@ from ..profiles.board import BoardDescription
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.errors import ProfilesError
 from ..profiles.timing import SystemClock
-from .api import AdminApi, Api, Context
+from .admin import AdminApi
+from .api import Api, Context
 from .board.desk import Desk
 from .board.thread import STUCK_S
 from .config import AXES, INSTALLED_GROUP, ConfigFile
@@ -33,10 +34,12 @@ from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .hardware.sensors.sampled import SampledSensors
+from .learning.memory import Memory
 from .left_behind import LAST_TRY_S, keeper_of
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
+from .system.record import Record
 from .system.signals import RELOADING, Signals
 from .system.state import (
     BASELINE_FOLDER,
@@ -143,6 +146,8 @@ class Resident:
             config=config,
             config_file=config_file,
             started_s=started_s,
+            record=stack.enter_context(_recording()),
+            memory=Memory(state_dir.resolve() / "learned.json"),
         )
         path = args.socket or default_socket()
         self._given = given = notify.listen_sockets()
@@ -199,6 +204,7 @@ class Resident:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await server.close()
+        self._context.memory.save()
         self._board.thread.stop()
 
     async def _reload(self, admin: AdminApi) -> None:
@@ -249,6 +255,17 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
         log.warning("an earlier daemon ended without giving the board back: %d values restored", len(report.restored))
     for text in report.failed:
         log.error("not given back: %s", text)
+
+
+@contextlib.contextmanager
+def _recording() -> Iterator[Record]:
+    """What is decided from now on, kept for whoever asks."""
+    record = Record()
+    logging.getLogger().addHandler(record)
+    try:
+        yield record
+    finally:
+        logging.getLogger().removeHandler(record)
 
 
 @contextlib.contextmanager

@@ -92,6 +92,7 @@ class Surfaces:
         self._kept: OrderedDict[_Kept, Surface] = OrderedDict()
         self._preparing: asyncio.Task[None] | None = None
         self._not_before_s = 0.0
+        self._named: str | None = None
         self._known: Mapping[str, Stamp] | None = None
         self._making: dict[tuple[_Kept, int], asyncio.Task[Surface]] = {}
 
@@ -206,6 +207,13 @@ class Surfaces:
             task.add_done_callback(lambda done: self._made(key, done))
         # Whoever asked first may go away; the others still wait for it.
         return await asyncio.shield(task)
+
+    def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside) -> str:
+        """What a surface is known by where it outlasts this process: another profile's has another name."""
+        if self._named is None and self.profile is not None:
+            self._named = surface_key(self.profile.manifest, "", "")
+        asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}"
+        return hashlib.sha256(asked.encode()).hexdigest()
 
     async def _make(self, network: LoadedNetwork, asked: _Kept, profile: Profile, uid: int) -> Surface:
         key = surface_key(profile.manifest, *asked)

@@ -77,6 +77,18 @@ class Desk:
             undo=lambda granted: self._controller.release(granted[0]),
         )
 
+    async def replan(self, lease: Lease, again: Callable[[Limits], Need], reason: str) -> Need | None:
+        """As :meth:`Controller.replan`.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: as there.
+        """
+        holder = lease.holder
+        return await self.thread.run(
+            self._changing(lambda: self._controller.replan(lease.id, again, reason)), user=holder.uid, owner=holder.connection
+        )
+
     async def release(self, lease: Lease, uid: int) -> None:
         """As :meth:`Controller.release`.
 
@@ -176,6 +188,8 @@ class Desk:
             leases=controller.leases.by_id(),
             unkept=dict(controller.unkept),
             applied=controller.applied,
+            set_s=controller.changed_s,
+            deviating=controller.troubles,
             floors=controller.floors,
             troubles=(*self._events.notes, *controller.troubles, *controller.notes),
             events=self._events.events,

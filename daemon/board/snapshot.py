@@ -58,6 +58,8 @@ class Snapshot:
         limits: within which may be planned, or why that is not known.
         unkept: the leases whose targets are not kept.
         troubles: what went wrong, and what stands although nothing did.
+        set_s: when the board was set last, on the monotonic clock.
+        deviating: what is otherwise than it was set, and why.
         touched: whether anything may stand otherwise than it was found.
         writes: the last ones, oldest first.
     """
@@ -67,6 +69,8 @@ class Snapshot:
     leases: Mapping[str, Lease] = field(default_factory=dict)
     unkept: Mapping[str, Unkept] = field(default_factory=dict)
     applied: Applied | None = None
+    set_s: float = 0.0
+    deviating: tuple[str, ...] = ()
     floors: Floors = field(default_factory=Floors)
     troubles: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()

@@ -7,14 +7,23 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from ...kernels.text import printable
 from ...profiles.board import BoardDescription
 from ..hardware.sensors.sensors import Sensing
+from ..learning.missed import Missed
 from ..leases import Lease, raised_by
 from ..profile import Profile
 from .snapshot import Snapshot
+
+
+class Watched(Protocol):
+    """What is known of leases beside what they asked for; :class:`jetdvfs.daemon.learning.learner.Learner`."""
+
+    def missed(self, lease_id: str) -> Missed | None: ...
+
+    def energy_mj(self, lease: Lease) -> float | None: ...
 
 
 def status(
@@ -23,11 +32,13 @@ def status(
     description: BoardDescription,
     profile: Profile | None,
     troubles: tuple[str, ...],
+    frames: Watched,
 ) -> dict[str, Any]:
     """All members but those of the process itself (``version``, ``uptime_s``). Figures that are none are left out.
 
     Args:
         troubles: what else keeps the daemon from doing all of its job.
+        frames: knows how leases fare.
     """
     seen = snapshot.look
     return {
@@ -40,9 +51,10 @@ def status(
         "cpu_policies": [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
         "floors": [vars(floor) for floor in snapshot.floors.floors],
-        "leases": [_lease(lease, snapshot) for lease in snapshot.leases.values()],
+        "leases": [_lease(lease, snapshot, frames) for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),
         "energy_rails": list(description.energy_rails),
+        "energy_mj": sensors.energy_mj(),
         "temperatures_mc": _finite(sensors.temperatures_mc()),
         "mode": None if seen.mode is None else {"id": seen.mode.id, "name": seen.mode.name},
         "throttled": list(sensors.throttled()),
@@ -54,9 +66,9 @@ def status(
     }
 
 
-def _lease(lease: Lease, snapshot: Snapshot) -> dict[str, Any]:
+def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
     need, unkept = lease.need, snapshot.unkept.get(lease.id)
-    observed = lease.frames.observed()
+    observed, missed = lease.frames.observed(), frames.missed(lease.id)
     return {
         "lease": lease.id,
         "app": lease.holder.app,
@@ -72,6 +84,10 @@ def _lease(lease: Lease, snapshot: Snapshot) -> dict[str, Any]:
         "held_s": time.monotonic() - lease.since_s,
         "predicted": need.predicted,
         "observed": observed,
+        "missed": None if missed is None else missed.to_json(),
+        "frames": lease.frames.reported,
+        "late": lease.frames.late,
+        "energy_mj": frames.energy_mj(lease),
         "boundary": need.boundary and need.boundary.to_json(),
     }
 

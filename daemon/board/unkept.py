@@ -44,8 +44,8 @@ def find_unkept(
     for lease in leases:
         missed = lease.need.missed(applied.accepted) if lease.need.missed is not None and applied is not None else None
         others = tuple(raised_by(lease, leases)) if missed else ()
-        if lease.id in unmet:
-            found[lease.id] = Unkept(lease.need.target, unmet[lease.id], others)
+        if text := unmet.get(lease.id, lease.need.unmet):
+            found[lease.id] = Unkept(lease.need.target, text, others)
         elif missed:
             found[lease.id] = Unkept(lease.need.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
     return found

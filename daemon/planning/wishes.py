@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
@@ -67,7 +69,60 @@ class Wish:
             limits,
             self.plan(limits),
             self.missed,
+            self.limit_ms,
+            self.confidence,
         )
+
+    def closest(self, limits: Limits) -> Need:
+        """What a lease needs whose target nothing within these limits meets: the configuration that comes closest.
+
+        Raises:
+            UsageError, InputError: as for :meth:`plan`.
+        """
+        figures = self.plans.outlook(self.surface, self.fps, self.confidence)
+        bounds = requirements(parse_target(self.target), self.fps)
+        over = np.max([getattr(figures, bound.figure) / bound.limit for bound in bounds], axis=0)
+        index = np.unravel_index(int(np.argmin(np.where(limits.permits(self.surface.grid), over, np.inf))), over.shape)
+        configuration = self.surface.grid.configuration((int(index[0]), int(index[1]), int(index[2])))
+        predicted = {"configuration": configuration._asdict(), **self._at(configuration)}
+        texts = (
+            f"{FIGURE_NAMES[bound.figure]} {float(getattr(figures, bound.figure)[index]):.4g} {FIGURE_UNITS[bound.figure]}"
+            for bound in bounds
+        )
+        unmet = f"no configuration is predicted to meet it; the best attainable is {', '.join(texts)} at {configuration}"
+        return Need(
+            configuration,
+            str(parse_target(self.target)),
+            self.network,
+            self.fps,
+            predicted,
+            self.closest,
+            self.surface.boundary,
+            limits,
+            None,
+            self.missed,
+            self.limit_ms,
+            self.confidence,
+            unmet,
+        )
+
+    def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
+        """By which share what the target prefers is lower at another configuration; 0 where that cannot be told."""
+        objective = parse_target(self.target).objective(self.plans.outlook(self.surface, self.fps, None))
+        try:
+            return 1 - float(objective[self.surface.grid.index(other)] / objective[self.surface.grid.index(held)])
+        except GridError:
+            return 0.0
+
+    def _at(self, configuration: FrequencyConfiguration) -> dict[str, float]:
+        figures = self.surface.at(configuration)
+        return {name: getattr(figures, name) for name in ("latency_ms", "power_mw", "energy_mj", "guessed_share")}
+
+    @property
+    def limit_ms(self) -> float | None:
+        """How long a frame may take by target and rate; None for any time."""
+        bounds = requirements(parse_target(self.target), self.fps)
+        return min((bound.limit for bound in bounds if bound.figure == "latency_ms"), default=None)
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
         """Which part of what is asked for is not kept at a configuration; None where all is, or that cannot be told."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import msgspec
@@ -28,12 +29,15 @@ class Answers:
         self._own = Parameters(_SERVICE)
         self._failures = Refusals()
 
-    async def answer(self, session: Session, message: Message) -> bytes | None:
-        """The reply as it travels; None where none is wanted."""
+    async def answer(self, session: Session, message: Message) -> bytes | AsyncGenerator[bytes, None] | None:
+        """The reply as it travels, or the replies of a call that wants more than one; None where none is wanted."""
         call: Call | None = None
         try:
             call = read_call(message.data)
-            reply = _encoded(await self._dispatch(session, call, message))
+            found = await self._dispatch(session, call, message)
+            if isinstance(found, AsyncIterator):
+                return self._several(session, call, found)
+            reply = _encoded(found)
         except (DaemonError, KernelsError, ProfilesError) as error:
             reply = self.error(error)
         except Exception as error:
@@ -41,11 +45,24 @@ class Answers:
             reply = self.error(error)
         return None if call is not None and call.oneway else reply
 
+    async def _several(
+        self, session: Session, call: Call, replies: AsyncIterator[dict[str, Any]]
+    ) -> AsyncGenerator[bytes, None]:
+        """Every reply as it travels; an error is the last."""
+        try:
+            async for parameters in replies:
+                yield _encoded({"parameters": parameters, "continues": True})
+        except (DaemonError, KernelsError, ProfilesError) as error:
+            yield self.error(error)
+        except Exception as error:
+            self._failures.note(session.peer, error, unforeseen_in=call.method[:100])
+            yield self.error(error)
+
     def error(self, error: BaseException) -> bytes:
         """The reply that carries an error."""
         return _encoded(protocol.error_reply(error, interface=self.service.interface.name))
 
-    async def _dispatch(self, session: Session, call: Call, message: Message) -> dict[str, Any]:
+    async def _dispatch(self, session: Session, call: Call, message: Message) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         definition = self.service.interface
         name, _, method = call.method.rpartition(".")
         if not name or len(call.method) > protocol.TEXT_CHARACTERS:
@@ -64,7 +81,10 @@ class Answers:
             return _service_error("InvalidParameter", parameter=error.path, message=f"{method}: {error}")
         if own:
             return self._describe(method, parameters)
-        return {"parameters": await self.service.call(session, method, parameters, message.attached)}
+        found = await self.service.call(session, method, parameters, message.attached)
+        if isinstance(found, dict):
+            return {"parameters": found}
+        return found if call.more else _service_error("ExpectedMore")
 
     def _describe(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         definition = self.service.interface

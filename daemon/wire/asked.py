@@ -88,8 +88,8 @@ def short(text: str | None) -> str | None:
     return None if text is None else text[: protocol.TEXT_CHARACTERS]
 
 
-def message(interface: str, method: str, parameters: Mapping[str, Any]) -> bytes:
-    """A call as it travels, with those of its parameters that are given.
+def message(interface: str, method: str, parameters: Mapping[str, Any], *, more: bool = False) -> bytes:
+    """A call as it travels, with those of its parameters that are given; ``more`` for one that is answered again and again.
 
     Raises:
         UsageError: a figure is no number, or there is more than the daemon takes.
@@ -99,7 +99,8 @@ def message(interface: str, method: str, parameters: Mapping[str, Any]) -> bytes
             raise UsageError(f"{name}={value:g}: expected a number")
     given = {name: value for name, value in parameters.items() if value is not None}
     try:
-        encoded = protocol.encode({"method": f"{interface}.{method}", "parameters": given})
+        several = {"more": True} if more else {}
+        encoded = protocol.encode({"method": f"{interface}.{method}", "parameters": given, **several})
     except ValueError as error:
         raise UsageError(f"{method}: {error}") from error
     if len(encoded) > protocol.MESSAGE_BYTES:

@@ -18,21 +18,16 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
-from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
+from ..errors import InputError, NoDaemon, NotPermitted, UsageError
 from . import asked, forked, protocol
 from .asked import Configuration
-from .reports import Reporter
+from .held import HeldLease, LoadedModel
 
 _Self = TypeVar("_Self", bound="Client")
-
-RELEASE_S = 1.0
-"""How long the end of a lease's block may take; a daemon that does not answer by then ends the lease when it can."""
 
 
 class Client:
@@ -234,6 +229,30 @@ class Client:
         """End a lease, one's own or another of the same user; ``within_s`` as for :meth:`call`."""
         self.call("Release", {"lease": lease if isinstance(lease, str) else lease.id}, within_s=within_s)
 
+    def log(self, lease: str | None = None) -> list[dict[str, Any]]:
+        """The daemon's last decisions, oldest first, or those about one lease: each an ``Entry`` of the interface."""
+        entries: list[dict[str, Any]] = self.call("Log", {"lease": lease})["entries"]
+        return entries
+
+    def watch(self, lease: str | None = None, *, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Every decision after the one of this number, or from now on, as it comes; the connection answers nothing else then.
+
+        Raises:
+            NoDaemon: the connection ended.
+        """
+        message = asked.message(self._interface, "Watch", {"lease": lease, "after": after}, more=True)
+        try:
+            with self._lock:
+                self._sock.settimeout(None)
+                self._sock.sendall(message)
+                while True:
+                    reply = protocol.decode(self._next())
+                    protocol.raise_error(reply)
+                    yield reply["parameters"]["entry"]
+        except (OSError, UsageError) as error:
+            self.hang_up()
+            raise NoDaemon(f"the daemon on {self._path} went away ({protocol.one_line(error)})") from error
+
     def call(
         self, method: str, parameters: Mapping[str, Any], *, descriptor: int | None = None, within_s: float | None = None
     ) -> dict[str, Any]:
@@ -320,80 +339,6 @@ class Client:
         message = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return message
-
-
-class LoadedModel:
-    """A network the daemon knows on this connection; ``info`` is the ``Network`` of the interface."""
-
-    def __init__(self, client: Client, info: Mapping[str, Any]) -> None:
-        self.info = info
-        self.handle: str = info["network"]
-        self._client = client
-
-    def __repr__(self) -> str:
-        return f"<LoadedModel {self.info['name']}: {self.info['launches']} launches>"
-
-    def unload(self) -> None:
-        """Forget it; leases planned for it stay."""
-        self._client.call("Unload", {"network": self.handle})
-
-
-class HeldLease:
-    """Clocks held. As a context manager it is released at the end, however that comes and within a second.
-
-    Attributes:
-        id: its name in ``status`` and for ``release``.
-        plan: the plan it follows, or None for a configuration asked for by itself.
-        applied: what was requested of the board, accepted by it, and seen in effect.
-    """
-
-    def __init__(self, client: Client, answer: Mapping[str, Any]) -> None:
-        self.id: str = answer["lease"]
-        self.plan: Mapping[str, Any] | None = answer.get("plan")
-        self.applied: Mapping[str, Any] | None = answer.get("applied")
-        self._client = client
-        self._reporter = Reporter(partial(_send, client, self.id))
-
-    def __enter__(self) -> HeldLease:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # With the daemon gone, or the lease ended by somebody else, there is nothing left to release.
-        with contextlib.suppress(DaemonError):
-            self.release(within_s=RELEASE_S)
-
-    def __del__(self) -> None:
-        self.abandon()
-
-    @property
-    def dropped(self) -> int:
-        """How many frames were reported and never sent, for want of a daemon that takes them."""
-        return self._reporter.dropped
-
-    def release(self, *, within_s: float | None = None) -> None:
-        """Give the clocks back; ``within_s`` as for :meth:`Client.call`."""
-        self._reporter.end()
-        self._client.release(self, within_s=within_s)
-
-    def abandon(self) -> None:
-        """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""
-        self._reporter.abandon()
-
-    def report(self, latency_ms: float) -> None:
-        """Note a frame's latency. It never waits and never raises: what is noted is sent by a thread, a few times a second."""
-        self._reporter.note(latency_ms)
-
-    def flush(self) -> None:
-        """Send what was noted and not sent yet, as far as the daemon takes it now."""
-        self._reporter.flush()
-
-
-def _send(client: Client, lease_id: str, latencies_ms: Sequence[float]) -> bool:
-    """Send what of it the daemon takes, and let go of what nobody could."""
-    with contextlib.suppress(TypeError, ValueError):
-        taken = [float(one) for one in latencies_ms if 0 <= one <= protocol.LONGEST_FRAME_MS]
-        return client.post("Report", {"lease": lease_id, "latency_ms": taken})
-    return True
 
 
 def _handle(network: LoadedModel | str) -> str:

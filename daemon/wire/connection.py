@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import select
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ..descriptors.attached import Attached
 from ..descriptors.disposal import Disposal
@@ -38,6 +38,9 @@ class Message:
     attached: Attached | None = None
 
 
+Answering: TypeAlias = Callable[[Message], Awaitable["bytes | AsyncGenerator[bytes, None] | None"]]
+
+
 class Host(Protocol):
     """What serves connections and is told of what happens on them."""
 
@@ -59,12 +62,10 @@ class Connection:
         sock: its connection, not blocking.
         session: who it is.
         host: whoever let it in.
-        answer: answers one message; None for no reply.
+        answer: answers one message; None for no reply, several for a call that wants more than one.
     """
 
-    def __init__(
-        self, sock: socket.socket, session: Session, host: Host, answer: Callable[[Message], Awaitable[bytes | None]]
-    ) -> None:
+    def __init__(self, sock: socket.socket, session: Session, host: Host, answer: Answering) -> None:
         self.session = session
         self._sock = sock
         self._host = host
@@ -221,8 +222,12 @@ class Connection:
                     self._busy = True
                     await self._host.turns.take(self.session.peer.uid)
                     reply = await (self._answer_attached(self._attached) if self._attached else self._answer(self._next()))
-                    if reply is not None:
+                    if isinstance(reply, bytes):
                         await self._send(reply)
+                    elif reply is not None:
+                        async with contextlib.aclosing(reply):
+                            async for one in reply:
+                                await self._send(one)
                     self._busy = False
                 if self._half_closed:
                     break
@@ -245,7 +250,7 @@ class Connection:
         self._resume_reading()
         return Message(data)
 
-    async def _answer_attached(self, attached: Attached) -> bytes | None:
+    async def _answer_attached(self, attached: Attached) -> bytes | AsyncGenerator[bytes, None] | None:
         data, _ = self._look(attached.size)
         self._child_may_receive = True
         reply = await self._answer(Message(data[:-1], attached))

@@ -16,7 +16,10 @@ from typing import Any
 from ..errors import DaemonError, InputError, NoDaemon, NotPermitted, UsageError
 from . import asked, forked
 from .asked import Configuration
-from .client import RELEASE_S, Client, HeldLease, LoadedModel
+from .client import Client
+from .counted import counting
+from .held import RELEASE_S, HeldLease, LoadedModel
+from .reports import Reporter
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
@@ -46,6 +49,7 @@ class KeptLease:
         interruptions: how often the lease was lost.
         error: why it is not held now; None while it is.
         over: whether it was given up for good.
+        used: what the lease came to when the block ended, the ``Used`` of the interface; None where nobody told.
 
     Raises:
         InputError, UsageError: an input or the configuration makes no sense.
@@ -88,6 +92,9 @@ class KeptLease:
         self.interruptions = 0
         self.error: DaemonError | None = None
         self.over = False
+        self.used: Mapping[str, Any] | None = None
+        send = counting()
+        self._counter = None if send is None else Reporter(send)
         self._descriptor: int | None = None
         self._lease: HeldLease | None = None
         self._client: Client | None = None
@@ -124,11 +131,40 @@ class KeptLease:
         """How many frames were reported and never sent, for want of a daemon that takes them."""
         return self._dropped + (self._last.dropped if self._last else 0)
 
+    def change(
+        self,
+        target: str | None = None,
+        *,
+        model: str | os.PathLike[str] | None = None,
+        inputs: Sequence[Any] = (),
+        fps: float | None = None,
+        confidence: float | None = None,
+    ) -> None:
+        """Ask for something else from now on: a target, a rate, another model with its inputs; the rest stays as it was.
+
+        While nothing is held, it is what will be held.
+
+        Raises:
+            TargetNotAttainable: no permitted configuration meets it; the lease stays as it was.
+            DaemonError: it was refused, or there is no answer; likewise.
+        """
+        lease, client, network = self._lease, self._client, None
+        if model is not None:
+            self._change_model(model, inputs)
+        if lease is not None and client is not None:
+            network = self._load(client) if model is not None else None
+            lease.change(network, target, fps=fps, confidence=confidence)
+        given = {"fps": fps, "confidence": confidence}
+        self._wanted.update({name: value for name, value in given.items() if value is not None})
+        self._target = target or self._target
+
     def report(self, latency_ms: float) -> None:
         """Note a frame's latency. It never waits and never raises; while nothing is held, it does nothing."""
         lease = self._lease
         if lease is not None:
             lease.report(latency_ms)
+        if self._counter is not None:
+            self._counter.note(latency_ms)
 
     def flush(self) -> None:
         """Send what was noted and not sent yet, as far as the daemon takes it now."""
@@ -174,7 +210,9 @@ class KeptLease:
         lease, self._lease = self._lease, None
         if lease is not None:
             with contextlib.suppress(DaemonError):
-                lease.release(within_s=RELEASE_S)
+                self.used = lease.release(within_s=RELEASE_S)
+        if self._counter is not None:
+            self._counter.end()
         client, thread = self._client, self._thread
         if client is not None:
             client.hang_up()  # which ends the lease, too
@@ -207,12 +245,7 @@ class KeptLease:
         """Hold, and return when the connection has ended."""
         network = None
         if self._model is not None:
-            try:
-                descriptor = self._open_model(self._model)
-            except OSError as error:
-                raise InputError(f"model {os.fspath(self._model)}: {error.strerror}") from error
-            name = Path(self._model).stem
-            network = client.load_descriptor(descriptor, self._tensors, name=name, accept_boundary=self._accept_boundary)
+            network = self._load(client)
         lease = self._hold(client, network)
         if lease is None:
             return
@@ -251,6 +284,27 @@ class KeptLease:
         elif not isinstance(error, NoDaemon) and str(error) != str(before):
             self._say(f"not held for now: {error}")
         self._tried.set()
+
+    def _load(self, client: Client) -> LoadedModel:
+        """Have the model read."""
+        assert self._model is not None
+        try:
+            descriptor = self._open_model(self._model)
+        except OSError as error:
+            raise InputError(f"model {os.fspath(self._model)}: {error.strerror}") from error
+        name = Path(self._model).stem
+        return client.load_descriptor(descriptor, self._tensors, name=name, accept_boundary=self._accept_boundary)
+
+    def _change_model(self, model: str | os.PathLike[str], inputs: Sequence[Any]) -> None:
+        tensors = [asked.tensor(item) for item in inputs]
+        try:
+            descriptor = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise InputError(f"model {os.fspath(model)}: {error.strerror}") from error
+        before, self._descriptor = self._descriptor, descriptor
+        self._model, self._tensors = model, tensors
+        if before is not None:
+            os.close(before)
 
     def _open_model(self, model: str | os.PathLike[str]) -> int:
         if self._descriptor is None:

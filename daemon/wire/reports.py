@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 from collections import deque
@@ -15,6 +16,9 @@ from . import forked
 FRAMES_KEPT = 4096
 FRAMES_SENT = 256
 EVERY_S = 0.25
+QUICK_S = 0.05
+"""How often where frames are late, so that the daemon can do something about it; for a while, and then not for a while."""
+_QUICK_FOR_S, _QUICK_AGAIN_S = 2.0, 10.0
 _ENDING_S = 0.5
 _QUIET_ROUNDS = 20
 
@@ -26,14 +30,17 @@ class Reporter:
 
     Args:
         send: takes up to ``FRAMES_SENT`` latencies in ms and never waits; False where they cannot be taken now.
+        limit_ms: from where on a frame is late, if anywhere.
 
     Attributes:
         dropped: how many were noted and never sent, for want of a daemon that takes them.
     """
 
-    def __init__(self, send: Callable[[Sequence[float]], bool]) -> None:
+    def __init__(self, send: Callable[[Sequence[float]], bool], limit_ms: float | None = None) -> None:
         self.dropped = 0
         self._send = send
+        self._limit_ms = math.inf if limit_ms is None else limit_ms
+        self._quick = limit_ms is not None  # whether the first frames are in time is told soon
         self._frames: deque[float] = deque(maxlen=FRAMES_KEPT)
         self._leaving: list[float] = []
         self._sending = threading.Lock()
@@ -51,6 +58,15 @@ class Reporter:
         frames.append(latency_ms)
         if self._asleep:
             self._wake()
+        elif not self._quick:
+            with contextlib.suppress(TypeError):  # what is no latency is dropped where it is sent
+                if latency_ms > self._limit_ms:
+                    self._quick = True
+                    self._wakeups.put(False)
+
+    def limit(self, limit_ms: float | None) -> None:
+        """From where on a frame is late from now on."""
+        self._limit_ms = math.inf if limit_ms is None else limit_ms
 
     def flush(self) -> bool:
         """Send what is noted, as far as it is taken now; whether all was."""
@@ -95,10 +111,14 @@ class Reporter:
     def _run(self) -> None:
         # Signals are the application's.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        ending, quiet = False, 0
+        ending, quiet, quick_s = False, 0, 0.0
         while not ending:
+            every_s = QUICK_S if self._quick and quick_s < _QUICK_FOR_S else EVERY_S
             with contextlib.suppress(Empty):
-                ending = self._wakeups.get(timeout=None if self._asleep else EVERY_S)
+                ending = self._wakeups.get(timeout=None if self._asleep else every_s)
+            quick_s = quick_s + every_s if self._quick else 0.0
+            if quick_s > _QUICK_AGAIN_S:
+                self._quick = False
             quiet = 0 if self._frames or self._leaving else quiet + 1
             self.flush()
             # To be woken costs the application's path more than to look now and then.

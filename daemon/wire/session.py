@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -29,13 +30,14 @@ class Service(Protocol):
     """What answers calls. ``call`` raises the package's errors; ``closed`` is told of every connection's end.
 
     Parameters are as the interface declares them; those of type ``object`` come as JSON text, in bytes. What is ``attached`` is
-    received by a child or not at all; when ``call`` has ended, none is at it any more.
+    received by a child or not at all; when ``call`` has ended, none is at it any more. What replies as often as there is
+    something to say, until the connection ends, answers with an iterator.
     """
 
     interface: Interface
 
     async def call(
         self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]: ...
 
     def closed(self, session: Session) -> None: ...

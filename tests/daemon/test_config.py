@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jetdvfs.daemon.config import Bounds, ClientLimits, ClockLimits, Config, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
-from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, find, observed, raised_by
+from jetdvfs.daemon.learning.frames import observed
+from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, find, raised_by
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 

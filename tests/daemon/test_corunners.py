@@ -15,7 +15,8 @@ import pytest
 
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.wire.client import Client, LoadedModel
+from jetdvfs.daemon.wire.client import Client
+from jetdvfs.daemon.wire.held import LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.reference import reference_network

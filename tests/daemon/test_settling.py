@@ -35,6 +35,9 @@ class Read:
     def rails_mw(self) -> Mapping[str, float]:
         return self.rails
 
+    def energy_mj(self) -> dict[str, float]:
+        return {}
+
     def temperatures_mc(self) -> Mapping[str, int]:
         return self.temperatures
 

@@ -45,7 +45,7 @@ def _put(owner: type, name: str, function: Any) -> None:
 def _wrap(wrong: Any) -> None:
     call = Api.call
 
-    async def broken(self: Api, session: Any, method: str, *rest: Any) -> dict[str, Any]:
+    async def broken(self: Api, session: Any, method: str, *rest: Any) -> Any:
         if method in ("Hold", "Plan"):
             wrong()
         return await call(self, session, method, *rest)
@@ -56,7 +56,7 @@ def _wrap(wrong: Any) -> None:
 def _wrap_async() -> None:
     call = Api.call
 
-    async def broken(self: Api, session: Any, method: str, *rest: Any) -> dict[str, Any]:
+    async def broken(self: Api, session: Any, method: str, *rest: Any) -> Any:
         if method == "Hold":
             await asyncio.sleep(3600)
         return await call(self, session, method, *rest)
@@ -67,8 +67,8 @@ def _wrap_async() -> None:
 def _wrap_answer() -> None:
     call = Api.call
 
-    async def broken(self: Api, session: Any, method: str, *rest: Any) -> dict[str, Any]:
-        answer = await call(self, session, method, *rest)
+    async def broken(self: Api, session: Any, method: str, *rest: Any) -> Any:
+        answer: Any = await call(self, session, method, *rest)
         return {**answer, "surprise": 1} if method == "Hold" else answer
 
     _put(Api, "call", broken)

@@ -14,7 +14,8 @@ from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....profiles.reference import reference_input, reference_model
 from ....profiles.twin.application import Application
-from ...wire.client import Client, HeldLease
+from ...wire.client import Client
+from ...wire.held import HeldLease
 
 CONFIDENCE = 0.95
 """With which latency targets, and the frame's period, are asked for."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,13 +23,11 @@ from ... import arguments
 from ...errors import UsageError
 from ...wire.kept import KeptLease
 from .. import output
+from ..running import ENDING, refused, run_command
 from .served import check_url, reported
 
 TAKES_COMMAND = True
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _LOOK_S = 1.0
-_CANNOT_EXECUTE, _NO_SUCH_COMMAND = 126, 127
 _OF_A_MODEL = {
     "--target": "target",
     "--fps": "fps",
@@ -66,11 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     model, command = args.model, args.command
-    if command and shutil.which(command[0]) is None:
-        # As shells do, and before any clock is touched.
-        found = bool(command[0]) and Path(command[0]).exists()
-        _tell(f"{command[0]}: {'cannot be executed' if found else 'no such command'}")
-        return _CANNOT_EXECUTE if found else _NO_SUCH_COMMAND
+    if command and (code := refused(command[0], _tell)) is not None:
+        return code  # before any clock is touched
     if model is not None and not command and not Path(model).exists() and shutil.which(model):
         raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
     if (model is None) == (args.config is None):
@@ -99,10 +93,26 @@ def run(args: argparse.Namespace) -> int:
     )
     with held as lease, reported(args.metrics, phase_of(inputs), lease, _tell):
         # From here on a request to end is for the command, or for the wait; none may fall in between.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         # A command's output is its own.
         _show(lease, sys.stderr if command else sys.stdout, as_json=args.json)
-        return _run_command(command, before) if command else _wait(lease)
+        code = run_command(command, before, _tell) if command else _wait(lease)
+    if held.used is not None:
+        _tell(_summary(held.used))
+    return code
+
+
+def _summary(used: Mapping[str, Any]) -> str:
+    """What became of it: time, energy of the board, frames, and what that would have been at the top clocks."""
+    parts = [f"held for {used['held_s']:.1f} s"]
+    if used["energy_mj"] is not None:
+        parts.append(f"the board used {used['energy_mj'] / 1e3:.1f} J ({used['mean_power_mw'] / 1e3:.2f} W)")
+    if used["frames"]:
+        parts.append(f"{used['frames']} frames, {used['late']} of them late")
+    if used["saved_share"] is not None:
+        more = "less" if used["saved_share"] >= 0 else "more"
+        parts.append(f"about {abs(used['saved_share']):.0%} {more} energy for each than at the top clocks, by prediction")
+    return "; ".join(parts)
 
 
 def _says_its_inputs(model: str) -> bool:
@@ -131,32 +141,6 @@ def _show(lease: KeptLease, stream: TextIO, *, as_json: bool) -> None:
         _tell(f"not as requested: {'; '.join(applied['notes'])}")
 
 
-def _run_command(command: list[str], mask: Iterable[int]) -> int:
-    """Run the command with this signal mask and return its exit code, 128 + N where signal N ended it, as shells do."""
-    try:
-        # It takes signals from its first moment on: until it has replaced this program, by their default.
-        pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=mask, setsigdef=[*_ENDING, *_PYTHON_IGNORES])
-    except OSError as error:
-        _tell(f"{command[0]}: {error.strerror}")
-        return _NO_SUCH_COMMAND if isinstance(error, FileNotFoundError) else _CANNOT_EXECUTE
-
-    def pass_on(number: int, _: object) -> None:
-        os.kill(pid, number)
-
-    # The lease must outlive the command. A terminal's interrupt reaches the command by itself, if it was there already.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
-    if signal.SIGINT in signal.sigpending():
-        os.kill(pid, signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    # Once it is waited for, its number may be somebody else's.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code if code >= 0 else 128 - code
-
-
 def _wait(lease: KeptLease) -> int:
     """Wait for an interrupt or a request to end.
 
@@ -164,7 +148,7 @@ def _wait(lease: KeptLease) -> int:
         DaemonError: the lease was lost with the daemon, and the next one refuses it.
     """
     print("held until interrupted", file=sys.stderr, flush=True)
-    while signal.sigtimedwait(_ENDING, _LOOK_S) is None:
+    while signal.sigtimedwait(ENDING, _LOOK_S) is None:
         if lease.over and lease.error is not None:
             raise lease.error
     return 0

@@ -84,6 +84,11 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["observed"]:
         seen = lease["observed"]
         yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"
+    if missed := lease["missed"]:
+        over = f"{missed['observed_ms']:.4g} ms observed, over {missed['limit_ms']:.4g} ms, in {missed['frames']} frames"
+        yield f"     missed: {missed['target']}: {over}: {missed['reason']}"
+        if missed["doing"]:
+            yield f"     therefore: {missed['doing']}"
 
 
 def _policy(policy: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
+from .energy import Energy
 from .sensors import Sensors, told
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class SampledSensors:
         self._description = description
         self._monotonic = monotonic
         self._rails: Mapping[str, Sample[float]] = {}
+        self._energies: Mapping[str, Energy] = {}
         self._zones: Mapping[str, Sample[int]] = {}
         self._events: Mapping[str, int] = {}
         self._missing: tuple[str, ...] = ()
@@ -87,6 +89,15 @@ class SampledSensors:
 
     def rails_mw(self) -> dict[str, float]:
         return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
+
+    def rails_sampled(self) -> Mapping[str, Sample[float]]:
+        """What the rails drew when each was read last, in mW."""
+        return self._rails
+
+    def energy_mj(self) -> dict[str, float]:
+        """Energy of every rail since it was read first."""
+        now = self._monotonic()
+        return {rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}
 
     def temperatures_mc(self) -> dict[str, int]:
         return {name: sample.value for name, sample in self._zones.items() if self._fresh(sample)}
@@ -131,7 +142,12 @@ class SampledSensors:
 
     def _round(self, sensors: Sensors, zones: tuple[thermal.Zone, ...]) -> None:
         for channel in sensors.channels():
-            self._rails = self._with(self._rails, channel.label, channel.read_mw(self._files))
+            power_mw = channel.read_mw(self._files)
+            self._rails = self._with(self._rails, channel.label, power_mw)
+            if power_mw is not None:
+                if channel.label not in self._energies:
+                    self._energies = {**self._energies, channel.label: Energy(TOO_OLD_S)}
+                self._energies[channel.label].add(power_mw, self._monotonic())
         self._missing = sensors.notes
         self._events = sensors.over_current()
         for zone in zones:

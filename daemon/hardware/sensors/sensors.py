@@ -31,6 +31,10 @@ class Sensing(Protocol):
         """Power of every rail that can be read, in mW."""
         ...
 
+    def energy_mj(self) -> Mapping[str, float]:
+        """Energy of every rail since it was read first, in mJ; empty where nobody adds it up."""
+        ...
+
     def temperatures_mc(self) -> Mapping[str, int]:
         """Temperature of every zone that can be read, in thousandths of a degree Celsius."""
         ...
@@ -71,6 +75,9 @@ class Sensors:
 
     def rails_mw(self) -> dict[str, float]:
         return read_rails_mw(self._files, self.channels())
+
+    def energy_mj(self) -> dict[str, float]:
+        return {}
 
     def temperatures_mc(self) -> dict[str, int]:
         return thermal.read_temperatures_mc(self._files)

@@ -25,7 +25,7 @@ from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.errors import DaemonError, UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.leases import Holder, Need
+from jetdvfs.daemon.leases import Holder, Lease, Need
 from jetdvfs.daemon.planner import plan
 from jetdvfs.daemon.planning.plans import Plans
 from jetdvfs.daemon.watch.demand import DemandMonitor
@@ -73,6 +73,16 @@ class GoneWrong(Kernel):
         return text.encode()
 
 
+class Unwatched:
+    """Nobody reports frames, nobody adds up energy."""
+
+    def missed(self, lease_id: str) -> None:
+        return None
+
+    def energy_mj(self, lease: Lease) -> float | None:
+        return None
+
+
 class Watched:
     """A board in memory with a lease, and all that looks after it."""
 
@@ -91,7 +101,7 @@ class Watched:
         self.clock.sleep(0.5)
         self.controller.tend()
         self.desk.look()
-        told = status(self.desk.snapshot, self.hardware.sensors, self.hardware.description, None, ())
+        told = status(self.desk.snapshot, self.hardware.sensors, self.hardware.description, None, (), Unwatched())
         return {"version": "1", **told, "uptime_s": time.monotonic()}
 
 

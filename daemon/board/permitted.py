@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which clocks may be set: what the board offers now, within the operator's limits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
+from ...kernels.units import AXES, CLOCKS, mhz_text
+from ..config import Bounds, Config
+from ..errors import UsageError
+from ..planner import Limits
+from ..system.journal import TROUBLE, fields
+from ..system.repeated import Repeated
+from ..watch.floors import Floors
+from .seams import Board
+
+
+class Permitted:
+    """For one thread.
+
+    Attributes:
+        config: the operator's, as it is in force.
+        missed: the operator's limits that no level of the board met when it was looked at last, one line each.
+    """
+
+    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], said: Repeated) -> None:
+        self.config = config
+        self.missed: tuple[str, ...] = ()
+        self._board = board
+        self._monotonic = monotonic
+        self._said = said
+        self._grid: tuple[float, FrequencyGrid] | None = None
+
+    def offered(self, kept_s: float = 0.0) -> FrequencyGrid:
+        """The levels that the board offers now, or offered up to so many seconds ago."""
+        now = self._monotonic()
+        if self._grid is None or now - self._grid[0] >= kept_s:
+            self._grid = (now, self._board.grid())
+        return self._grid[1]
+
+    def allowed(self, grid_kept_s: float = 0.0) -> FrequencyGrid:
+        """The levels that the board offers now and the operator allows."""
+        before, grid = self._grid, self.offered(grid_kept_s)
+        levels = {axis: grid.levels(axis) for axis in AXES}
+        if self._grid is not before:
+            self.missed = tuple(self.config.limits.missed({**levels, **self._board.clusters()}))
+            for text in self.missed:
+                self._said.say(logging.WARNING, text, fields(TROUBLE))
+        return FrequencyGrid(**{axis: self.inside(axis, one) for axis, one in levels.items()})
+
+    def inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of a clock's levels that the operator allows."""
+        bounds: Bounds = getattr(self.config.limits, clock)
+        return bounds.allowed(levels)
+
+    def limits(self, floors: Floors) -> Limits:
+        """Within which may be planned, with what is kept up for other work.
+
+        Raises:
+            HardwareBusy, HardwareRefused: the board's tables cannot be read.
+        """
+        return self._within(self.offered(), floors)
+
+    def last_limits(self, floors: Floors) -> Limits | None:
+        """The same by what the board was seen to offer last; None where that was never seen."""
+        return None if self._grid is None else self._within(self._grid[1], floors)
+
+    def check(self, configuration: FrequencyConfiguration) -> None:
+        """Refuse a configuration that is not offered, or outside the operator's limits.
+
+        Raises:
+            UsageError: it is; the text says what is nearest.
+        """
+        grid = self.offered()
+        for axis in AXES:
+            level, allowed = getattr(configuration, axis), self.inside(axis, grid.levels(axis))
+            if level not in allowed:
+                given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
+                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, allowed)}")
+
+    def _within(self, grid: FrequencyGrid, floors: Floors) -> Limits:
+        allowed = {axis: self.inside(axis, grid.levels(axis)) for axis in AXES}
+        # Where the operator's upper limit is below what other work needs, it stands.
+        return Limits(**{axis: (max(one[0], min(floors.least(axis), one[-1])), one[-1]) for axis, one in allowed.items()})

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watch the board and its leases: clocks, rails, temperatures; each lease's target, what was predicted, observed and missed.
+
+Drawn anew every second until q, or an interrupt. Where the output is no terminal, what is drawn follows each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ....kernels.text import printable
+from ....kernels.units import AXES, CLOCKS, mhz_text
+from ... import arguments
+from ...errors import UsageError
+from ...wire.client import Client
+from ..output import table
+
+_CLEAR, _HOME, _REST = "\x1b[2J", "\x1b[H", "\x1b[K"
+_SHOWN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
+_RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="draw once, and end")
+    parser.add_argument("--every", type=float, default=1.0, metavar="S", help="seconds between two (default: %(default)s)")
+    arguments.add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="print the daemon's status as JSON, a line each time")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not 0.1 <= args.every <= 3600:
+        raise UsageError("expected --every from 0.1 to 3600 seconds")
+    drawn = sys.stdout.isatty() and not (args.once or args.json)
+    with Client(args.socket) as client, _screen(drawn), contextlib.suppress(KeyboardInterrupt):
+        while True:
+            status = client.status()
+            if args.json:
+                print(json.dumps(status), flush=True)
+            else:
+                _draw(list(_lines(status, colours=drawn)), drawn=drawn)
+            if args.once or _ends(args.every, keys=drawn):
+                break
+    return 0
+
+
+@contextlib.contextmanager
+def _screen(drawn: bool) -> Iterator[None]:
+    """A terminal that gives keys as they are pressed and shows no cursor; as it was afterwards."""
+    if not drawn:
+        yield
+        return
+    keys = sys.stdin.isatty()
+    before = termios.tcgetattr(sys.stdin) if keys else None
+    print(_HIDDEN + _CLEAR, end="", flush=True)
+    try:
+        if keys:
+            tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        if before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        print(_SHOWN, flush=True)
+
+
+def _ends(every_s: float, *, keys: bool) -> bool:
+    """Wait until the next time; whether somebody has pressed q."""
+    if not keys or not sys.stdin.isatty():
+        time.sleep(every_s)
+        return False
+    ready, _, _ = select.select([sys.stdin], [], [], every_s)
+    return bool(ready) and sys.stdin.read(1) in ("q", "Q")
+
+
+def _draw(lines: list[str], *, drawn: bool) -> None:
+    if not drawn:
+        print("\n".join(lines), flush=True)
+        return
+    height = shutil.get_terminal_size().lines
+    text = "".join(f"{line}{_REST}\n" for line in lines[: height - 1])
+    print(f"{_HOME}{text}\x1b[J", end="", flush=True)
+
+
+def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
+    bold, red, plain = (_BOLD, _RED, _PLAIN) if colours else ("", "", "")
+    yield f"{bold}{printable(status['title'])}{plain}  {_mode(status)}"
+    yield ""
+    measured, applied = status["configuration"] or {}, status["applied"]
+    rows = []
+    for axis in AXES:
+        held = mhz_text(axis, applied["requested"][axis]) if applied else "-"
+        now = mhz_text(axis, measured[axis]) if measured.get(axis) else "off" if measured else "-"
+        rows.append([CLOCKS[axis], now, held])
+    yield table(["clock", "MHz", "held"], rows)
+    counted = [status["rails_mw"][rail] for rail in status["energy_rails"] if rail in status["rails_mw"]]
+    yield ""
+    yield f"power  {sum(counted) / 1e3:6.2f} W   {_listed(status['rails_mw'], 1e3, 'W', 2)}"
+    zones = _listed(status["temperatures_mc"], 1e3, "C", 1)
+    yield f"heat   {max(status['temperatures_mc'].values(), default=0) / 1e3:6.1f} C   {zones}"
+    yield ""
+    if status["leases"]:
+        headers = ["lease", "application", "target", "predicted ms", "observed ms", "p95 ms", "frames", "late", "J"]
+        yield table(headers, [_row(lease) for lease in status["leases"]], text_columns=3)
+    else:
+        yield "no lease is held"
+    for lease in status["leases"]:
+        if missed := lease["missed"]:
+            yield f"{red}{printable(lease['lease'])} misses {missed['target']}: {printable(missed['reason'])}{plain}"
+            if missed["doing"]:
+                yield f"  {printable(missed['doing'])}"
+    for reason in (*status["throttled"], *status["degraded"]):
+        yield f"{red}{printable(reason)}{plain}"
+
+
+def _mode(status: Mapping[str, Any]) -> str:
+    mode = status["mode"]
+    return f"mode {mode['id']} {printable(mode['name'])}" if mode else ""
+
+
+def _listed(values: Mapping[str, float], scale: float, unit: str, digits: int) -> str:
+    return ", ".join(f"{printable(name)} {value / scale:.{digits}f} {unit}" for name, value in values.items())
+
+
+def _row(lease: Mapping[str, Any]) -> list[str]:
+    predicted, observed, energy_mj = lease["predicted"], lease["observed"], lease["energy_mj"]
+    rate = f" at {lease['fps']:g}/s" if lease["fps"] else ""
+    return [
+        lease["lease"],
+        lease["app"][:24],
+        f"{lease['target'] or 'configuration'}{rate}",
+        f"{predicted['latency_ms']:.2f}" if predicted else "-",
+        f"{observed['p50_ms']:.2f}" if observed else "-",
+        f"{observed['p95_ms']:.2f}" if observed else "-",
+        str(lease["frames"]),
+        str(lease["late"]),
+        "-" if energy_mj is None else f"{energy_mj / 1e3:.1f}",
+    ]

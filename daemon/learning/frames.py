@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frames of one lease as its holder reported them, and which of them say something about the clocks they ran at.
+
+A report tells latencies and not when frames began. They are taken to have ended evenly spread since the report before; what may
+have begun before the clocks were set, the first frame at new clocks and the first after a pause count as late or in time like
+any other, but say nothing about the clocks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+from ...kernels.correction.observation import Observation
+from ...kernels.grid import FrequencyConfiguration
+from ..hardware.sensors.sampled import Sample
+
+FRAMES_KEPT = 512
+_TYPICAL_OF = 32
+_CONFIGURATIONS_KEPT = 32
+_POWERS_KEPT = 16
+_PAUSE_S = 1.0
+_POWER_SETTLES_S = 0.5
+_ALWAYS_BUSY = 0.9
+
+Company = frozenset[str]
+"""Other leases whose frames came at the same time."""
+
+
+class Setting(NamedTuple):
+    """The clocks in force, and since when on the monotonic clock.
+
+    ``disturbed``: whether something is known that makes what runs slower than its clocks: heat, over-current, clocks that stand
+    otherwise than they were set.
+    """
+
+    configuration: FrequencyConfiguration
+    since_s: float
+    disturbed: bool = False
+
+
+@dataclass
+class _Seen:
+    """What was seen at one configuration, in one company."""
+
+    latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
+    powers_mw: deque[float] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
+    frames: int = 0
+    last_s: float = 0.0
+    period_ms: float | None = None
+
+
+class Frames:
+    """For one thread.
+
+    Attributes:
+        reported: how many frames there were.
+        late: how many of them took longer than the limit that held.
+        recent_ms: the trusted ones at the clocks in force, oldest first.
+        last_s: when the last report came; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.reported = 0
+        self.late = 0
+        self.recent_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
+        self.last_s: float | None = None
+        self._latencies_ms: deque[float] = deque(maxlen=FRAMES_KEPT)
+        self._observed: dict[str, float] | None = None
+        self._setting: Setting | None = None
+        self._company: Company = frozenset()
+        self._untried = True
+        self._steady_s = 0.0
+        self._power_s = 0.0
+        self._seen: OrderedDict[tuple[FrequencyConfiguration, Company], _Seen] = OrderedDict()
+
+    def report(
+        self,
+        latencies_ms: Iterable[float],
+        now_s: float = 0.0,
+        setting: Setting | None = None,
+        *,
+        company: Company = frozenset(),
+        limit_ms: float | None = None,
+        period_ms: float | None = None,
+    ) -> None:
+        """Note frames that have just ended, oldest first.
+
+        Args:
+            setting: the clocks in force; None where nobody knows them.
+            company: whose frames come at the same time.
+            limit_ms: what the target permits.
+            period_ms: from one frame to the next, where it was told.
+        """
+        latencies = list(latencies_ms)
+        before_s, self.last_s = self.last_s, now_s
+        self._latencies_ms.extend(latencies)
+        self._observed = None
+        self.reported += len(latencies)
+        self.late += sum(latency > limit_ms for latency in latencies) if limit_ms is not None else 0
+        if setting is None or not latencies:
+            return
+        paused = before_s is None or now_s - before_s > _PAUSE_S
+        moved = self._setting is None or setting[:2] != self._setting[:2]
+        if moved or company != self._company:
+            self.recent_ms.clear()
+        if paused or moved or company != self._company:
+            self._steady_s = now_s
+        self._setting, self._company = setting, company
+        trusted = _trusted(latencies, before_s, now_s, setting.since_s)
+        # What runs first after a pause, or at other clocks, is slow for its own reasons.
+        self._untried = self._untried or paused or moved
+        if self._untried and trusted:
+            trusted, self._untried = trusted[1:], False
+        self.recent_ms.extend(trusted)
+        if not trusted or setting.disturbed:
+            return
+        seen = self._seen_at(setting.configuration, company)
+        seen.latencies_ms.extend(trusted)
+        seen.frames += len(trusted)
+        seen.last_s = now_s
+        if period_ms is None and before_s is not None and not paused:
+            period_ms = 1e3 * (now_s - before_s) / len(latencies)
+        if period_ms is not None:
+            paced = median(seen.latencies_ms) < _ALWAYS_BUSY * period_ms
+            seen.period_ms = period_ms if paced else None
+
+    def power(self, rails: Mapping[str, Sample[float]], energy_rails: Collection[str]) -> None:
+        """Note what the rails draw, where all were read while frames came and the clocks stood still."""
+        setting = self._setting
+        if setting is None or setting.disturbed or not energy_rails or any(rail not in rails for rail in energy_rails):
+            return
+        samples = [rails[rail] for rail in energy_rails]
+        oldest_s = min(sample.time_s for sample in samples)
+        seen = self._seen.get((setting.configuration, self._company))
+        if seen is None or oldest_s <= self._power_s or oldest_s < max(setting.since_s, self._steady_s) + _POWER_SETTLES_S:
+            return
+        self._power_s = oldest_s
+        seen.powers_mw.append(sum(sample.value for sample in samples))
+
+    def forget(self) -> None:
+        """Something else runs from now on: what was seen at the clocks says nothing of it."""
+        self._seen.clear()
+        self.recent_ms.clear()
+
+    def wants_power(self) -> bool:
+        """Whether too little is known of what is drawn at the clocks in force."""
+        seen = self._setting and self._seen.get((self._setting.configuration, self._company))
+        return seen is not None and len(seen.powers_mw) < 3
+
+    def observations(self, now_s: float, company: Company) -> list[Observation]:
+        """What was observed in this company, a line for each configuration."""
+        return [
+            Observation(
+                configuration,
+                latency_ms=median(seen.latencies_ms),
+                power_mw=sum(seen.powers_mw) / len(seen.powers_mw) if seen.powers_mw else None,
+                frames=seen.frames,
+                age_s=max(now_s - seen.last_s, 0.0),
+                period_ms=seen.period_ms,
+            )
+            for (configuration, with_whom), seen in self._seen.items()
+            if with_whom == company and median(seen.latencies_ms) > 0
+        ]
+
+    def observed(self) -> dict[str, float] | None:
+        """How many, mean and percentiles in ms; None before the first report."""
+        if self._observed is None:
+            self._observed = observed(self._latencies_ms)
+        return self._observed
+
+    def _seen_at(self, configuration: FrequencyConfiguration, company: Company) -> _Seen:
+        key = (configuration, company)
+        seen = self._seen.setdefault(key, _Seen())
+        self._seen.move_to_end(key)
+        while len(self._seen) > _CONFIGURATIONS_KEPT:
+            self._seen.popitem(last=False)
+        return seen
+
+
+def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float, since_s: float) -> list[float]:
+    """Those of frames that began after the clocks were set."""
+    if before_s is not None and before_s >= since_s:
+        return list(latencies_ms)
+    began_s = before_s if before_s is not None else since_s
+    each_s = (now_s - began_s) / len(latencies_ms)
+    return [
+        latency for number, latency in enumerate(latencies_ms, 1) if began_s + number * each_s - latency / 1e3 >= since_s - 1e-9
+    ]
+
+
+def observed(latencies_ms: Collection[float]) -> dict[str, float] | None:
+    """Frames, mean and percentiles of what a holder reported, in ms; None before the first report."""
+    if not latencies_ms:
+        return None
+    ranked = sorted(latencies_ms)
+
+    def quantile(share: float) -> float:
+        return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+
+    return {
+        "frames": len(ranked),
+        "mean_ms": sum(ranked) / len(ranked),
+        "p50_ms": quantile(0.50),
+        "p95_ms": quantile(0.95),
+    }

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a target counts as missed by the frames that were seen, and why it is, in words that tell what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+JUDGED = 8
+"""Of how many frames the last judgement is."""
+LEAST = 3
+"""How many frames there must be."""
+_WRONG_FROM = 0.02
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A latency target that frames do not keep.
+
+    Attributes:
+        target: what was asked for.
+        limit_ms: what it permits.
+        observed_ms: what frames take, by median.
+        predicted_ms: what was predicted at the clocks in force; None where nothing was.
+        frames: how many frames were too late since it was missed.
+        reason: why, in one line.
+        doing: what is done about it, in one line; empty where nothing was done yet.
+    """
+
+    target: str
+    limit_ms: float
+    observed_ms: float
+    predicted_ms: float | None
+    frames: int
+    reason: str
+    doing: str = ""
+
+    def __str__(self) -> str:
+        done = f"; {self.doing}" if self.doing else ""
+        return (
+            f"{self.target} is missed: {self.observed_ms:.4g} ms observed, over {self.limit_ms:.4g} ms, "
+            f"in {self.frames} frames: {self.reason}{done}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def is_missed(latencies_ms: Sequence[float], limit_ms: float, confidence: float | None) -> bool | None:
+    """Whether frames at the same clocks miss a limit; None where there are too few to tell, or it is between the two.
+
+    By median, most of the last frames must be too late. With a confidence also more of all of them than chance allows where the
+    share that was asked for is kept.
+    """
+    last = latencies_ms[-JUDGED:]
+    if len(last) < LEAST:
+        return None
+    late = sum(latency > limit_ms for latency in last)
+    if late > len(last) / 2:
+        return True
+    if confidence is not None:
+        count = len(latencies_ms)
+        allowed = (1 - confidence) * count
+        if sum(latency > limit_ms for latency in latencies_ms) > allowed + 3 * math.sqrt(allowed * confidence) + 1:
+            return True
+    return False if late <= len(last) / 4 else None
+
+
+def why(
+    observed_ms: float,
+    predicted_ms: float | None,
+    *,
+    throttled: Collection[str],
+    over_current: Collection[str],
+    deviating: Collection[str],
+    company: Collection[str],
+) -> str:
+    """Why frames take longer than their target allows.
+
+    Args:
+        throttled: why the kernel slows the board down.
+        over_current: events that cut clocks for moments that no clock shows.
+        deviating: clocks that stand otherwise than they were set.
+        company: who else uses the GPU, for people.
+    """
+    causes: list[str] = []
+    if throttled:
+        causes.append(f"throttling ({'; '.join(throttled)})")
+    if over_current:
+        causes.append(f"over-current ({'; '.join(over_current)})")
+    if deviating and not throttled:
+        causes.append(f"clocks below what was requested ({'; '.join(deviating)})")
+    if company:
+        causes.append(f"contention ({', '.join(company)} use{'s' * (len(company) == 1)} the GPU, too)")
+    if predicted_ms is not None and not causes:
+        wrong = observed_ms / predicted_ms - 1
+        if wrong >= _WRONG_FROM:
+            causes.append(f"the prediction was wrong by {wrong:.0%} ({predicted_ms:.4g} ms predicted at these clocks)")
+        else:
+            causes.append(f"the target is out of reach at these clocks ({predicted_ms:.4g} ms predicted)")
+    return "; ".join(causes) or "nothing was predicted for it"
+
+
+def typical(latencies_ms: Sequence[float]) -> float:
+    """What the last frames take, by median."""
+    return median(latencies_ms[-JUDGED:])

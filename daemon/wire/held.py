@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client has of the daemon: networks it loaded, clocks it holds. Loads the standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol
+
+from ..errors import DaemonError
+from . import protocol
+from .reports import Reporter
+
+RELEASE_S = 1.0
+"""How long the end of a lease's block may take; a daemon that does not answer by then ends the lease when it can."""
+
+
+class Calls(Protocol):
+    """What is needed of :class:`jetdvfs.daemon.wire.client.Client`."""
+
+    def call(self, method: str, parameters: Mapping[str, Any], *, within_s: float | None = None) -> dict[str, Any]: ...
+
+    def post(self, method: str, parameters: Mapping[str, Any]) -> bool: ...
+
+
+class LoadedModel:
+    """A network the daemon knows on this connection; ``info`` is the ``Network`` of the interface."""
+
+    def __init__(self, client: Calls, info: Mapping[str, Any]) -> None:
+        self.info = info
+        self.handle: str = info["network"]
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<LoadedModel {self.info['name']}: {self.info['launches']} launches>"
+
+    def unload(self) -> None:
+        """Forget it; leases planned for it stay."""
+        self._client.call("Unload", {"network": self.handle})
+
+
+class HeldLease:
+    """Clocks held. As a context manager it is released at the end, however that comes and within a second.
+
+    Attributes:
+        id: its name in ``status`` and for ``release``.
+        plan: the plan it follows, or None for a configuration asked for by itself.
+        applied: what was requested of the board, accepted by it, and seen in effect.
+        limit_ms: how long a frame may take by its target and frame rate; None for any time.
+    """
+
+    def __init__(self, client: Calls, answer: Mapping[str, Any]) -> None:
+        self.id: str = answer["lease"]
+        self.plan: Mapping[str, Any] | None = answer.get("plan")
+        self.applied: Mapping[str, Any] | None = answer.get("applied")
+        self._client = client
+        self.limit_ms: float | None = answer.get("limit_ms")
+        self._reporter = Reporter(partial(_send, client, self.id), self.limit_ms)
+
+    def __enter__(self) -> HeldLease:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # With the daemon gone, or the lease ended by somebody else, there is nothing left to release.
+        with contextlib.suppress(DaemonError):
+            self.release(within_s=RELEASE_S)
+
+    def __del__(self) -> None:
+        self.abandon()
+
+    @property
+    def dropped(self) -> int:
+        """How many frames were reported and never sent, for want of a daemon that takes them."""
+        return self._reporter.dropped
+
+    def release(self, *, within_s: float | None = None) -> dict[str, Any] | None:
+        """Give the clocks back, and return what the lease came to, the ``Used`` of the interface, where the daemon tells it;
+        ``within_s`` as for :meth:`.client.Client.call`.
+        """
+        self._reporter.end()
+        used: dict[str, Any] | None = self._client.call("Release", {"lease": self.id}, within_s=within_s).get("used")
+        return used
+
+    def change(
+        self,
+        network: LoadedModel | str | None = None,
+        target: str | None = None,
+        *,
+        fps: float | None = None,
+        confidence: float | None = None,
+    ) -> None:
+        """Ask for something else from now on; what is not given stays as it was.
+
+        Raises:
+            TargetNotAttainable: no permitted configuration meets it; the lease stays as it was.
+        """
+        handle = network.handle if isinstance(network, LoadedModel) else network
+        wanted = {"lease": self.id, "network": handle, "target": target, "fps": fps, "confidence": confidence}
+        answer = self._client.call("Change", wanted)
+        self.plan, self.applied, self.limit_ms = answer.get("plan"), answer.get("applied"), answer.get("limit_ms")
+        self._reporter.limit(self.limit_ms)
+
+    def abandon(self) -> None:
+        """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""
+        self._reporter.abandon()
+
+    def report(self, latency_ms: float) -> None:
+        """Note a frame's latency. It never waits and never raises: what is noted is sent by a thread, a few times a second."""
+        self._reporter.note(latency_ms)
+
+    def missed(self) -> dict[str, Any] | None:
+        """How its frames miss the target, by the daemon: the ``Missed`` of the interface; None while they keep it."""
+        self._reporter.flush()
+        found: dict[str, Any] | None = self._client.call("Report", {"lease": self.id, "latency_ms": []}).get("missed")
+        return found
+
+    def flush(self) -> None:
+        """Send what was noted and not sent yet, as far as the daemon takes it now."""
+        self._reporter.flush()
+
+
+def _send(client: Calls, lease_id: str, latencies_ms: Sequence[float]) -> bool:
+    """Send what of it the daemon takes, and let go of what nobody could."""
+    with contextlib.suppress(TypeError, ValueError):
+        taken = [float(one) for one in latencies_ms if 0 <= one <= protocol.LONGEST_FRAME_MS]
+        return client.post("Report", {"lease": lease_id, "latency_ms": taken})
+    return True

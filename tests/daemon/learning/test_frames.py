@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frames say something about the clocks they ran at, when a target counts as missed, and what is said of why."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetdvfs.daemon.hardware.sensors.sampled import Sample
+from jetdvfs.daemon.learning.frames import Frames, Setting
+from jetdvfs.daemon.learning.missed import is_missed, why
+from jetdvfs.kernels.grid import FrequencyConfiguration
+
+LOW, HIGH = FrequencyConfiguration(1, 1, 1), FrequencyConfiguration(2, 2, 2)
+ALONE: frozenset[str] = frozenset()
+
+
+def test_the_first_frame_after_a_pause_or_at_other_clocks_says_nothing_about_them() -> None:
+    frames = Frames()
+    frames.report([90.0, 10.0, 11.0], 1.0, Setting(LOW, 0.0))
+    assert list(frames.recent_ms) == [10.0, 11.0]
+    frames.report([80.0, 12.0], 5.0, Setting(LOW, 0.0))
+    assert list(frames.recent_ms) == [10.0, 11.0, 12.0]
+    frames.report([70.0, 5.0, 6.0], 5.3, Setting(HIGH, 5.01))
+    assert list(frames.recent_ms) == [5.0, 6.0]
+    assert {seen.configuration: seen.latency_ms for seen in frames.observations(5.3, ALONE)} == {LOW: 11.0, HIGH: 5.5}
+
+
+def test_frames_that_are_reported_one_by_one_count_from_the_second_on() -> None:
+    frames = Frames()
+    for number, latency_ms in enumerate((90.0, 10.0, 11.0)):
+        frames.report([latency_ms], 1.0 + 0.1 * number, Setting(LOW, 0.0))
+    assert list(frames.recent_ms) == [10.0, 11.0]
+
+
+def test_frames_that_began_before_the_clocks_were_set_are_left_out() -> None:
+    frames = Frames()
+    frames.report([10.0] * 5, 1.0, Setting(LOW, 0.0))
+    # Ten frames in a second, the clocks were set in the middle of it.
+    frames.report([10.0] * 5 + [5.0] * 5, 2.0, Setting(HIGH, 1.5))
+    assert list(frames.recent_ms) == [5.0] * 4
+
+
+def test_late_frames_are_counted_whatever_they_say() -> None:
+    frames = Frames()
+    frames.report([30.0, 10.0, 21.0], 1.0, None, limit_ms=20.0)
+    assert (frames.reported, frames.late) == (3, 2)
+    assert frames.observations(1.0, ALONE) == []
+
+
+def test_while_something_slows_the_board_nothing_is_learned() -> None:
+    frames = Frames()
+    frames.report([30.0, 30.0, 30.0], 1.0, Setting(LOW, 0.0, disturbed=True))
+    assert list(frames.recent_ms) == [30.0, 30.0] and frames.observations(1.0, ALONE) == []
+
+
+def test_what_came_in_company_is_kept_apart() -> None:
+    frames = Frames()
+    frames.report([10.0, 10.0, 10.0], 1.0, Setting(LOW, 0.0))
+    frames.report([20.0, 20.0, 20.0], 1.2, Setting(LOW, 0.0), company=frozenset({"other"}))
+    assert [seen.latency_ms for seen in frames.observations(1.2, ALONE)] == [10.0]
+    assert [seen.latency_ms for seen in frames.observations(1.2, frozenset({"other"}))] == [20.0]
+
+
+def test_power_counts_where_it_was_read_while_frames_came_and_the_clocks_stood_still() -> None:
+    frames = Frames()
+    frames.report([10.0, 10.0], 1.0, Setting(LOW, 0.0), period_ms=50.0)
+    frames.power({"VDD_IN": Sample(4000.0, 0.9)}, ["VDD_IN"])
+    assert frames.observations(1.0, ALONE)[0].power_mw is None
+    frames.report([10.0, 10.0], 1.9, Setting(LOW, 0.0), period_ms=50.0)
+    frames.power({"VDD_IN": Sample(5000.0, 1.8)}, ["VDD_IN", "VDD_MISSING"])
+    assert frames.observations(1.9, ALONE)[0].power_mw is None
+    frames.power({"VDD_IN": Sample(5000.0, 1.8)}, ["VDD_IN"])
+    frames.power({"VDD_IN": Sample(5000.0, 1.8)}, ["VDD_IN"])
+    seen = frames.observations(1.9, ALONE)[0]
+    assert (seen.power_mw, seen.period_ms) == (5000.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("latencies_ms", "confidence", "missed"),
+    [
+        ([30.0, 30.0], None, None),
+        ([30.0, 30.0, 30.0], None, True),
+        ([10.0] * 20 + [30.0] * 5 + [10.0] * 3, None, True),
+        ([30.0] * 5 + [10.0] * 8, None, False),
+        ([10.0] * 29 + [30.0], 0.95, False),
+        ([10.0, 10.0, 10.0, 30.0] * 8, None, False),
+        ([10.0, 10.0, 10.0, 30.0] * 8, 0.95, True),
+    ],
+)
+def test_a_target_is_missed_when_most_of_the_last_frames_or_more_than_chance_allows_are_late(
+    latencies_ms: list[float], confidence: float | None, missed: bool | None
+) -> None:
+    assert is_missed(latencies_ms, 20.0, confidence) is missed
+
+
+def test_why_it_is_missed_is_said_in_the_users_words() -> None:
+    def because(predicted_ms: float | None = 20.0, **known: tuple[str, ...]) -> str:
+        causes = {"throttled": (), "over_current": (), "deviating": (), "company": (), **known}
+        return why(26.0, predicted_ms, **causes)
+
+    assert because() == "the prediction was wrong by 30% (20 ms predicted at these clocks)"
+    assert because(26.0) == "the target is out of reach at these clocks (26 ms predicted)"
+    assert because(throttled=("cpu-thermal at 99 C",)) == "throttling (cpu-thermal at 99 C)"
+    assert because(over_current=("oc3 12 a minute",)) == "over-current (oc3 12 a minute)"
+    assert because(deviating=("GPU clock: set to 900 MHz, measured 600 MHz",)).startswith(
+        "clocks below what was requested (GPU"
+    )
+    assert because(company=("lease 2 of viewer",)) == "contention (lease 2 of viewer uses the GPU, too)"

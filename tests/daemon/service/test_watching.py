@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shown of a running daemon, and what a command is measured to cost: the real commands on a simulated board."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from jetdvfs.daemon.cli.leases.metrics import METRICS, described
+from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.daemon.hardware.sensors.sensors import Sensors
+from jetdvfs.profiles.board import load_board
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.paths import ROOT
+
+FRAMES = """
+import time
+from jetdvfs import qos
+with qos.hold(configuration=(1190400, 675750000, 1600000000), required=False, socket_path="/nowhere/at/all") as lease:
+    for _ in range(5):
+        with qos.frame(lease):
+            time.sleep(0.01)
+print("done")
+"""
+
+
+def jetdvfs(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=60)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_a_command_is_measured_without_a_daemon_and_its_output_is_its_own(board: Board, tmp_path: Path) -> None:
+    report = tmp_path / "measured.json"
+    options = ["--root", str(board.root), "--output", str(report), "--every", "0.05"]
+    done = jetdvfs("measure", *options, "--", sys.executable, "-c", FRAMES)
+    assert done.stdout == "done\n"
+    told = json.loads(report.read_text())
+    assert told["frames"] == 5 and told["p50_ms"] >= 10 and told["exit_code"] == 0
+    files = Files(board.root)
+    drawn_mw = sum(Sensors(files, load_board(told["board"])).rails_mw()[rail] for rail in told["energy_rails"])
+    assert 0.5 * drawn_mw < told["mean_power_mw"] < 2 * drawn_mw
+    assert abs(told["energy_mj"] - told["mean_power_mw"] * told["elapsed_s"]) < 1e-6 * told["energy_mj"]
+    assert "5 frames" in done.stderr
+
+
+def test_what_a_measured_command_ends_with_is_passed_on(board: Board) -> None:
+    root = ["--root", str(board.root)]
+    jetdvfs("measure", *root, "--", sys.executable, "-c", "raise SystemExit(7)", code=7)
+    assert "no such command" in jetdvfs("measure", *root, "--", "/no/such/thing", code=127).stderr
+    assert "expected a command" in jetdvfs("measure", *root, code=2).stderr
+
+
+def test_a_hold_ends_with_what_it_used_on_standard_error_alone(daemon: Daemon) -> None:
+    clocks = ",".join(map(str, LOW))
+    options = ["--config", clocks, "--socket", str(daemon.socket)]
+    daemon.client().close()
+    done = jetdvfs("hold", *options, "--", sys.executable, "-c", "import time; time.sleep(1.2); print('out')")
+    assert done.stdout == "out\n"
+    used = re.search(r"held for ([\d.]+) s; the board used ([\d.]+) J \(([\d.]+) W\)", done.stderr)
+    assert used is not None, done.stderr
+    held_s, joules, watts = map(float, used.groups())
+    assert held_s >= 1.2 and abs(joules - held_s * watts) < 0.05 * joules + 0.2
+
+
+def test_top_and_log_show_what_is_held_and_why(daemon: Daemon) -> None:
+    socket = ["--socket", str(daemon.socket)]
+    with daemon.client() as client, client.hold(configuration=LOW, reason="camera", app="viewer") as lease:
+        shown = jetdvfs("top", "--once", *socket).stdout
+        assert "viewer" in shown and "1190.4" in shown and "\x1b" not in shown
+        assert json.loads(jetdvfs("top", "--once", "--json", *socket).stdout)["leases"][0]["app"] == "viewer"
+        entries = [json.loads(line) for line in jetdvfs("log", "--json", *socket).stdout.splitlines()]
+        assert [entry["kind"] for entry in entries[-2:]] == ["clocks_set", "lease_begun"]
+        assert entries[-1]["lease"] == lease.id and entries[-1]["reason"] == "camera"
+        assert "camera" in jetdvfs("log", "--lease", lease.id, *socket).stdout
+
+
+def test_log_follows_what_is_decided(daemon: Daemon) -> None:
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "log", "--follow", "--json", "--socket", str(daemon.socket)]
+    client = daemon.client()
+    with client, subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as following:
+        assert following.stdout is not None
+        client.hold(configuration=LOW).release()
+        kinds: list[str] = []
+        while "lease_ended" not in kinds:
+            kinds.append(json.loads(following.stdout.readline())["kind"])
+        assert kinds.index("lease_begun") < kinds.index("lease_ended")
+        following.terminate()
+
+
+def test_prometheus_is_told_joules_and_every_metric_is_documented(daemon: Daemon, tmp_path: Path) -> None:
+    socket = ["--socket", str(daemon.socket)]
+    with daemon.client() as client, client.hold(configuration=LOW, app='a "quoted" name') as lease:
+        lease.report(12.5)
+        lease.flush()
+        assert eventually(lambda: client.status()["energy_mj"] and client.status()["leases"][0]["frames"] == 1)
+        path = tmp_path / "jetdvfs.prom"
+        assert jetdvfs("metrics", "--textfile", str(path), *socket).stdout == ""
+        text = path.read_text()
+    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert names <= {metric.name for metric in METRICS}
+    assert {"jetdvfs_energy_joules_total", "jetdvfs_lease_energy_joules_total", "jetdvfs_lease_observed_seconds"} <= names
+    assert r'app="a \"quoted\" name"' in text
+    assert all(re.fullmatch(r"#.*|[a-z_]+(\{.*\})? -?[\d.e+]+", line) for line in text.splitlines())
+    assert list(tmp_path.glob(".jetdvfs*")) == []
+    documented = (ROOT / "docs" / "metrics.md").read_text()
+    assert "\n".join(described()) in documented
+
+
+def test_without_a_daemon_prometheus_is_told_that(tmp_path: Path) -> None:
+    done = jetdvfs("metrics", "--socket", str(tmp_path / "none.sock"), code=6)
+    assert done.stdout.splitlines()[-1] == "jetdvfs_up 0"
+    assert os.linesep.join(done.stderr.splitlines()).startswith("jetdvfs metrics: no daemon")
