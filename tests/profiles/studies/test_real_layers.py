@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
             for name, mode in MODES.items():
                 for flops in sizes * batch:
                     took = 0.3 * 2.2e9 / mode.cpu_hz + 2e3 * flops / (mode.sm_count * 256 * mode.gpu_hz) + flops / 50 / 2e8
-                    case = ("run", model, batch, "FP32", name, "today", "Conv2d_BatchNorm2d", "conv2d")
+                    case = (f"run_{name}", model, batch, "FP32", name, "today", "Conv2d_BatchNorm2d", "conv2d")
                     row = (*case, int(flops), int(flops / 50))
                     lines.append(",".join(map(str, (*row, f"{took:.6f}", "conv|bn"))))
     (tmp_path / LAYERS).write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
@@ -42,7 +42,7 @@ def test_networks_are_predicted_from_the_layers_of_others(data: Path, capsys: py
     told = json.loads(capsys.readouterr().out)
     pairs = {(row["network"], row["batch"]) for row in told["networks"]}
     assert pairs == {(name, batch) for name in ("one", "two", "three") for batch in (1, 16)}
-    assert all(row["cases"] == 4 and row["percent"] < 50 for row in told["networks"])
+    assert all(row["cases"] == 4 and row["percent"] < 15 for row in told["networks"])
     assert code == (0 if all(one["percent"] <= one["goal"] for one in told["batches"].values()) else 4)
 
 

@@ -23,7 +23,7 @@ GOALS: Mapping[int, float] = {1: 7.0, 4: 4.0, 16: 10.0, 64: 14.0}
 """Mean error in per cent that is aimed at, by batch."""
 _BYTES = {"FP32": 4, "FP16": 2, "BF16": 2}
 _NODE_MS, _NODE_HZ = 0.15, 2.2016e9  # of an interpreter's call at that clock
-_LANES, _BYTES_PER_CYCLE, _MHZ = 256, 64, 1e6
+_LANES, _BYTES_PER_CYCLE = 256, 64
 _PARTS = ("Conv2d", "BatchNorm", "ReLU", "SiLU", "Linear", "LayerNorm", "Multihead", "AdaptiveAvg", "Unfused", "add")
 _NODES = (
     "add", "mul", "permute", "reshape", "view", "transpose", "flatten", "avgpool", "mean", "cat", "dropout", "softmax", "relu",
@@ -122,5 +122,5 @@ def _terms_ms(row: Mapping[str, str], mode: MeasuredMode, nodes: int) -> tuple[f
     """What a layer's operations, its bytes and its nodes take, each by itself, in ms."""
     half = _BYTES[row["precision"]] / 4
     compute_ms = 1e3 * float(row["flops"]) * half / (mode.sm_count * _LANES * mode.gpu_hz)
-    memory_ms = 1e3 * float(row["total_bytes"]) * half / (_BYTES_PER_CYCLE * mode.emc_hz * _MHZ)
+    memory_ms = 1e3 * float(row["total_bytes"]) * half / (_BYTES_PER_CYCLE * mode.emc_hz)
     return compute_ms, memory_ms, nodes * _NODE_MS * _NODE_HZ / mode.cpu_hz
