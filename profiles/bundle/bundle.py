@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ...kernels.cost.board import BoardCost, KernelModel, Regressor, Unpowered
+from ...kernels.cost.board import UNSCALED, BoardCost, KernelModel, Regressor, Unpowered
 from ...kernels.cost.features import columns
 from ...kernels.cost.region import Region, size_names
 from ...kernels.errors import KernelsError
@@ -142,6 +142,8 @@ def load_bundle(
             floor=manifest.floor,
             leakage_mw=arrays.leakage_mw,
             heat=manifest.heat,
+            own_scale=manifest.bounds.own if manifest.bounds else UNSCALED,
+            tails=manifest.bounds.tails if manifest.bounds else None,
         )
     except (BundleError, KernelsError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error

@@ -16,6 +16,7 @@ from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import Heat
+from ...kernels.surface import Tail, Tails
 from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
@@ -91,6 +92,37 @@ class KindEntry:
 
 
 @dataclass(frozen=True)
+class BoundsEntry:
+    """How far its predictions were found to be off for networks of families, and boards, that it was not trained on.
+
+    The common sigmas and the shares are fitted together with it.
+
+    Attributes:
+        own: what the deviations of kernels are multiplied by, of latency and of energy.
+        latency, energy, frames: how errors exceed their deviations, and frames their median.
+        nodes, networks: what they were found on.
+    """
+
+    own: Pair
+    latency: Tail
+    energy: Tail
+    frames: Tail
+    nodes: tuple[int, ...]
+    networks: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if min(self.own) < 0:
+            raise ValueError(f"expected scales that are not negative, got {tuple(self.own)}")
+
+    @property
+    def tails(self) -> Tails:
+        return Tails(self.latency, self.energy, self.frames)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "own": list(self.own), "nodes": list(self.nodes), "networks": list(self.networks)}
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a bundle says of itself.
 
@@ -109,6 +141,8 @@ class Manifest:
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
         checksums: SHA-256 of every other file of the bundle.
+        bounds: how its bounds were fitted to networks it does not know; None where they were not, and errors are taken to be
+            log-normal.
         device: what it is a profile of, where that is no board that has a description.
         carried: where it comes from, where its models were trained for another board.
     """
@@ -132,6 +166,7 @@ class Manifest:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
+    bounds: BoundsEntry | None = None
     device: Device | None = None
     carried: Carried | None = None
 
@@ -198,6 +233,7 @@ class Manifest:
             "latency_shares": asdict(self.latency_shares),
             "energy_shares": asdict(self.energy_shares),
             "floor": asdict(self.floor),
+            **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             "kinds": {
                 kind: {
                     "features": list(entry.features),

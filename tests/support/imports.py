@@ -43,6 +43,8 @@ FLOORS = (
     ("kernels",),
 )
 PACKAGES = ("daemon", "profiles", "kernels")
+#: What runs in applications, by their own installation's modules; no package of the product.
+APPLICATIONS = ("daemon", "integrations")
 
 
 class Import(NamedTuple):
@@ -64,6 +66,8 @@ def modules() -> Mapping[str, Path]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
+            if parts[:2] == APPLICATIONS:
+                continue
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
