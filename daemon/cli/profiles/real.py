@@ -1,31 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs profile kernels``: real kernels of desktop GPUs predicted by our recipe and by the plain one."""
+"""``jetdvfs profile kernels`` and ``layers``: measurements of real GPUs, predicted by models that were trained without them."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from ....profiles.errors import ComparisonDataError
 from ... import arguments
 from ...errors import InputError
-from ..output import print_json, progress_bar
+from ..output import print_json, progress_bar, table
 from .checks import MISSED, add_seed, add_threads
+
+if TYPE_CHECKING:
+    from ....profiles.studies.comparison.real.layers import NetworkRow
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
-    sub = verb("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, beside the plain recipe", run)
-    sub.add_argument(
-        "--data", type=arguments.folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
-    )
-    add_threads(sub)
-    add_seed(sub)
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    for name, summary, action in (
+        ("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, beside the plain recipe", run),
+        ("layers", "predict real layers of an AGX Orin, each network left out in turn", layers),
+    ):
+        sub = verb(name, summary, action)
+        sub.add_argument(
+            "--data",
+            type=arguments.folder,
+            required=True,
+            metavar="DIR",
+            help="folder with the measurements, anywhere below it",
+        )
+        add_threads(sub)
+        add_seed(sub)
 
 
 def run(args: argparse.Namespace) -> int:
-    from ....profiles.studies.comparison.real_kernels import pairs
+    from ....profiles.studies.comparison.real.kernels import pairs
 
     found = []
     if not args.json:
@@ -50,3 +62,31 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{len(found) - missed} of {len(found)} pairs as aimed at")
     return MISSED if missed else 0
+
+
+def layers(args: argparse.Namespace) -> int:
+    from ....profiles.studies.comparison.real.layers import GOALS, left_out, means
+
+    try:
+        found = list(left_out(args.data, args.threads, args.seed, progress_bar))
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile layers: needs the Python package {error.name} (jetdvfs[train])") from error
+    except ComparisonDataError as error:
+        raise InputError(f"--data: {error}") from error
+    mean = means(found)
+    missed = [batch for batch, percent in mean.items() if percent > GOALS[batch]]
+    if args.json:
+        about = {str(batch): {"percent": round(percent, 4), "goal": GOALS[batch]} for batch, percent in mean.items()}
+        print_json({"networks": [asdict(row) for row in found], "batches": about})
+        return MISSED if missed else 0
+    print(
+        "mean error of networks' times, the sums of their layers', each network left out of training; AGX Orin 64GB, four modes"
+    )
+    print(table(["network", "batch", "runs", "error"], [_cells(row) for row in found]))
+    for batch, percent in mean.items():
+        print(f"batch {batch}: {percent:.1f}%, goal {GOALS[batch]:g}%  {'MISSED' if batch in missed else 'ok'}")
+    return MISSED if missed else 0
+
+
+def _cells(row: NetworkRow) -> list[str]:
+    return [row.network, str(row.batch), str(row.cases), f"{row.percent:.1f}%"]

@@ -29,7 +29,7 @@ from ...device import MeasuredDevice
 
 Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]
 
-_STRANGE = 0.5  # how far apart, as deviations of logarithms, rates of boards of different kinds are taken to be
+_STRANGE = 0.3  # how far apart, as deviations of logarithms, rates of boards of different kinds are taken to be
 _ALIKE = 0.15  # the same of boards of one kind, where one of them was simulated
 _ROUNDS, _LONGEST_STEP = 3, 4.0
 _OF_LATENCY, _OF_POWER = ("compute", "memory", "host"), ("idle", "dynamic")

