@@ -199,7 +199,7 @@ def add_simulated_board(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
 
 
-def add_silicon(parser: argparse.ArgumentParser, default: int | None = 1) -> None:
+def add_silicon(parser: argparse.ArgumentParser, default: int | None = 2) -> None:
     """--silicon, of verbs that simulate a board in one version of its silicon; None stands for the one of a profile."""
     of = default or "the one that the profile was trained on"
     parser.add_argument(

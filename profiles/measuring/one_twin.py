@@ -36,7 +36,7 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
     )
 
 
-def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, silicon: int = 1, seed: int = 0) -> Campaign:
+def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, silicon: int, seed: int = 0) -> Campaign:
     """Decide what is measured: the networks, their kernels and random ones around them.
 
     Raises:

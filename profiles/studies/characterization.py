@@ -24,7 +24,7 @@ from ...kernels.cost.model import Method
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import KernelInvocation, Network
 from ..board import BoardDescription
-from ..twin.silicon.chip import Clocks
+from ..twin.silicon.chip import CURRENT, Clocks
 from ..twin.silicon.execution import execute
 from ..twin.silicon.silicon import Silicon
 
@@ -147,7 +147,7 @@ def measured(
     board: BoardDescription,
     configuration: FrequencyConfiguration | None = None,
     nodes: int = NODES,
-    version: int = 1,
+    version: int = CURRENT,
 ) -> NetworkRun:
     """Run a network on simulated boards: the medians over ``nodes`` of them, without measurement noise.
 

@@ -146,11 +146,11 @@ class Part:
 
 def _measure(kind: str, networks: Sequence[Network], board: BoardDescription, node: int, count: int, seed: int) -> Part:
     calls = Sampler(networks, seed=1000 * seed + node).draw(kind, count, real_share=0.5 if kind == "conv2d" else 0.0)
-    return measured(kind, calls, board, node, seed)
+    return measured(kind, calls, board, node, seed, version=1)
 
 
 def measured(
-    kind: str, calls: Sequence[KernelInvocation], board: BoardDescription, node: int, seed: int, version: int = 1, real: int = 0
+    kind: str, calls: Sequence[KernelInvocation], board: BoardDescription, node: int, seed: int, version: int, real: int = 0
 ) -> Part:
     """Measure calls of one kind, each at a configuration drawn at random; the first ``real`` are the networks' own."""
     configurations = random_configurations(board.grid, len(calls), np.random.default_rng([seed, node, 7]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...kernels.network import Network
 from ..board import load_board
+from ..twin.silicon.chip import CURRENT
 from .characterization import NODES, measured
 
 TOLERANCE = 0.15
@@ -52,7 +53,7 @@ class TwinRow:
         return self.time_ms / paper.time_ms - 1.0
 
 
-def measure(network: Network, nodes: int = NODES, version: int = 1) -> TwinRow:
+def measure(network: Network, nodes: int = NODES, version: int = CURRENT) -> TwinRow:
     """Run a network at top clocks on every node."""
     run = measured(network, load_board(BOARD), nodes=nodes, version=version)
     shares = tuple(100 * run.share(kind) for kind in KINDS)

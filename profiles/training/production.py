@@ -22,7 +22,7 @@ from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import TwinMeter
 from ..measuring.variation import Variations
 from ..reference import left_out_networks, reference_names, reference_network, trained_networks
-from ..twin.silicon.chip import AMBIENT_DIE_C
+from ..twin.silicon.chip import AMBIENT_DIE_C, CURRENT
 from ..twin.silicon.silicon import Silicon, version_of
 from .assembly import Uncertainty, make_folds
 from .evaluation import NetworkError, evaluate, measure_network, summary, with_frames
@@ -73,7 +73,7 @@ class Production:
     campaign: Campaign
     options: TrainingOptions
     folds: int
-    silicon: int = 1
+    silicon: int = CURRENT
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -84,7 +84,7 @@ Progress = Callable[[int, int, str], None]
 
 
 def plan_simulated(
-    board_name: str, name: str, command: str, *, quick: bool = False, threads: int = 1, seed: int = 0, silicon: int = 1
+    board_name: str, name: str, command: str, *, quick: bool = False, threads: int = 1, seed: int = 0, silicon: int = CURRENT
 ) -> Production:
     """Decide what a simulated board's bundle is made of.
 
@@ -192,6 +192,6 @@ def evaluated(errors: Sequence[NetworkError], nodes: Sequence[int]) -> dict[str,
     return {"nodes": list(nodes), "mean": summary(errors), "networks": [error.to_json() for error in errors]}
 
 
-def twin_meter(board: str, node: int, seed: int, silicon: int = 1, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
+def twin_meter(board: str, node: int, seed: int, silicon: int = CURRENT, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
     """The measuring instrument of one simulated board, of that version of the silicon's behaviour, at that temperature."""
     return TwinMeter(Silicon(node, board=board, version=silicon), seed + 1000 * node, temperature_c)

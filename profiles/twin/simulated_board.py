@@ -21,6 +21,7 @@ from ..errors import TwinError
 from ..timing import Clock, SystemClock
 from .faults import Faults
 from .parts import Workshop
+from .silicon.chip import CURRENT
 from .silicon.execution import execute
 from .silicon.silicon import Silicon
 from .tools.files import ToolFiles
@@ -306,7 +307,7 @@ def simulated_board(
     firmware: str = "",
     mode: str = "",
     desktop: bool = True,
-    version: int = 1,
+    version: int = CURRENT,
 ) -> SimulatedBoard:
     """A described board around its simulated silicon.
 

@@ -24,6 +24,7 @@ from ....profiles.bundle.bundle import load_bundle
 from ....profiles.bundle.finding import find_bundles
 from ....profiles.reference import reference_network
 from ....profiles.twin.application import Application
+from ....profiles.twin.silicon.chip import CURRENT
 from ....profiles.twin.silicon.silicon import version_of
 from ... import arguments
 from ...errors import UsageError
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
-    silicon = version_of(bundle.manifest.silicon_version, args.board) if bundle.manifest.simulated else 1
+    silicon = version_of(bundle.manifest.silicon_version, args.board) if bundle.manifest.simulated else CURRENT
     with Stage(args.board, args.seed, profile, args.backend, silicon) as stage:
         say(f"simulated {description.title}, individual {args.seed}, served by {stage.backend}; nothing here is a real board")
         if stage.notice:

@@ -82,7 +82,7 @@ class Stage:
         StageError: one of the two did not start.
     """
 
-    def __init__(self, board: str, node: int, profile: str, backend: str = "auto", silicon: int = 1) -> None:
+    def __init__(self, board: str, node: int, profile: str, backend: str, silicon: int) -> None:
         self._names = (board, node, profile)
         self._silicon = silicon
         self._stack = contextlib.ExitStack()

@@ -18,6 +18,9 @@ that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_in
 operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
 has its members' FLOPs, and their bytes without what passes between them.
 
+With --as engine the list is what TensorRT would make of the model: norms folded into convolutions, which take in sums and
+activations; attention as one kernel; the rest of what is pointwise in groups. --as engine-half has it in half precision.
+
 A TensorRT engine is read from the JSON that trtexec --exportLayerInfo, or the engine inspector, writes of one built with
 --profilingVerbosity=detailed. Its layers are listed as TensorRT fused them, each with its own name as scope; what launches
 nothing is left out. --input is not needed. --measured adds what trtexec --exportProfile measured of each layer.
@@ -43,6 +46,7 @@ examples:
   jetdvfs decompose resnet18_half.pt --input 8x3x224x224:float16 --launches
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --json --host-calls > resnet18.json
   jetdvfs decompose engine.json --measured profile.json --launches
+  jetdvfs decompose resnet18.onnx --input 1x3x224x224 --as engine-half --launches
   jetdvfs decompose llama.gguf --decode 2048
 """
 
@@ -60,7 +64,6 @@ from ....kernels.cost.board import KernelModel
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
 from ....kernels.engine.program import LayerTimes
-from ....kernels.fusion import fuse
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
@@ -104,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if network.boundary:
         print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
-    network = fuse(network) if args.fused else network
+    network = common.compiled(network, args)
     if args.tree and network.runtime:
         raise UsageError(f"--tree: the launches of {network.runtime} do not say which modules they come from")
     times = read_measured(args.measured, network) if args.measured else None

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             measured = tables(board, args.data)
         except ComparisonDataError as error:
             raise InputError(str(error)) from error
-        chips = {"version 1": load_chip(board), "version 2": load_chip(board, version=2)}
+        chips = {"version 1": load_chip(board, version=1), "version 2": load_chip(board, version=2)}
         names = PARAMETERS.get(board, ())
         if args.fit and names:
             try:

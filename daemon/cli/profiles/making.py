@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError
+from ....profiles.twin.silicon.chip import CURRENT
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json, progress_bar
@@ -247,7 +248,7 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
     seed = f" --seed {args.seed}" if args.seed else ""
-    silicon = f" --silicon {args.silicon}" if args.silicon != 1 else ""
+    silicon = f" --silicon {args.silicon}" if args.silicon != CURRENT else ""
     command = f"jetdvfs profile train --board {args.board} --simulated{silicon}{quick}{seed} --name {name} --out {name}"
     plan = production.plan_simulated(
         args.board, name, command, quick=args.quick, threads=args.threads, seed=args.seed, silicon=args.silicon

@@ -16,7 +16,7 @@ import numpy as np
 from ....kernels.network import KernelInvocation, Network
 from ...board import load_board
 from ...reference import reference_network
-from ...twin.silicon.chip import Array, Chip, Clocks
+from ...twin.silicon.chip import CURRENT, Array, Chip, Clocks
 from ...twin.silicon.execution import execute
 from ...twin.silicon.passes import Pass
 from ...twin.silicon.silicon import Silicon
@@ -131,7 +131,7 @@ def _cell(group: str, name: str) -> _Cell | None:
     return _Cell(workload, 8.0)
 
 
-def compare(folder: Path, version: int = 1) -> Report:
+def compare(folder: Path, version: int = CURRENT) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:

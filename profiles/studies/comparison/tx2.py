@@ -14,7 +14,7 @@ import numpy as np
 
 from ....kernels.units import AXES
 from ...reference import reference_network
-from ...twin.silicon.chip import Array, Chip, Clocks
+from ...twin.silicon.chip import CURRENT, Array, Chip, Clocks
 from ...twin.silicon.execution import execute
 from ...twin.silicon.passes import Pass
 from ...twin.silicon.silicon import Silicon
@@ -78,7 +78,7 @@ def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
     )
 
 
-def compare(folder: Path, version: int = 1) -> Report:
+def compare(folder: Path, version: int = CURRENT) -> Report:
     """Compare with the measurements in a folder.
 
     Raises:

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from ...reference import reference_network
-from ...twin.silicon.chip import load_chip
+from ...twin.silicon.chip import CURRENT, load_chip
 from ..table1 import PAPER, TOLERANCE, measure
 from .fit import Fit, Report
 
 BOARD = "agx-xavier"
 
 
-def compare(_: Path, version: int = 1) -> Report:
+def compare(_: Path, version: int = CURRENT) -> Report:
     """Compare with the published table; it needs no folder of measurements."""
     rows = {name: measure(reference_network(name), version=version) for name in PAPER}
     measured = np.array([paper.time_ms for paper in PAPER.values()])

@@ -277,6 +277,9 @@ _OF_ONE_CHIP = ("like", "version", "seed")
 VERSIONS = (1, 2)
 """Of the behaviour, each a chip file of its own."""
 
+CURRENT = VERSIONS[-1]
+"""The version that twins run and shipped profiles were trained on."""
+
 
 def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
     """The names of the chips that are described."""
@@ -284,7 +287,7 @@ def list_chips(folder: Path = CHIPS_DIR) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def load_chip(name: str, folder: Path = CHIPS_DIR, *, version: int = 1) -> Chip:
+def load_chip(name: str, folder: Path = CHIPS_DIR, *, version: int = CURRENT) -> Chip:
     """Read one chip, as the version of the behaviour has it that is asked for.
 
     Raises:
@@ -306,7 +309,7 @@ def own_parameters(name: str, folder: Path = CHIPS_DIR) -> dict[str, Any]:
     Raises:
         TwinError: there is no such chip, or its file is malformed.
     """
-    load_chip(name, folder)
+    load_chip(name, folder, version=1)  # its name says which version it is
     raw = _read(name, folder)
     return dict(_flat({key: value for key, value in raw.items() if key not in ("version", "seed")}))
 

@@ -19,7 +19,7 @@ from ....kernels.network import Call, KernelInvocation, Network
 from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
 from .behaviour import Around, Behaviour
-from .chip import AMBIENT_DIE_C, VERSIONS, Array, Chip, Clocks, load_chip
+from .chip import AMBIENT_DIE_C, CURRENT, VERSIONS, Array, Chip, Clocks, load_chip
 from .host import clock_factor
 from .passes import Pass, gap_seconds, launches, seconds
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
@@ -69,7 +69,7 @@ class Silicon:
         node: int | None = 0,
         board: str | BoardDescription = "agx-xavier",
         *,
-        version: int = 1,
+        version: int = CURRENT,
         chip: Chip | None = None,
         engine: str = "",
         dtype: str = "",

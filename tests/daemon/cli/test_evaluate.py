@@ -40,7 +40,7 @@ def test_boards_are_the_first_that_the_profile_was_not_trained_on(found: Any) ->
     trained = read_manifest(resolve_bundle("agx-xavier-sim")).nodes
     nodes = [node for node in range(100) if node not in trained][:2]
     assert found["nodes"] == nodes and found["trained_on"] == [] and found["simulated"] is True
-    assert found["silicon"] == "agx-xavier-1"
+    assert found["silicon"] == "agx-xavier-2"
     assert [[board["node"] for board in one["boards"]] for one in found["networks"]] == [nodes, nodes]
 
 

@@ -78,7 +78,7 @@ def test_the_silicon_to_train_on_is_chosen(tmp_path: Path, capsys: pytest.Captur
     for silicon in (["--silicon", "1"], ["--silicon", "2"], []):
         assert main([*command, "--json", *silicon]) == 0
         said[" ".join(silicon)] = json.loads(capsys.readouterr().out)["silicon"]
-    assert said == {"--silicon 1": "tx2-1", "--silicon 2": "tx2-2", "": "tx2-1"}
+    assert said == {"--silicon 1": "tx2-1", "--silicon 2": "tx2-2", "": "tx2-2"}
     with pytest.raises(SystemExit):
         main([*command, "--silicon", "3"])
     assert "choose from 1, 2" in capsys.readouterr().err.replace("'", "")
@@ -109,7 +109,7 @@ def test_training_into_a_folder_that_is_not_empty_is_refused(tmp_path: Path, cap
         (("gate", "--matmul", str(10**20)), "--matmul: expected a whole number from 0"),
         (("gate", "--rounds", "0"), "--rounds: expected a whole number from 1"),
         (("gate", "--threads", "0"), "--threads: expected a whole number from 1"),
-        (("gate", "--conv2d", "0", "--batch-norm", "0", "--matmul", "0"), "nothing to measure"),
+        (("gate", "--silicon", "1", "--conv2d", "0", "--batch-norm", "0", "--matmul", "0"), "nothing to measure"),
         (("gate", "--silicon", "2", "--samples", "0"), "--samples: expected a whole number from 1"),
         (("evaluate", "--configs", "0"), "--configs: expected a whole number from 1"),
         (("evaluate", "--node", "-1"), "--node: expected a whole number from 0"),

@@ -126,8 +126,8 @@ def test_what_is_measured_is_the_version_of_the_silicon_that_the_manifest_names(
 
 def test_a_profile_is_evaluated_on_the_version_of_the_silicon_that_it_was_trained_on() -> None:
     bundle = load_bundle("agx-xavier-sim")
-    alien = replace(bundle, manifest=replace(bundle.manifest, silicon_version="agx-xavier-2"))
-    networks = [reference_network("shufflenet_v2_x1_0")]
+    alien = replace(bundle, manifest=replace(bundle.manifest, silicon_version="agx-xavier-1"))
+    networks = [reference_network("squeezenet1_0")]
     own, other = (
         summary(evaluate_simulated(one, networks, EVALUATION_NODES[:1], configurations=30))["timeline"]
         for one in (bundle, alien)

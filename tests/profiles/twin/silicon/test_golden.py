@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated AGX Xavier behaves to the last digits as it did when a version of its silicon was frozen, and so do all chips
-of version 2. The shipped bundles were trained on version 1.
+of version 2. The shipped bundles were trained on version 2.
 
 The golden figures are in ``tests/snapshots``; this file, run with a version, prints them. Those of version 1 were taken before
 chips became data. Another processor may round the last bit of a power differently, hence the tolerance.

@@ -109,7 +109,7 @@ def test_a_new_operator_is_decomposed_fused_predicted_and_simulated(swirl: None,
     assert np.isfinite(predicted.latency_ms).all() and np.isfinite(predicted.energy_mj).all()
 
     clocks = Clocks.of([load_board("agx-xavier").grid.top])
-    silicon = Silicon(None)
+    silicon = Silicon(None, version=1)
     known = execute(network, silicon, clocks)
     monkeypatch.delitem(silicon_kinds.KINDS, "swirl")
     guessed = execute(network, silicon, clocks)

@@ -58,7 +58,7 @@ def plain(kind: str, *shape: int, inputs: int = 1) -> KernelInvocation:
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_every_board_has_a_chip_of_version_2_that_says_so(board: str, resnet: Network) -> None:
-    first, second = Silicon(None, board), Silicon(None, board, version=2)
+    first, second = Silicon(None, board, version=1), Silicon(None, board, version=2)
     assert second.version == f"{board}-2" != first.version
     assert second.rails == first.rails
     assert 0.5 < ms(resnet, second) / ms(resnet, first) < 2.0
@@ -73,7 +73,7 @@ def test_a_kind_that_silicon_does_not_know_is_refused_and_never_guessed() -> Non
         Silicon(None, version=2).kernels([call], top("agx-xavier"))
     with pytest.raises(TwinError, match="'renorm'"):
         Silicon(None, version=2).issue_s([call], top("agx-xavier"))
-    Silicon(None).kernels([call], top("agx-xavier"))  # version 1 is frozen, and goes on guessing
+    Silicon(None, version=1).kernels([call], top("agx-xavier"))  # version 1 is frozen, and goes on guessing
 
 
 def test_every_kind_that_operators_launch_and_silicon_knows_takes_time() -> None:
@@ -112,7 +112,7 @@ def test_a_fused_convolution_is_one_launch_with_the_products_work(board: str) ->
     assert added.seconds < uneven * (alone.seconds + apart)
     assert fused.launches < alone.launches  # the bias goes with it
     assert added.dram_bytes >= fused.dram_bytes
-    guess = Silicon(None, board).kernels([convolution("conv2d_relu")], clocks).seconds
+    guess = Silicon(None, board, version=1).kernels([convolution("conv2d_relu")], clocks).seconds
     assert fused.seconds > 3 * guess  # version 1 leaves the product out
 
 
@@ -198,7 +198,7 @@ def test_engines_that_a_chip_does_not_have_are_refused(resnet: Network) -> None:
     with pytest.raises(TwinError, match="builds nothing for 'int8'; valid: float32, float16"):
         Silicon(None, "tx2", version=2, engine="tensorrt", dtype="int8")
     with pytest.raises(TwinError, match="agx-xavier-1 runs no engine"):
-        Silicon(None, engine="tensorrt", dtype="float16")
+        Silicon(None, engine="tensorrt", dtype="float16", version=1)
     unread = Network("list", (), resnet.calls)
     with pytest.raises(TwinError, match="does not say which launch reads what"):
         execute(unread, Silicon(None, version=2, engine="tensorrt", dtype="float16"), top("agx-xavier"))
@@ -213,7 +213,7 @@ def test_volta_takes_narrow_types_on_tensor_cores_and_single_precision_on_its_la
         )
         assert full > 2 * half and half > 1.1 * eight
         assert full == pytest.approx(
-            float(Silicon(None, board).kernels([convolution(channels=512)], clocks).seconds[0, 0]), rel=0.5
+            float(Silicon(None, board, version=1).kernels([convolution(channels=512)], clocks).seconds[0, 0]), rel=0.5
         )
-    first = Silicon(None).kernels([convolution(), convolution(dtype="float16")], top("agx-xavier")).seconds
+    first = Silicon(None, version=1).kernels([convolution(), convolution(dtype="float16")], top("agx-xavier")).seconds
     assert np.ptp(first) == 0.0  # version 1 is frozen

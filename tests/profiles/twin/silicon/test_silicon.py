@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated silicon: calibrated, plausible over its clocks, different from node to node, its own master, and frozen."""
+"""Version 1 of the simulated silicon: calibrated, plausible over its clocks, different from node to node, and frozen."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def at(cpu: int = -1, gpu: int = -1, emc: int = -1) -> FrequencyConfiguration:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_inference_time_at_top_clocks_is_the_papers(name: str, networks: dict[str, Network]) -> None:
-    row = measure(networks[name], nodes=5)
+    row = measure(networks[name], nodes=5, version=1)
     assert abs(row.error(PAPER[name])) < TOLERANCE
     # The paper times kernels one by one, which adds up to more than the network: compare shares of all kernels' time.
     ours, theirs = row.shares[0] / row.all_kernels, PAPER[name].shares[0] / PAPER[name].all_kernels
@@ -62,21 +62,21 @@ def test_inference_time_at_top_clocks_is_the_papers(name: str, networks: dict[st
 
 
 def test_shufflenet_is_bound_by_the_host_and_the_others_by_the_gpu(networks: dict[str, Network]) -> None:
-    busy = {name: execute(net, Silicon(), TOP) for name, net in networks.items()}
+    busy = {name: execute(net, Silicon(version=1), TOP) for name, net in networks.items()}
     share = {name: float(run.gpu_busy_s[0] / run.latency_s[0]) for name, run in busy.items()}
     assert 0.38 < share.pop("shufflenet_v2_x1_0") < 0.48
     assert min(share.values()) > 0.9
 
 
 def test_low_cpu_clocks_turn_small_networks_into_host_bound_ones(networks: dict[str, Network]) -> None:
-    run = execute(networks["mobilenet_v2"], Silicon(), Clocks.of([at(cpu=0), at()]))
+    run = execute(networks["mobilenet_v2"], Silicon(version=1), Clocks.of([at(cpu=0), at()]))
     assert run.gpu_busy_s[0] / run.latency_s[0] < 0.2
     assert run.latency_s[0] > 8 * run.latency_s[1]
 
 
 def test_every_rail_of_an_inference_draws_at_least_its_idle_energy(networks: dict[str, Network]) -> None:
     clocks = Clocks.over(GRID)
-    silicon = Silicon(4)
+    silicon = Silicon(4, version=1)
     run = execute(networks["resnet18"], silicon, clocks)
     idle = silicon.idle_rails_w(clocks)
     assert set(run.rail_energy_j) == set(silicon.rails)
@@ -88,7 +88,7 @@ def test_every_rail_of_an_inference_draws_at_least_its_idle_energy(networks: dic
 
 
 def test_latency_never_falls_when_only_the_gpu_clock_falls(networks: dict[str, Network]) -> None:
-    run = execute(networks["googlenet"], Silicon(2), Clocks.over(GRID))
+    run = execute(networks["googlenet"], Silicon(2, version=1), Clocks.over(GRID))
     latency = run.latency_s.reshape(GRID.shape)
     assert np.all(np.diff(latency, axis=1) < 1e-9)
 
@@ -96,14 +96,14 @@ def test_latency_never_falls_when_only_the_gpu_clock_falls(networks: dict[str, N
 def test_a_full_launch_queue_makes_the_host_wait() -> None:
     long = conv(256, 56, 256, 3)
     many = Network("many", (), (long,) * (LAUNCH_QUEUE + 400))
-    run = execute(many, Silicon(), TOP)
+    run = execute(many, Silicon(version=1), TOP)
     assert run.gpu_busy_s[0] == pytest.approx(run.latency_s[0], rel=0.02)
-    few = execute(Network("few", (), (HostOp("view", ""),)), Silicon(), TOP)
+    few = execute(Network("few", (), (HostOp("view", ""),)), Silicon(version=1), TOP)
     assert few.gpu_busy_s[0] == 0 and few.latency_s[0] == pytest.approx(few.host_busy_s[0], rel=0.5)
 
 
 def test_memory_clock_matters_to_streams_and_gpu_clock_to_arithmetic() -> None:
-    silicon = Silicon()
+    silicon = Silicon(version=1)
     clocks = Clocks.of([at(), at(emc=2), at(gpu=5)])
     stream = silicon.kernels([pointwise("relu", 8_000_000)], clocks).seconds[0]
     product = silicon.kernels([conv(256, 56, 256, 3)], clocks).seconds[0]
@@ -113,7 +113,7 @@ def test_memory_clock_matters_to_streams_and_gpu_clock_to_arithmetic() -> None:
 
 def test_bandwidth_has_its_knee_near_700_mhz_at_the_top_memory_clock() -> None:
     stream = pointwise("relu", 8_000_000)
-    seconds = Silicon().kernels([stream], Clocks.of([at(gpu=index) for index in range(len(GRID.gpu_hz))])).seconds[0]
+    seconds = Silicon(version=1).kernels([stream], Clocks.of([at(gpu=index) for index in range(len(GRID.gpu_hz))])).seconds[0]
     rate = 64e6 / seconds
     assert rate[-1] / rate[7] < 1.12  # 829 MHz is nearly as good as 1377
     assert rate[7] / rate[2] > 1.8  # 319 MHz is not
@@ -121,14 +121,14 @@ def test_bandwidth_has_its_knee_near_700_mhz_at_the_top_memory_clock() -> None:
 
 def test_arithmetic_that_the_chip_does_in_blocks_costs_in_steps() -> None:
     filters = np.arange(64, 600)
-    seconds = Silicon().kernels([conv(256, 28, int(count), 1) for count in filters], TOP).seconds[:, 0]
+    seconds = Silicon(version=1).kernels([conv(256, 28, int(count), 1) for count in filters], TOP).seconds[:, 0]
     steps = np.diff(seconds) / seconds[:-1]
     assert np.max(steps) > 0.05  # a block too many
     assert np.median(np.abs(steps)) < 0.02  # and in between, little
 
 
 def test_an_unknown_kind_still_takes_time_and_energy() -> None:
-    activity = Silicon().kernels([pointwise("some_future_kernel", 1_000_000)], TOP)
+    activity = Silicon(version=1).kernels([pointwise("some_future_kernel", 1_000_000)], TOP)
     assert 1e-5 < activity.seconds[0, 0] < 1e-3
     assert activity.energy_j["GPU"][0, 0] > 0
 
@@ -139,7 +139,7 @@ def test_nodes_differ_as_the_papers_did(networks: dict[str, Network]) -> None:
     def spread(name: str) -> tuple[float, float]:
         latency_s, power_w = [], []
         for node in range(13):
-            silicon = Silicon(node)
+            silicon = Silicon(node, version=1)
             run = execute(networks[name], silicon, clocks)
             rails = silicon.sensed(run.rail_energy_j)
             latency_s.append(run.latency_s)
@@ -156,26 +156,26 @@ def test_nodes_differ_as_the_papers_did(networks: dict[str, Network]) -> None:
 
 def test_the_same_node_is_always_the_same_chip_and_any_number_is_a_node() -> None:
     call = conv(64, 56, 64, 3)
-    again = [Silicon(1_000_003).kernels([call], TOP).seconds[0, 0] for _ in range(2)]
+    again = [Silicon(1_000_003, version=1).kernels([call], TOP).seconds[0, 0] for _ in range(2)]
     assert again[0] == again[1]
-    assert again[0] != Silicon(1_000_004).kernels([call], TOP).seconds[0, 0]
+    assert again[0] != Silicon(1_000_004, version=1).kernels([call], TOP).seconds[0, 0]
 
 
 def test_silicon_refuses_boards_it_is_not() -> None:
     with pytest.raises(BoardDescriptionError, match="agx-xavier"):
-        Silicon(0, "orin-nano")
+        Silicon(0, "orin-nano", version=1)
     with pytest.raises(TwinError, match="non-negative"):
-        Silicon(-1)
+        Silicon(-1, version=1)
 
 
 def test_heat_shows_as_leakage_only() -> None:
-    cool, hot = (Silicon().idle_rails_w(TOP, temperature) for temperature in (35.0, 80.0))
+    cool, hot = (Silicon(version=1).idle_rails_w(TOP, temperature) for temperature in (35.0, 80.0))
     assert hot["GPU"][0] > 1.4 * cool["GPU"][0]
     assert hot["VDDRQ"][0] == cool["VDDRQ"][0]
 
 
 def test_meter_is_reproducible_and_close_to_the_truth() -> None:
-    silicon = Silicon(3)
+    silicon = Silicon(3, version=1)
     call = conv(128, 28, 128, 3)
     configurations = random_configurations(GRID, 300, np.random.default_rng(0))
     truth = 1e3 * silicon.kernels([call], Clocks.of(configurations)).seconds[0]
@@ -187,7 +187,7 @@ def test_meter_is_reproducible_and_close_to_the_truth() -> None:
 
 
 def test_meter_power_is_what_its_sensor_can_say() -> None:
-    silicon = Silicon(3)
+    silicon = Silicon(3, version=1)
     configurations = random_configurations(GRID, 300, np.random.default_rng(0))
     rails = TwinMeter(silicon).idle_rails_mw(configurations)
     truth = silicon.sensed(silicon.idle_rails_w(Clocks.of(configurations)))
@@ -196,7 +196,7 @@ def test_meter_power_is_what_its_sensor_can_say() -> None:
 
 
 def test_repeating_a_small_kernel_takes_as_long_as_issuing_it() -> None:
-    power = TwinMeter(Silicon()).kernel_powers([pointwise("relu", 100)] * 2, [at(cpu=0), at()])
+    power = TwinMeter(Silicon(version=1)).kernel_powers([pointwise("relu", 100)] * 2, [at(cpu=0), at()])
     assert np.all(power.period_ms >= power.gpu_ms * 0.95)
     assert power.period_ms[0] == pytest.approx(power.host_ms[0])
     assert power.gpu_ms[0] < 0.2 * power.period_ms[0]
@@ -204,7 +204,7 @@ def test_repeating_a_small_kernel_takes_as_long_as_issuing_it() -> None:
 
 def test_host_time_does_not_depend_on_the_gpu() -> None:
     calls: list[Call] = [conv(512, 28, 512, 3), HostOp("view", "")]
-    fast, slow = TwinMeter(Silicon()).host_time_ms(calls, [at(), at(gpu=0)])
+    fast, slow = TwinMeter(Silicon(version=1)).host_time_ms(calls, [at(), at(gpu=0)])
     assert fast == pytest.approx(slow, rel=0.1)
     assert fast < 0.1
 
@@ -254,7 +254,7 @@ def test_silicon_shares_no_formula_with_the_predictor() -> None:
 def test_counts_of_work_in_an_invocation_change_nothing() -> None:
     call = conv(64, 56, 64, 3)
     lying = dataclasses.replace(call, flops=10**15, bytes=1)
-    assert Silicon().kernels([call], TOP).seconds[0, 0] == Silicon().kernels([lying], TOP).seconds[0, 0]
+    assert Silicon(version=1).kernels([call], TOP).seconds[0, 0] == Silicon(version=1).kernels([lying], TOP).seconds[0, 0]
 
 
 @pytest.mark.shared_data
@@ -276,7 +276,9 @@ def test_bandwidth_follows_a_measured_tx2_over_both_clocks() -> None:
     stream_call = pointwise("relu", 16_000_000)
 
     def rate(gpu: float, emc: float) -> float:
-        return 1.0 / float(Silicon().kernels([stream_call], Clocks(*(np.array([v]) for v in (2e9, gpu, emc)))).seconds[0, 0])
+        return 1.0 / float(
+            Silicon(version=1).kernels([stream_call], Clocks(*(np.array([v]) for v in (2e9, gpu, emc)))).seconds[0, 0]
+        )
 
     for gpu in (gpus[4], gpus[6], gpus[-1]):
         real = median[gpu, emcs[-1]] / median[gpus[-1], emcs[-1]]
@@ -292,19 +294,19 @@ def frozen_outputs(networks: dict[str, Network]) -> dict[str, list[float]]:
     clocks = Clocks.of([at(cpu=3, gpu=2, emc=1), at(cpu=14, gpu=7, emc=4), at()])
     outputs = {}
     for name in ("resnet18", "shufflenet_v2_x1_0", "vgg16"):
-        run = execute(networks[name], Silicon(7), clocks)
+        run = execute(networks[name], Silicon(7, version=1), clocks)
         outputs[name] = [*(1e3 * run.latency_s), *(1e3 * run.rail_energy_j["GPU"]), *(1e3 * run.rail_energy_j["SOC"])]
     calls = [launch for net in networks.values() for launch in net.launches]
     odd = [conv(67, 31, 129, 5), conv(64, 56, 64, 7), conv(64, 28, 64, 3, 4), conv(3, 100, 30, 9), pointwise("gelu", 1_000_001)]
     for name, group in (("networks", calls), ("odd", odd)):
-        activity = Silicon(2).kernels(group, clocks)
+        activity = Silicon(2, version=1).kernels(group, clocks)
         outputs[name] = [*(1e3 * activity.seconds.sum(axis=0)), *(activity.energy_j["GPU"].sum(axis=0))]
     return outputs
 
 
 def test_silicon_is_frozen(networks: dict[str, Network]) -> None:
     """Bundles were trained on this behaviour. A deliberate change takes a new version, the gate, and new bundles."""
-    assert Silicon().version == "agx-xavier-1"
+    assert Silicon(version=1).version == "agx-xavier-1"
     for name, values in frozen_outputs(networks).items():
         assert values == pytest.approx(FROZEN[name], rel=1e-6), name
 

@@ -24,7 +24,7 @@ def top(board: str) -> Clocks:
 
 
 def both(board: str = "agx-xavier") -> tuple[Silicon, Silicon]:
-    return Silicon(None, board), Silicon(None, board, version=2)
+    return Silicon(None, board, version=1), Silicon(None, board, version=2)
 
 
 def watts(silicon: Silicon, call: KernelInvocation, rail: str, *, zeros: bool = False) -> float:
@@ -109,12 +109,12 @@ def test_the_host_s_own_traffic_is_felt_inside_a_network_and_the_gpu_s_by_the_ho
     alone, inside = (silicon.kernels([STREAM], clocks, cold=cold).seconds[0, 0] for cold in (False, True))
     assert inside > alone
     assert silicon.waits(clocks, np.array([20e9])) > silicon.waits(clocks, np.array([1e9])) > 1.0
-    assert Silicon(None, "nano").waits(clocks, np.array([20e9])) == 1.0
+    assert Silicon(None, "nano", version=1).waits(clocks, np.array([20e9])) == 1.0
 
 
 def test_libraries_are_uneven_over_shapes_the_same_way_each_time() -> None:
     silicon, clocks = Silicon(None, version=2), top("agx-xavier")
-    first = Silicon(None)
+    first = Silicon(None, version=1)
     calls = [product(256, 256, 2048 + 8 * step) for step in range(64)]
     ratio = silicon.kernels(calls, clocks).seconds / first.kernels(calls, clocks).seconds
     assert 0.005 < np.std(np.log(ratio)) < 0.1
