@@ -21,6 +21,7 @@ from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
+from .carried import Carried
 
 FORMAT_VERSION = 1
 UNSEEN_NETWORK = "unseen_network"
@@ -143,6 +144,7 @@ class Manifest:
         bounds: how its bounds were fitted to networks it does not know; None where they were not, and errors are taken to be
             log-normal.
         device: what it is a profile of, where that is no board that has a description.
+        carried: where it comes from, where its models were trained for another board.
     """
 
     name: BundleName
@@ -166,6 +168,7 @@ class Manifest:
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
     bounds: BoundsEntry | None = None
     device: Device | None = None
+    carried: Carried | None = None
 
     @property
     def heat(self) -> Heat | None:
@@ -215,6 +218,7 @@ class Manifest:
             "name": self.name,
             "board": self.board,
             **({} if self.device is None else {"device": self.device.to_json()}),
+            **({} if self.carried is None else {"carried": asdict(self.carried)}),
             "simulated": self.simulated,
             "silicon_version": self.silicon_version,
             "command": self.command,

@@ -79,6 +79,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"  trained on    boards {', '.join(map(str, manifest.nodes))}"
         if manifest.other_boards_seen
         else f"  trained on    one board; {NOT_SEEN}",
+        *_carried(manifest),
         f"  reproduce     {manifest.command}",
         f"  bounds        {_bounds(manifest)}",
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
@@ -97,6 +98,16 @@ def describe(path: Path, manifest: Manifest) -> str:
         lines.append(f"  mean error    {name.replace('_', ' ')}, {' / '.join(figures)}: {', '.join(means)}")
     lines += [*_own_networks(manifest), *_families(manifest)]
     return "\n".join(lines)
+
+
+def _carried(manifest: Manifest) -> list[str]:
+    """Where a carried profile comes from."""
+    carried = manifest.carried
+    if carried is None:
+        return []
+    factors = ", ".join(f"{name} {value:.2f}" for name, value in vars(carried.factors).items())
+    seen = f"{carried.observations} observations of {len(carried.networks)} networks"
+    return [f"  carried from  {carried.profile} (board {carried.board}), by {seen}: {factors}"]
 
 
 def _own_networks(manifest: Manifest) -> list[str]:
@@ -150,7 +161,12 @@ def _temperature(manifest: Manifest) -> str:
     return f"leakage grows e-fold in {manifest.leakage_fold_c:.1f} C; predictions can be made for any"
 
 
-def _check_new(folder: Path) -> None:
+def check_new(folder: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        BundleError: it does, or is none.
+    """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise BundleError(f"{folder}: is not empty, or no folder; give a new one")
 
@@ -165,7 +181,7 @@ def bounds(args: argparse.Namespace) -> int:
 
 def _finished(args: argparse.Namespace, what: Literal["warm", "bounds"]) -> int:
     """Add to a profile that was trained what simulated boards show besides."""
-    _check_new(args.out)
+    check_new(args.out)
     bundle = load_bundle(args.profile)
     if not bundle.manifest.simulated:
         raise BundleError(
@@ -186,7 +202,7 @@ def _finished(args: argparse.Namespace, what: Literal["warm", "bounds"]) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
-    _check_new(args.out)
+    check_new(args.out)
     if args.record is not None:
         of_simulated = [option for option in ("simulated", "board", "quick", "campaign") if getattr(args, option)]
         if of_simulated:
