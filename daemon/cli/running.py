@@ -12,6 +12,8 @@ from pathlib import Path
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _CANNOT_EXECUTE, _NO_SUCH_COMMAND = 126, 127
+NEVER_RAN = (_CANNOT_EXECUTE, _NO_SUCH_COMMAND)
+"""What shells return for a command that could not be executed."""
 
 
 def refused(command: str, tell: Callable[[str], object]) -> int | None:

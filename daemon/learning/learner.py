@@ -36,7 +36,7 @@ from .correcting import has
 from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why
-from .used import energy_since_mj, used
+from .used import SHORTEST_S, energy_since_mj, used
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,9 @@ class Learner:
             self._memory.remember(course.key, course.lease.frames.observations(self._monotonic(), frozenset()))
 
     def energy_mj(self, lease: Lease) -> float | None:
-        """What the board has used since a lease began, by its energy rails; None where they are not read."""
+        """What the board used since a lease began, by its energy rails; None where they are not read, or were too seldom."""
+        if self._monotonic() - lease.since_s < SHORTEST_S:
+            return None
         return energy_since_mj(self._began_mj.get(lease.id), self._sensors.energy_mj(), self._energy_rails)
 
     def used(self, lease: Lease) -> dict[str, Any]:

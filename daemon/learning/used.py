@@ -8,6 +8,9 @@ from typing import Any
 
 from ..leases import Lease
 
+SHORTEST_S = 3.0
+"""Energy of less is not told: the sensors are read about once a second."""
+
 
 def energy_since_mj(began: Mapping[str, float] | None, now: Mapping[str, float], energy_rails: Sequence[str]) -> float | None:
     """What the energy rails took since; None where not all of them are read."""

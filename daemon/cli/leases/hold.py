@@ -23,7 +23,7 @@ from ... import arguments
 from ...errors import UsageError
 from ...wire.kept import KeptLease
 from .. import output
-from ..running import ENDING, refused, run_command
+from ..running import ENDING, NEVER_RAN, refused, run_command
 from .served import check_url, reported
 
 TAKES_COMMAND = True
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         # A command's output is its own.
         _show(lease, sys.stderr if command else sys.stdout, as_json=args.json)
         code = run_command(command, before, _tell) if command else _wait(lease)
-    if held.used is not None:
+    if held.used is not None and code not in NEVER_RAN:
         _tell(_summary(held.used))
     return code
 
