@@ -88,6 +88,7 @@ class BoardCost:
             whatever its latency and energy are spent on.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing: part of the bound that the models of time refer to.
+        crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -104,6 +105,7 @@ class BoardCost:
     latency_shares: Shares = NO_SHARES
     energy_shares: Shares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
+    crowding: float = 0.0
     leakage_mw: NDArray[np.float32] | None = None
     heat: Heat | None = None
 

@@ -155,6 +155,7 @@ def board_cost(
         latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
         floor=floor_of(measurements, board),
+        crowding=inside.crowding,
         leakage_mw=leakage and leakage[0],
         heat=leakage and leakage[1],
     )
