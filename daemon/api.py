@@ -15,7 +15,7 @@ import numpy as np
 
 from ..kernels.cost.execution import Beside
 from ..kernels.grid import FrequencyConfiguration
-from ..kernels.inputs import read_input
+from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
 from ..kernels.text import printable
@@ -33,7 +33,7 @@ from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
-from .targets import Outlook, listing
+from .targets import Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.session import Peer, Session
@@ -120,6 +120,7 @@ class Api:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         self._room(session)
         inputs = [_input(item) for item in parameters["inputs"]]
+        inputs += map(parse_input, parameters.get("input_texts") or ())
         if len(inputs) > _INPUTS:
             raise UsageError(f"LoadModel: {len(inputs)} inputs; expected at most {_INPUTS}")
         loaded = await self._context.surfaces.decompose(
@@ -217,6 +218,8 @@ class Api:
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         network = self._network(session, parameters)
+        if target := parameters.get("target"):
+            check_phase(parse_target(target), network.info["phase"])
         method = parameters.get("method") or "timeline"
         stated = {name: value for name, value in (parameters.get("beside") or {}).items() if value is not None}
         surface = await self._context.surfaces.surface(

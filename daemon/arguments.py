@@ -128,10 +128,20 @@ def asked_configuration(text: str) -> FrequencyConfiguration:
         raise UsageError(f"--config: {error}") from error
 
 
-def add_target(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """--target, --fps and --confidence, with every kind of target there is."""
+def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
+    """--target, --fps and --confidence, with every kind of target there is.
+
+    Args:
+        several: what more than one target are for; they are then a list, ``targets``.
+    """
     group = parser.add_argument_group("targets", targets.listing())
-    group.add_argument("--target", required=required, help="what is needed, in one of these forms")
+    what = "what is needed, in one of these forms"
+    if several:
+        group.add_argument(
+            "--target", dest="targets", action="append", default=[], required=required, help=f"{what}; {several}"
+        )
+    else:
+        group.add_argument("--target", required=required, help=what)
     group.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
     group.add_argument(
         "--confidence",

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..kernels.correction.correct import correct
+from ..kernels.correction.observation import Correction, Observation
 from ..kernels.cost.execution import EXECUTIONS, NOTHING_BESIDE, Beside
 from ..kernels.cost.model import METHODS
 from ..kernels.cost.model import surface as predict
@@ -159,12 +161,28 @@ class BoardSurface(Surface):
     Attributes:
         network: the network's name.
         profile: the profile it was predicted with; ``board`` and ``simulated`` are that profile's.
+        correction: what observations changed about it; None where it is as it was predicted.
     """
 
     network: str = ""
     profile: str = ""
     board: str = ""
     simulated: bool = False
+    correction: Correction | None = None
+
+    def correct(self, observations: Sequence[Observation]) -> BoardSurface:
+        """The surface as observations correct it; its ``correction`` says how much, and why.
+
+        Args:
+            observations: all there are: a corrected surface is not corrected again, but the one that was predicted.
+
+        Raises:
+            CostModelError: there is no observation.
+            GridError: one is of a configuration that the surface has not.
+        """
+        found = correct(self, observations)
+        figures = {field.name: getattr(found.surface, field.name) for field in fields(Surface)}
+        return replace(self, **figures, correction=found.correction)
 
     def plan(
         self,

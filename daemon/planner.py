@@ -16,7 +16,7 @@ from ..kernels.surface import Guess, Surface
 from ..kernels.units import AXES, CLOCKS, mhz_text
 from .errors import TargetNotAttainable, UsageError
 from .planning.outlooks import Outlooks, in_time, outlook, pareto_front, requirements
-from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Target, check_rate, parse_target
+from .targets import FIGURE_NAMES, Bound, Target, check_rate, parse_target
 
 __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "pareto_front", "parse_target", "plan"]
 
@@ -329,7 +329,7 @@ class _Planner:
         for bound in self.requirements:
             if not self._meets(bound)[other]:
                 value = getattr(self.cautious, bound.figure)[other]
-                return f"{FIGURE_NAMES[bound.figure]} {_figure(value, bound)}, over {_figure(bound.limit, bound)}"
+                return f"{FIGURE_NAMES[bound.figure]} {bound.text(value)}, over {bound.text(bound.limit)}"
         if abs(objective[other] / objective[chosen] - 1) <= TIE:
             return f"the same {self._merit()}"
         return f"{self._merit()} {_share(objective[other], objective[chosen])}"
@@ -374,10 +374,10 @@ class _Planner:
     def _unattainable(self, bound: Bound, among: NDArray[np.bool_]) -> str:
         figures = np.where(among, getattr(self.cautious, bound.figure), np.inf)
         cpu, gpu, emc = np.unravel_index(int(figures.argmin()), self.grid.shape)
-        best = f"{_figure(figures.min(), bound)} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        best = f"{bound.text(figures.min())} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
         sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
         if self.fps and bound == self.requirements[-1]:
-            need = f"{self.fps:g} frames per second need an inference within {_figure(bound.limit, bound)}{sure}"
+            need = f"{self.fps:g} frames per second need an inference within {bound.text(bound.limit)}{sure}"
             return f"{need}; the fastest takes {best}"
         within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
         return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
@@ -391,7 +391,3 @@ def _share(value: float, reference: float) -> str:
     """How a value compares with a reference, in words."""
     change = value / reference - 1
     return f"{abs(change):.1%} {'higher' if change > 0 else 'lower'}"
-
-
-def _figure(value: float, bound: Bound) -> str:
-    return f"{value:.4g} {FIGURE_UNITS[bound.figure]}"

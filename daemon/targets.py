@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..kernels.inputs import Phase
+
 Figure: TypeAlias = Literal["latency_ms", "power_mw", "energy_mj"]
 
 FIGURE_NAMES: dict[Figure, str] = {"latency_ms": "latency", "power_mw": "power", "energy_mj": "energy"}
@@ -59,6 +61,20 @@ class Bound:
     def __str__(self) -> str:
         return f"{FIGURE_NAMES[self.figure]} at most {self.limit:g} {FIGURE_UNITS[self.figure]}"
 
+    def text(self, value: float) -> str:
+        """A value of the figure, in words."""
+        return f"{value:.4g} {FIGURE_UNITS[self.figure]}"
+
+
+class TokenRate(Bound):
+    """A latency per token, said as tokens per second."""
+
+    def __str__(self) -> str:
+        return f"at least {1e3 / self.limit:g} tokens per second"
+
+    def text(self, value: float) -> str:
+        return f"{value:.4g} ms ({1e3 / value:.4g} tokens per second)"
+
 
 class Target(ABC):
     """What an application needs. ``str(target)`` is the text it is parsed from.
@@ -66,10 +82,12 @@ class Target(ABC):
     Attributes:
         keyword: what it is called in that text.
         goal: what it prefers among the configurations it permits, in words, such as "lowest latency".
+        phase: of which phase of a language model it speaks; None where of any network.
     """
 
     keyword: ClassVar[str]
     goal: ClassVar[str]
+    phase: ClassVar[Phase | None] = None
 
     @property
     def bound(self) -> Bound | None:
@@ -107,15 +125,20 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class BoundedTarget(Target):
-    """A limit on one figure: ``figure=limit``. ``typical`` is the limit of its example."""
+    """A limit on one figure: ``keyword=limit``. ``typical`` is the limit of its example."""
 
     limit: float
-    keyword: ClassVar[Figure]
+    figure: ClassVar[Figure]
     typical: ClassVar[float]
 
     @property
     def bound(self) -> Bound:
-        return Bound(self.keyword, self.limit)
+        return Bound(self.figure, self.limit)
+
+    @classmethod
+    def limits(cls) -> tuple[float, float]:
+        """The lowest and the highest limit that makes sense."""
+        return FIGURE_RANGES[cls.figure]
 
     def __str__(self) -> str:
         return f"{self.keyword}={self.limit:g}"
@@ -126,7 +149,7 @@ class BoundedTarget(Target):
             limit = float(value or "")
         except ValueError:
             limit = math.nan
-        low, high = FIGURE_RANGES[cls.keyword]
+        low, high = cls.limits()
         if not low <= limit <= high:
             raise ValueError(f"with a number from {low:g} to {high:.10g}")
         return cls(limit)
@@ -144,6 +167,7 @@ class LatencyTarget(BoundedTarget):
     """The least energy that keeps the latency within a limit."""
 
     keyword = "latency_ms"
+    figure = "latency_ms"
     goal = "least energy"
     typical = 50
 
@@ -155,6 +179,7 @@ class EnergyTarget(BoundedTarget):
     """The lowest latency that keeps the energy within a limit."""
 
     keyword = "energy_mj"
+    figure = "energy_mj"
     goal = "lowest latency"
     typical = 400
 
@@ -166,11 +191,45 @@ class PowerTarget(BoundedTarget):
     """The lowest latency that keeps the mean power within a limit."""
 
     keyword = "power_mw"
+    figure = "power_mw"
     goal = "lowest latency"
     typical = 15_000
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
         return outlook.latency_ms
+
+
+class TokensPerSecond(LatencyTarget):
+    """The least energy that keeps up a rate of tokens, once there is a first one."""
+
+    keyword = "tokens_per_s"
+    typical = 20
+    phase = "decode"
+
+    @property
+    def bound(self) -> Bound:
+        return TokenRate(self.figure, 1e3 / self.limit)
+
+    @classmethod
+    def limits(cls) -> tuple[float, float]:
+        low, high = super().limits()
+        return 1e3 / high, 1e3 / low
+
+
+class TimeToFirstToken(LatencyTarget):
+    """The least energy that reads a prompt in time."""
+
+    keyword = "ttft_ms"
+    typical = 500
+    phase = "prefill"
+
+
+class EnergyPerToken(EnergyTarget):
+    """The fastest tokens that keep the energy of each within a limit."""
+
+    keyword = "mj_per_token"
+    typical = 1_000
+    phase = "decode"
 
 
 class UnboundedTarget(Target):
@@ -245,6 +304,23 @@ def parse_target(text: str) -> Target:
             except ValueError as error:
                 raise UsageError(f"target {text!r:.80}: expected {target.usage()}, {error}") from error
     raise UsageError(f"target {text!r:.80}; valid: {', '.join(target.usage() for target in target_classes())}")
+
+
+_PHASES: dict[Phase, str] = {"prefill": "reading a prompt", "decode": "making tokens"}
+
+
+def check_phase(target: Target, phase: Phase | None) -> None:
+    """Refuse a target that speaks of other work than what it is said of.
+
+    Args:
+        phase: of a language model, which one the launches are of; None for any other network.
+
+    Raises:
+        UsageError: it does.
+    """
+    if target.phase and target.phase != phase:
+        said = f"not of {_PHASES[phase]}" if phase else "and this network is none"
+        raise UsageError(f"target {target} is said of a language model {_PHASES[target.phase]} (--{target.phase}), {said}")
 
 
 def check_rate(fps: float | None) -> None:

@@ -46,7 +46,7 @@ def complete(parser: argparse.ArgumentParser, shell: str) -> str:
         metavar = str(action.metavar)
         if action.dest == "board" or (action.dest, metavar) == ("name", "NAME"):
             action.choices = list_boards()
-        elif action.dest == "target":
+        elif "--target" in action.option_strings:
             action.choices = [str(target.example()) for target in targets.target_classes()]
         elif action.dest == "profile":
             action.complete = shtab.cmd(PROFILES)  # type: ignore[attr-defined]

@@ -42,6 +42,8 @@ FACES = (
     "kernels.grid",
     "kernels.surface",
     "kernels.cost.model",
+    "kernels.correction.correct",
+    "kernels.correction.observation",
     "kernels.trees.ensemble",
     "kernels.errors",
 )

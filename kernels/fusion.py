@@ -22,7 +22,7 @@ only if nothing else reads it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from .errors import ModelError
@@ -35,7 +35,7 @@ _MOST_OPERANDS = 128
 
 
 @dataclass(eq=False)
-class _Unit:
+class Unit:
     """Launches that become one, by their numbers."""
 
     kind: str
@@ -56,21 +56,25 @@ def fuse(network: Network) -> Network:
         raise ModelError(
             f"network {network.name!r:.80} is listed as {network.runtime} launches it: nothing is left for PyTorch to fuse"
         )
-    if network.launches and not network.reads:
-        raise ModelError(
-            f"network {network.name!r} does not say which launch wrote what each launch reads ('reads'), so nothing can be "
-            "fused; decompose the model's file again"
-        )
-    graph = _Graph(network)
+    graph = Graph(network)
     _fuse_convolutions(graph)
-    _fuse_pointwise(graph)
+    fuse_pointwise(graph)
     return graph.network()
 
 
-class _Graph:
-    """A network's launches, what passes between them, and the units they stand together in."""
+class Graph:
+    """A network's launches, what passes between them, and the units they stand together in.
+
+    Raises:
+        ModelError: the network does not say which launch reads what another one wrote.
+    """
 
     def __init__(self, network: Network) -> None:
+        if network.launches and not network.reads:
+            raise ModelError(
+                f"network {network.name!r} does not say which launch wrote what each launch reads ('reads'), so nothing can be "
+                "fused; decompose the model's file again"
+            )
         self._network = network
         self.launches = network.launches
         self.reads = network.reads
@@ -79,8 +83,8 @@ class _Graph:
             for place, writer in enumerate(writers):
                 if writer >= 0:
                     self.readers[writer].append((reader, place))
-        self.units = [_Unit(launch.kind, [number]) for number, launch in enumerate(self.launches)]
-        self.merged: set[_Unit] = set()
+        self.units = [Unit(launch.kind, [number]) for number, launch in enumerate(self.launches)]
+        self.merged: set[Unit] = set()
 
     def passed_on(self, reader: int, place: int) -> bool:
         """Whether an input is what its writer wrote, and no other view of it."""
@@ -91,14 +95,14 @@ class _Graph:
         readers = self.readers[writer]
         return readers[0] if len(readers) == 1 and self.passed_on(*readers[0]) else None
 
-    def merge(self, unit: _Unit, other: _Unit) -> None:
+    def merge(self, unit: Unit, other: Unit) -> None:
         for number in other.members:
             self.units[number] = unit
         unit.members = sorted(unit.members + other.members)
         self.merged.discard(other)
         self.merged.add(unit)
 
-    def reaches(self, start: _Unit, goal: _Unit) -> bool:
+    def reaches(self, start: Unit, goal: Unit) -> bool:
         """Whether the goal needs what some third unit makes of the start's results, or sees them through a view."""
         horizon = self._horizon(goal.members[-1])
         waiting, seen = [start], {start}
@@ -122,33 +126,37 @@ class _Graph:
             horizon = max([horizon, *(unit.members[-1] for unit in self.merged if unit.members[0] < horizon)])
         return horizon
 
-    def network(self) -> Network:
-        """The network of the units, each as early as what it reads allows."""
+    def network(self, launch: Callable[[Unit], tuple[KernelInvocation, list[int]]] | None = None) -> Network:
+        """The network of the units, each as early as what it reads allows.
+
+        Args:
+            launch: makes a unit's launch, as :meth:`launch` does, which is taken if none is given.
+        """
         order = self.order()
         number = {id(unit): position for position, unit in enumerate(order)}
         before: dict[int, list[HostOp]] = {}
-        launch = 0
+        passed = 0
         for call in self._network.calls:
             if isinstance(call, KernelInvocation):
-                launch += 1
+                passed += 1
             else:
-                before.setdefault(launch, []).append(call)
+                before.setdefault(passed, []).append(call)
         calls: list[Call] = []
         reads = []
         for unit in order:
             for member in unit.members:
                 calls += before.get(member, ())
-            made, places = self._launch(unit)
+            made, places = (launch or self.launch)(unit)
             calls.append(made)
             reads.append(tuple(-1 if writer < 0 else number[id(self.units[writer])] for writer in places))
         calls += before.get(len(self.launches), ())
         return replace(self._network, calls=tuple(calls), reads=tuple(reads))
 
-    def order(self) -> list[_Unit]:
+    def order(self) -> list[Unit]:
         """The units, each after those it reads from, else as they were."""
         units = list({id(unit): unit for unit in self.units}.values())
         needed = {id(unit): set(self._sources(unit)) for unit in units}
-        users: dict[int, list[_Unit]] = {}
+        users: dict[int, list[Unit]] = {}
         for unit in units:
             for source in needed[id(unit)]:
                 users.setdefault(source, []).append(unit)
@@ -164,13 +172,13 @@ class _Graph:
                     heapq.heappush(ready, (user.members[-1], user))
         return order
 
-    def _sources(self, unit: _Unit) -> Iterator[int]:
+    def _sources(self, unit: Unit) -> Iterator[int]:
         for member in unit.members:
             for writer in self.reads[member]:
                 if writer >= 0 and self.units[writer] is not unit:
                     yield id(self.units[writer])
 
-    def _launch(self, unit: _Unit) -> tuple[KernelInvocation, list[int]]:
+    def launch(self, unit: Unit) -> tuple[KernelInvocation, list[int]]:
         """A unit's launch, and the writer of each of its inputs."""
         if len(unit.members) == 1:
             return self.launches[unit.members[0]], list(self.reads[unit.members[0]])
@@ -211,7 +219,7 @@ class _Graph:
         return made, writers
 
 
-def _fuse_convolutions(graph: _Graph) -> None:
+def _fuse_convolutions(graph: Graph) -> None:
     made = {row.members: row.name for row in KINDS.values() if row.members}
     convolutions = {members[0] for members in made}
     for number, launch in enumerate(graph.launches):
@@ -219,27 +227,28 @@ def _fuse_convolutions(graph: _Graph) -> None:
             continue
         chain = [number]
         reader = graph.only_reader(number)
-        if reader and reader[1] == 0 and _adds_like(graph.launches[reader[0]], launch):
+        if reader and reader[1] == 0 and adds_like(graph.launches[reader[0]], launch):
             chain.append(reader[0])
             reader = graph.only_reader(reader[0])
         if reader:
             chain.append(reader[0])
         kind = made.get(tuple(graph.launches[member].kind for member in chain))
         if kind is not None:
-            unit = _Unit(kind)
+            unit = Unit(kind)
             for member in chain:
                 graph.merge(unit, graph.units[member])
 
 
-def _adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
+def adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
     """Whether a launch adds a tensor of the convolution's own shape."""
     return launch.kind == "add" and set(launch.inputs) == {convolution.output} and launch.dtype == convolution.dtype
 
 
-def _fuse_pointwise(graph: _Graph) -> None:
+def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
+    """Make groups of pointwise launches; those of the kinds to be kept stay outside."""
     for number in reversed(range(len(graph.launches))):
         unit = graph.units[number]
-        while _joins(graph, unit) and (source := _next_source(graph, unit)) is not None:
+        while _joins(graph, unit, kept) and (source := _next_source(graph, unit, kept)) is not None:
             unit.kind = POINTWISE_GROUP
             graph.merge(unit, source)
     previous = None
@@ -250,10 +259,12 @@ def _fuse_pointwise(graph: _Graph) -> None:
             previous = group
 
 
-def _joins(graph: _Graph, unit: _Unit) -> bool:
+def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
     """Whether a unit is a pointwise group, or a launch that can be part of one."""
     if unit.kind == POINTWISE_GROUP:
         return True
+    if len(unit.members) > 1 or unit.kind in kept:
+        return False
     launch = graph.launches[unit.members[0]]
     row = KINDS.get(unit.kind)
     if row is None or not row.fusible or launch.dtype in _UNFUSIBLE_TYPES:
@@ -262,7 +273,7 @@ def _joins(graph: _Graph, unit: _Unit) -> bool:
     return not types & _UNFUSIBLE_TYPES
 
 
-def _next_source(graph: _Graph, unit: _Unit) -> _Unit | None:
+def _next_source(graph: Graph, unit: Unit, kept: Collection[str]) -> Unit | None:
     """The last unit that can join of those that write what this one reads."""
     writers = {
         writer
@@ -272,17 +283,17 @@ def _next_source(graph: _Graph, unit: _Unit) -> _Unit | None:
     }
     for writer in sorted(writers, reverse=True):
         source = graph.units[writer]
-        if _joins(graph, source) and _few_operands(graph, unit, source) and not graph.reaches(source, unit):
+        if _joins(graph, source, kept) and _few_operands(graph, unit, source) and not graph.reaches(source, unit):
             return source
     return None
 
 
-def _few_operands(graph: _Graph, first: _Unit, second: _Unit) -> bool:
+def _few_operands(graph: Graph, first: Unit, second: Unit) -> bool:
     operands = sum(len(graph.launches[member].inputs) + 1 for unit in (first, second) for member in unit.members)
     return operands <= _MOST_OPERANDS
 
 
-def _independent(graph: _Graph, first: _Unit, second: _Unit) -> bool:
+def _independent(graph: Graph, first: Unit, second: Unit) -> bool:
     """Whether neither of two units needs, however indirectly, what the other one writes."""
     for writer, reader in ((first, second), (second, first)):
         if any(graph.units[number] is writer for member in reader.members for number in graph.reads[member] if number >= 0):

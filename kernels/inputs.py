@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from .errors import ModelError, ShapeError
 from .network import DTYPE_BYTES, PLAIN_TYPES, TensorSpec, numel
@@ -30,6 +30,10 @@ _LARGEST_SIZE = (1 << 31) - 1
 _DIGITS = 20  # of a size; more are not looked at, for no size has so many
 _MOST_NUMBERS = 64
 _LONGEST_TEXT = 200
+
+Phase: TypeAlias = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+"""What a language model is asked for: the launches for a prompt, or those for one token after it."""
 
 
 def parse_input(text: str) -> TensorSpec:
@@ -128,6 +132,13 @@ def input_spec(shape: Sequence[int], dtype: str = "float32") -> TensorSpec:
     if dtype not in DTYPE_BYTES:
         raise ShapeError(f"input of element type {dtype!r:.40}; valid: {', '.join(DTYPE_BYTES)}, as in 1x3x224x224:float32")
     return TensorSpec(tuple(shape), dtype)
+
+
+def phase_of(inputs: Sequence[TensorSpec]) -> Phase | None:
+    """Which phase of a language model its inputs ask for; None for any other network."""
+    if len(inputs) == 1 and inputs[0].dtype == "int":
+        return next((phase for phase in PHASES if inputs[0].name == phase), None)
+    return None
 
 
 def _joined(shape: Sequence[int]) -> str:

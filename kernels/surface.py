@@ -23,6 +23,7 @@ from .units import AXES
 T = TypeVar("T", "Guess", "UnmodelledKind")
 FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share", "leakage_mw")
 _ABSENT = ("guessed_share", "leakage_mw")
+TERMS = ("compute_ms", "memory_ms", "host_ms")
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,36 @@ class Prediction:
 
 
 @dataclass(frozen=True, eq=False)
+class Terms:
+    """What a latency is made of, for its correction by what is observed.
+
+    Attributes:
+        compute_ms, memory_ms, host_ms: what each would take alone, each of the grid's shape; 0 where there is none.
+        compute_sigma, memory_sigma, host_sigma: standard deviation of log(measured / predicted) of each one's rate.
+        all_sigma: of what errs alike in all three.
+        idle_sigma, dynamic_sigma: of the power while nothing runs, and of what is drawn above it.
+        unpredicted: whether there is nothing behind them but that there are three clocks, and nobody knows either how far they
+            hide each other.
+    """
+
+    compute_ms: NDArray[np.float32]
+    memory_ms: NDArray[np.float32]
+    host_ms: NDArray[np.float32]
+    compute_sigma: float
+    memory_sigma: float
+    host_sigma: float
+    all_sigma: float
+    idle_sigma: float
+    dynamic_sigma: float
+    unpredicted: bool = False
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The three over the grid, by name."""
+        return {name: getattr(self, name) for name in TERMS}
+
+
+@dataclass(frozen=True, eq=False)
 class Surface:
     """Latency, power and energy of one inference over a grid; every array is read-only and has the grid's shape.
 
@@ -97,6 +128,7 @@ class Surface:
         execution: how the network's launches reach the GPU: ``eager``, ``graph`` or ``engine``.
         execution_note: what nobody measured of that on this board, in words; empty where all was.
         temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
+        terms: what the latency is made of; None where nobody knows, as of surfaces that were corrected.
 
     Raises:
         CostModelError: an array has not the grid's shape or holds a value that is not a finite number.
@@ -119,6 +151,7 @@ class Surface:
     execution: str = "eager"
     execution_note: str = ""
     temperature_c: NDArray[np.float64] | None = None
+    terms: Terms | None = None
 
     def __post_init__(self) -> None:
         for name in _ABSENT:
@@ -135,6 +168,9 @@ class Surface:
                 )
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+        for name, times in (self.terms.arrays if self.terms else {}).items():
+            if times.shape != self.grid.shape or not np.isfinite(times).all() or (times < 0).any():
+                raise CostModelError(f"surface: the term {name} has not the grid's shape, or values that are no times")
 
     def at(self, configuration: FrequencyConfiguration) -> Prediction:
         """The prediction at one configuration.
@@ -206,14 +242,16 @@ class Surface:
         """Write an ``.npz`` to a path or an open file.
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
-        leakage_mw`` and the two ``*_sigma``, in that axis order; ``about``, a JSON text with the method, what was guessed and
-        not modelled, the boundary and the heat (null where there is none), and the execution.
+        leakage_mw``, the two ``*_sigma`` and, where they are known, the terms ``compute_ms, memory_ms, host_ms``, in that axis
+        order; ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat and the terms'
+        sigmas (null where there is none), and the execution.
 
         Raises:
             CostModelError: the file cannot be written.
         """
         arrays: dict[str, Any] = {axis: np.array(self.grid.levels(axis), np.int64) for axis in AXES}
         arrays |= {name: getattr(self, name) for name in FIGURES}
+        arrays |= self.terms.arrays if self.terms else {}
         about = json.dumps(
             {
                 "method": self.method,
@@ -223,6 +261,7 @@ class Surface:
                 "heat": self.heat and asdict(self.heat),
                 "execution": self.execution,
                 "execution_note": self.execution_note,
+                "terms": self.terms and {name: value for name, value in vars(self.terms).items() if name not in TERMS},
             }
         )
         try:
@@ -252,6 +291,7 @@ class Surface:
                     heat=Heat(**about["heat"]) if about.get("heat") else None,
                     execution=str(about.get("execution", "eager")),
                     execution_note=str(about.get("execution_note", "")),
+                    terms=Terms(**about["terms"], **{name: data[name] for name in TERMS}) if about.get("terms") else None,
                     **{name: data[name] for name in FIGURES if name in data or name not in _ABSENT},
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

@@ -97,10 +97,28 @@ class ChipRates:
     Attributes:
         flops_per_gpu_cycle: floating-point operations per GPU cycle, by element type.
         bytes_per_emc_cycle: DRAM bytes per memory-controller cycle.
+        dram_gib: how much memory there is, in GiB; 0 where that is not said.
     """
 
     flops_per_gpu_cycle: Mapping[str, NotNegative]
     bytes_per_emc_cycle: NotNegative
+    dram_gib: NotNegative = 0
+
+
+@dataclass(frozen=True)
+class GpuSlice:
+    """A part of a GPU that MIG gives to one application."""
+
+    name: Text
+    multiprocessors: Positive
+
+
+@dataclass(frozen=True)
+class GpuSlices:
+    """The parts that a board's GPU can be divided into, and how many multiprocessors it has as a whole."""
+
+    multiprocessors: Positive
+    slices: tuple[GpuSlice, ...]
 
 
 @dataclass(frozen=True)
@@ -113,6 +131,7 @@ class BoardDescription:
         within: rails that measure a part of another one.
         roles: what each rail feeds.
         firmware: axes that a board with other firmware offers instead, by the firmware's name.
+        mig: the slices of its GPU; None where it cannot be divided.
         marks: how much is known, by section or part of one (see :mod:`.marks`).
     """
 
@@ -136,6 +155,7 @@ class BoardDescription:
     releases: tuple[Release, ...]
     firmware: Mapping[str, FrequencyGrid]
     modes: tuple[ModeSet, ...]
+    mig: GpuSlices | None
     marks: Mapping[str, str]
     raw: Mapping[str, Any]
 
@@ -281,6 +301,7 @@ class _BoardFile:
     releases: tuple[Release, ...]
     modes: Mapping[str, _Modes]
     firmware: Mapping[str, _OtherAxes] = field(default_factory=dict)
+    mig: GpuSlices | None = None
 
 
 def parse_board(raw: Any) -> BoardDescription:
@@ -322,6 +343,7 @@ def parse_board(raw: Any) -> BoardDescription:
         releases=file.releases,
         firmware=firmware,
         modes=tuple(ModeSet(name, modes.conf, modes.default, modes.table) for name, modes in file.modes.items()),
+        mig=file.mig,
         marks=marks,
         raw=raw,
     )

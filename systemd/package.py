@@ -93,7 +93,7 @@ class Tree:
             place.chmod(0o644)
 
     def add_the_rest(self) -> None:
-        """Commands, units, configuration, manual pages, completion, documents."""
+        """Commands, units, configuration, manual pages, completion, headers, documents."""
         for name, module in COMMANDS.items():
             # -I: whatever is set in the environment, or lies in the user's home, is none of a root daemon's libraries.
             program = (
@@ -111,10 +111,12 @@ class Tree:
                 # Without a name and time in it, so that it is the same whenever it is made.
                 self.at(f"share/man/man{page.suffix[1:]}/{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
             shutil.copytree(Path(scratch) / "share", self.at("share"), dirs_exist_ok=True)
+        for header in (ROOT / "daemon" / "integrations" / "c").iterdir():
+            self.write(f"include/{header.name}", header.read_text(encoding="utf-8"))
         for name in DOCUMENTS:
             self.write(f"share/doc/{PRODUCT}/{name}", (ROOT / name).read_text(encoding="utf-8"))
-        for path in (ROOT / "docs").glob("*.md"):
-            self.write(f"share/doc/{PRODUCT}/docs/{path.name}", path.read_text(encoding="utf-8"))
+        for path in (ROOT / "docs").rglob("*.md"):
+            self.write(f"share/doc/{PRODUCT}/docs/{path.relative_to(ROOT / 'docs')}", path.read_text(encoding="utf-8"))
 
     def files(self) -> Iterator[Path]:
         """All of them, links included, by their paths from the root."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import prod
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -21,8 +21,9 @@ from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
+from ...kernels.inputs import Phase, phase_of
 from ...kernels.network import Network
-from ...kernels.surface import FIGURES, Guess, Surface, UnmodelledKind
+from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Terms, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
 from ..errors import InputError
@@ -35,10 +36,12 @@ COMPRESSED_BYTES = 1 << 20
 # Far beyond any network and board, and far from where a product of two, or a quantile, is no number any more.
 _MOST, _LEAST, _MOST_SIGMA = 1e30, 1e-30, 10.0
 _FIGURE = np.dtype("<f8")
+_ARRAYS = (*FIGURES, *TERMS)
 
 _Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 _Wall: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 ()]{1,64}\Z")]
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=1.000001)]
+_Sigma: TypeAlias = Annotated[float, Meta(ge=0, le=_MOST_SIGMA)]
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class NetworkInfo:
     kinds: Mapping[Annotated[str, Meta(max_length=1024)], Positive]
     flops: Count
     boundary: End | None = None
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,18 @@ class Warming:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """The sigmas of :class:`jetdvfs.kernels.surface.Terms`."""
+
+    compute_sigma: _Sigma
+    memory_sigma: _Sigma
+    host_sigma: _Sigma
+    all_sigma: _Sigma
+    idle_sigma: _Sigma
+    dynamic_sigma: _Sigma
+
+
+@dataclass(frozen=True)
 class SurfaceInfo:
     """What a surface has besides its figures and its grid."""
 
@@ -102,6 +118,7 @@ class SurfaceInfo:
     heat: Warming | None = None
     execution: Annotated[str, Meta(max_length=32)] = "eager"
     execution_note: Annotated[str, Meta(max_length=1024)] = ""
+    terms: Spread | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +182,7 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
         kinds=network.kinds,
         flops=sum(launch.flops for launch in launches),
         boundary=End(**asdict(network.boundary)) if network.boundary else None,
+        phase=phase_of(network.inputs),
     )
     return info, payload
 
@@ -185,12 +203,13 @@ def unpacked_network(payload: bytes) -> Network:
 
 
 def surface_bytes(grid: FrequencyGrid) -> int:
-    """The size of the figures of a surface over a grid."""
-    return len(FIGURES) * prod(grid.shape) * _FIGURE.itemsize
+    """The size of the figures and terms of a surface over a grid."""
+    return len(_ARRAYS) * prod(grid.shape) * _FIGURE.itemsize
 
 
 def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
-    """A surface without its grid: its figures one after the other."""
+    """A surface without its grid: its figures one after the other, then its terms, zeros where it has none."""
+    terms = surface.terms
     info = SurfaceInfo(
         surface.method,
         tuple(Guessed(**asdict(guess)) for guess in surface.guessed),
@@ -199,8 +218,11 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
         Warming(**asdict(surface.heat)) if surface.heat else None,
         surface.execution,
         surface.execution_note,
+        Spread(**{each.name: getattr(terms, each.name) for each in fields(Spread)}) if terms else None,
     )
-    return info, b"".join(getattr(surface, name).astype(_FIGURE).tobytes() for name in FIGURES)
+    arrays = [getattr(surface, name) for name in FIGURES]
+    arrays += [getattr(terms, name) if terms else np.zeros(surface.grid.shape) for name in TERMS]
+    return info, b"".join(array.astype(_FIGURE).tobytes() for array in arrays)
 
 
 def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGrid, method: str) -> Surface:
@@ -215,12 +237,13 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
     if len(payload) != surface_bytes(grid):
         raise CostModelError(f"surface: {len(payload)} bytes of figures; expected {surface_bytes(grid)}")
     figures: dict[str, Any] = dict(
-        zip(FIGURES, np.frombuffer(payload, _FIGURE).reshape(len(FIGURES), *grid.shape), strict=True)
+        zip(_ARRAYS, np.frombuffer(payload, _FIGURE).reshape(len(_ARRAYS), *grid.shape), strict=True)
     )
     for name, array in figures.items():
         most = 1.0 if name == "guessed_share" else _MOST_SIGMA if name.endswith("_sigma") else _MOST
         if not ((array == 0) | (array >= _LEAST)).all() or not (array <= most).all():
             raise CostModelError(f"surface: {name} holds values that are no figures; expected 0, or {_LEAST} to {most}")
+    terms = {name: figures.pop(name).astype(np.float32) for name in TERMS}
     return Surface(
         grid=grid,
         method=info.method,
@@ -230,5 +253,6 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         heat=Heat(**vars(info.heat)) if info.heat else None,
         execution=info.execution,
         execution_note=info.execution_note,
+        terms=Terms(**terms, **vars(info.terms)) if info.terms else None,
         **figures,
     )

@@ -25,6 +25,7 @@ from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execu
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .roofline import bound_ms, terms_ms
+from .terms import terms
 from .totals import Group, add_up, common_variance, together_variance
 
 Method: TypeAlias = Literal["timeline", "sum"]
@@ -160,16 +161,16 @@ def assemble(
         played = timeline.play(host.issued_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + host.once_ms[:, None, :]
         critical = played.critical
-        active_mw = cost.host_active_mw.astype(np.float64)[:, None, None]
-        host_mj = active_mw * (host.issued_ms[-1] + host.once_ms)[:, None, :] / 1e3
+        issuing_ms = (host.issued_ms[-1] + host.once_ms)[:, None, :]
+        host_mj = cost.host_active_mw.astype(np.float64)[:, None, None] * issuing_ms / 1e3
         host_variance = host.variance[:, None, :]
     else:
         latency_ms = np.einsum("k,kcge->cge", launches.astype(np.float32), costs.gpu_ms).astype(np.float64)
         critical = np.zeros(cost.grid.shape, np.int32)
         host_mj = np.zeros(cost.grid.shape)
-    totals = add_up(
-        costs.gpu_ms, costs.dynamic_mw, _memory_share(costs, cost), tuple(_groups(costs)), costs.order, critical, idle_mw
-    )
+        issuing_ms = np.zeros((1, 1, 1))
+    memory_share = _memory_share(costs, cost)
+    totals = add_up(costs.gpu_ms, costs.dynamic_mw, memory_share, tuple(_groups(costs)), costs.order, critical, idle_mw)
     energy_mj = idle_mw * latency_ms / 1e3 + host_mj + totals.dynamic_mj
     waited_ms = np.maximum(latency_ms - totals.path_ms, 0)
     latency_variance = totals.latency_variance + host_variance
@@ -180,6 +181,10 @@ def assemble(
     )
     latency_guessed = together_variance(totals.together_ms, latency_ms)
     energy_guessed = together_variance(totals.together_mj, energy_mj) + together_variance(totals.together_power_mj, energy_mj)
+    own_sigma = (
+        np.sqrt(totals.latency_variance / latency_ms**2 + latency_guessed + cost.sigma_latency**2),
+        np.sqrt(totals.energy_variance / energy_mj**2 + energy_guessed + cost.sigma_energy**2),
+    )
     return Surface(
         grid=cost.grid,
         latency_ms=latency_ms,
@@ -197,6 +202,7 @@ def assemble(
         heat=cost.heat,
         execution=execution,
         execution_note=execution_note(network, cost, execution) if method == "timeline" else "",
+        terms=terms(launches, costs.gpu_ms, memory_share, issuing_ms, cost, own_sigma),
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 import jetdvfs
 from jetdvfs.daemon.errors import InputError, TargetNotAttainable, UsageError
 from jetdvfs.daemon.notebook import BoardSurface
+from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.paths import REFERENCE
 
@@ -105,3 +106,13 @@ def test_an_unknown_method_profile_or_name_is_refused_in_one_line() -> None:
         jetdvfs.load_profile("no-such-profile")
     with pytest.raises(AttributeError, match="no attribute 'predict'"):
         jetdvfs.predict  # noqa: B018
+
+
+def test_a_surface_is_corrected_by_what_was_observed(surface: BoardSurface) -> None:
+    top = surface.grid.top
+    observed = Observation(top, latency_ms=1.3 * surface.at(top).latency_ms, power_mw=surface.at(top).power_mw, frames=30)
+    corrected = surface.correct([observed])
+    assert isinstance(corrected, BoardSurface) and corrected.network == surface.network
+    assert corrected.at(top).latency_ms == pytest.approx(1.3 * surface.at(top).latency_ms, rel=0.05)
+    assert corrected.plan("latency_ms=100").latency_ms > 0
+    assert str(corrected.correction).startswith("1 observations of 1 configurations: compute x1")

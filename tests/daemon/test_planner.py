@@ -195,7 +195,7 @@ def test_a_plan_is_json_with_its_figures() -> None:
     assert "energy_per_frame_mj" not in plan(SURFACE, "min-energy").to_json()["choice"]
 
 
-@pytest.mark.parametrize("text", ["latency_ms=50", "energy_mj=0.5", "power_mw=15000", "min-energy", "min-edp"])
+@pytest.mark.parametrize("text", ["latency_ms=50", "energy_mj=0.5", "power_mw=15000", "tokens_per_s=12.5", "min-edp"])
 def test_targets_read_back_as_they_were_written(text: str) -> None:
     assert str(parse_target(text)) == text
     assert parse_target(text) == parse_target(f" {text} ")
@@ -211,15 +211,33 @@ def test_targets_read_back_as_they_were_written(text: str) -> None:
         "latency_ms=0",
         "latency_ms=nan",
         "energy_mj=inf",
+        "tokens_per_s=0",
         "speed=1",
         "min-edp=2",
     ],
 )
 def test_malformed_targets_are_refused_with_what_is_valid(text: str) -> None:
     with pytest.raises(
-        UsageError, match=r"valid: latency_ms=NUMBER, energy|expected (latency_ms=NUMBER|energy_mj=NUMBER|min-edp)"
+        UsageError,
+        match=r"valid: latency_ms=NUMBER, tokens|expected (latency_ms|energy_mj|tokens_per_s|min-edp)",
     ):
         parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("tokens_per_s=50", "latency_ms=20"), ("ttft_ms=20", "latency_ms=20"), ("mj_per_token=150", "energy_mj=150")],
+)
+def test_targets_in_tokens_are_those_in_time_and_energy(said: str, meant: str) -> None:
+    chosen, same = plan(SURFACE, said), plan(SURFACE, meant)
+    assert (chosen.choice, chosen.attaining) == (same.choice, same.attaining)
+    assert 0 < chosen.attaining < chosen.considered
+
+
+def test_a_rate_of_tokens_that_cannot_be_is_told_in_tokens() -> None:
+    with pytest.raises(TargetNotAttainable, match=r"tokens_per_s=900000 is not attainable; .* \(99.4 tokens per second\) at"):
+        plan(SURFACE, "tokens_per_s=900000")
+    assert "with at least 50 tokens per second" in plan(SURFACE, "tokens_per_s=50").why
 
 
 @pytest.mark.parametrize("arguments", [{"fps": 0}, {"fps": float("nan")}, {"confidence": 1}, {"confidence": 0.2}])

@@ -13,6 +13,7 @@ from ....kernels.cost.board import BoardCost
 from ....kernels.cost.execution import Beside, check_execution, execution_note
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import METHODS, surface
+from ....kernels.engine.fusing import as_engine
 from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.kinds import is_fused
@@ -27,11 +28,12 @@ from ..output import SIMULATED, progress
 if TYPE_CHECKING:
     from ....profiles.bundle.bundle import Bundle
 
+ENGINES = ("engine", "engine-half")
 _GUESSES = 8
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = True) -> None:
-    """MODEL, --input, --optimized and --fused."""
+    """MODEL, --input, --optimized, --fused and --as."""
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -41,6 +43,13 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     arguments.add_input(parser)
     add_optimized_argument(parser, default=optimized)
     add_fused_argument(parser)
+    parser.add_argument(
+        "--as",
+        dest="compiled",
+        choices=ENGINES,
+        help="take the launches as TensorRT would fuse them, from the model it would build an engine of; engine-half: with "
+        "half precision allowed (trtexec --fp16). The layers of an engine that was built say more (trtexec --exportLayerInfo)",
+    )
 
 
 def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) -> None:
@@ -102,6 +111,20 @@ def read_network(args: argparse.Namespace) -> Network:
     """
     network = read_model(Path(args.model), args.inputs, optimized=args.optimized, default=True)
     network.check_whole(args.accept_boundary)
+    return compiled(network, args)
+
+
+def compiled(network: Network, args: argparse.Namespace) -> Network:
+    """A network in the view that --fused or --as asks for.
+
+    Raises:
+        UsageError: both do.
+        ModelError: it cannot be fused.
+    """
+    if args.compiled and args.fused:
+        raise UsageError("--fused is PyTorch's view, --as engine TensorRT's: ask for one of them")
+    if args.compiled:
+        return as_engine(network, half=args.compiled == ENGINES[1])
     return fuse(network) if args.fused else network
 
 

@@ -18,6 +18,9 @@ that alone read it (conv2d_relu, conv2d_add_relu: what torch.jit.optimize_for_in
 operators, batch norms and concatenations become groups (fused_pointwise: the JIT's tensor-expression fuser). A fused launch
 has its members' FLOPs, and their bytes without what passes between them.
 
+With --as engine the list is what TensorRT would make of the model: norms folded into convolutions, which take in sums and
+activations; attention as one kernel; the rest of what is pointwise in groups. --as engine-half has it in half precision.
+
 A TensorRT engine is read from the JSON that trtexec --exportLayerInfo, or the engine inspector, writes of one built with
 --profilingVerbosity=detailed. Its layers are listed as TensorRT fused them, each with its own name as scope; what launches
 nothing is left out. --input is not needed. --measured adds what trtexec --exportProfile measured of each layer.
@@ -26,10 +29,13 @@ Of a language model (GGUF; safetensors with the config.json beside it) the heade
 --prefill N lists what a prompt of N tokens launches, --decode N what one token does that sees N positions. Products have the
 element type of their weights as they are stored.
 
+--graph shows the network as a graph: an edge for each tensor that one launch writes and another one reads, with its shape and
+bytes; what all of it comes to; and the memory that weights, inputs and activations take at least.
+
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
 flops, bytes); kinds (launches by kind); reads (for each launch, which launch wrote each of its inputs, -1 where none did);
 optimized and fused (the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed
-(kind, why, launches, flops_share, bytes_share) with --profile; boundary
+(kind, why, launches, flops_share, bytes_share) with --profile; graph (nodes, edges, globals, memory) with --graph; boundary
 (operator, place, reason) where the list ends before its network does; runtime where one has compiled the network; host_calls
 and tree as asked for; measured_ms (of each launch) and measured_others_ms (by layer) with --measured.
 
@@ -40,6 +46,7 @@ examples:
   jetdvfs decompose resnet18_half.pt --input 8x3x224x224:float16 --launches
   jetdvfs decompose resnet18.pt --input 1x3x224x224 --json --host-calls > resnet18.json
   jetdvfs decompose engine.json --measured profile.json --launches
+  jetdvfs decompose resnet18.onnx --input 1x3x224x224 --as engine-half --launches
   jetdvfs decompose llama.gguf --decode 2048
 """
 
@@ -57,11 +64,11 @@ from ....kernels.cost.board import KernelModel
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
 from ....kernels.engine.program import LayerTimes
-from ....kernels.fusion import fuse
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
 from ....kernels.text import printable
+from ....profiles.networks.graph import PerformanceGraph, graph_of
 from ... import arguments
 from ...errors import UsageError
 from .. import output
@@ -80,6 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tree", action="store_true", help="list the modules, each with the sum of what it launches")
     parser.add_argument("--depth", type=int, metavar="N", help="with --tree: only N levels of modules")
     parser.add_argument("--host-calls", action="store_true", help="list the host-only calls as well")
+    parser.add_argument("--graph", action="store_true", help="show which launch reads what another wrote, and memory needed")
     parser.add_argument(
         "--measured",
         type=arguments.named_file,
@@ -99,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if network.boundary:
         print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
-    network = fuse(network) if args.fused else network
+    network = common.compiled(network, args)
     if args.tree and network.runtime:
         raise UsageError(f"--tree: the launches of {network.runtime} do not say which modules they come from")
     times = read_measured(args.measured, network) if args.measured else None
@@ -110,7 +118,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         guessed = {"guessed": [asdict(kind) for kind in guessed_kinds(network, bundle.cost)]} if bundle else {}
         measured = {"measured_ms": times.launches_ms, "measured_others_ms": times.others_ms} if times else {}
-        output.print_json({**_to_json(network, args, model_for, against), **guessed, **measured})
+        graph = {"graph": graph_of(network).to_json()} if args.graph else {}
+        output.print_json({**_to_json(network, args, model_for, against), **guessed, **measured, **graph})
         return 0
     print(_headline(network, _is_fused(network, args)))
     print()
@@ -126,6 +135,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n{_measured(times)}")
     if args.host_calls and not args.launches:
         print(f"\n{_host_calls(network)}")
+    if args.graph:
+        print(f"\n{_graph(graph_of(network))}")
     if not args.launches:
         print(f"\n{_coverage(network, model_for, against)}")
         if bundle:
@@ -246,6 +257,22 @@ def _guessed(kinds: Sequence[GuessedKind], against: str) -> str:
 def _host_calls(network: Network) -> str:
     hosts = Counter(call.name for call in network.calls if not isinstance(call, KernelInvocation))
     return output.table(("host-only call", "calls"), [(name, str(count)) for name, count in hosts.items()])
+
+
+def _graph(graph: PerformanceGraph) -> str:
+    named = [f"{edge.source} {graph.nodes[edge.source].kind}" for edge in graph.edges]
+    rows = [
+        (name, f"{edge.target} {graph.nodes[edge.target].kind}", output.dimensions(edge.shape), output.amount(edge.bytes, "B"))
+        for name, edge in zip(named, graph.edges, strict=True)
+    ]
+    memory = graph.memory
+    parts = (("weights", memory.weight_bytes), ("inputs", memory.input_bytes), ("activations", memory.activation_bytes))
+    needed = ", ".join(f"{name} {output.amount(size, 'B')}" for name, size in parts)
+    total = output.amount(memory.total_bytes, "B")
+    return (
+        f"{len(graph.nodes)} nodes, {len(graph.edges)} edges; memory at least {total} ({needed})"
+        f"\n{output.table(('written by', 'read by', 'tensor', 'bytes'), rows, text_columns=3)}"
+    )
 
 
 def _list_of_calls(network: Network, host_calls: bool, ms: Sequence[float] = ()) -> str:

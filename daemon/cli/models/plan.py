@@ -9,17 +9,30 @@ examples:
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target latency_ms=20 --confidence 0.95
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --plot plan.png
+  jetdvfs plan qwen3.gguf --prefill 512 --decode 1024 --profile agx-orin-64gb-sim --target ttft_ms=800 --target tokens_per_s=20
+
+Of a language model, prompts (--prefill) and tokens (--decode) may be planned for together: each has clocks of its own. A target
+counts for the phase that it speaks of, any other target for both.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from ....kernels.inputs import Phase, parse_input, phase_of
 from ....kernels.text import printable
 from ... import arguments
+from ...errors import UsageError
 from ...planner import Option, Plan, parse_target, plan
+from ...targets import Target, check_phase
 from .. import output
 from . import common
+
+if TYPE_CHECKING:
+    from ....kernels.network import Network
+    from ....profiles.bundle.bundle import Bundle
 
 _FRONT_ROWS = 12
 
@@ -27,15 +40,52 @@ _FRONT_ROWS = 12
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    arguments.add_target(parser, required=True)
+    arguments.add_target(parser, required=True, several="of a language model one for its prompts and one for its tokens")
     common.add_output_arguments(parser, plot=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    target = parse_target(args.target)
+    wishes = list(_wishes(args))
+    if args.plot and len(wishes) > 1:
+        raise UsageError("--plot draws one plan: say --prefill or --decode, not both")
     bundle = common.read_profile_at(args)
     common.check_powered(bundle, "a plan")
-    network = common.read_network(args)
+    answers = []
+    for inputs, target in wishes:
+        one = argparse.Namespace(**{**vars(args), "inputs": inputs})
+        network = common.read_network(one)
+        answers.append(_planned(network, target, bundle, one))
+    if args.json:
+        output.print_json(answers[0] if len(answers) == 1 else {answer["phase"]: answer for answer in answers})
+    return 0
+
+
+def _wishes(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
+    """What is to be planned for: the inputs, and the target.
+
+    Raises:
+        UsageError: targets and phases do not go together.
+    """
+    targets = [parse_target(text) for text in args.targets]
+    specs = [parse_input(text) for text in args.inputs]
+    phases = [phase_of([spec]) for spec in specs]
+    if len(specs) != 2 or None in phases or phases[0] == phases[1]:
+        if len(targets) > 1:
+            raise UsageError("--target: one of each network; two are for a language model with --prefill and --decode")
+        yield args.inputs, targets[0]
+        return
+    for text, phase in zip(args.inputs, phases, strict=True):
+        own = [target for target in targets if target.phase == phase] or [target for target in targets if target.phase is None]
+        if len(own) != 1:
+            found = " and ".join(map(str, own)) or "none"
+            raise UsageError(f"--target: expected one for --{phase}, got {found}")
+        yield [text], own[0]
+
+
+def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
+    """Plan for one target and show it; what is to be printed as JSON is handed back."""
+    phase = phase_of(network.inputs)
+    check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)
     if args.plot:
@@ -44,15 +94,18 @@ def run(args: argparse.Namespace) -> int:
         title = common.picture_title(network, bundle, args)
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
-        output.print_json({**common.about(network, bundle, args), "method": surface.method, **chosen.to_json()})
-        return 0
+        told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
+        return {**common.about(network, bundle, args), "method": surface.method, **told, **chosen.to_json()}
     name = common.network_label(network, args)
-    print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
+    inputs = f" ({network.inputs[0].name} of {network.inputs[0].value[0]})" if phase and network.inputs[0].value else ""
+    print(f"{name}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
     common.print_origin(network, bundle, args)
     if chosen.caution:
         print(printable(chosen.caution))
     print(f"\nset {chosen.configuration}\n")
     print(_comparison(chosen))
+    if phase:
+        print(f"\n{', '.join(f'{name} {value:.4g}' for name, value in _in_tokens(chosen.choice, phase).items())}")
     print(f"\n{chosen.reason}\n{chosen.saving}\n")
     print("one step of a clock would change:")
     print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
@@ -60,7 +113,14 @@ def run(args: argparse.Namespace) -> int:
     print(_table([("", option) for option in chosen.thinned_front(_FRONT_ROWS)], chosen))
     for note in common.model_notes(network, bundle.cost, chosen.guessed):
         print(note)
-    return 0
+    return {}
+
+
+def _in_tokens(choice: Option, phase: Phase) -> dict[str, float]:
+    """The prediction in the words of who uses a language model."""
+    if phase == "prefill":
+        return {"ttft_ms": choice.latency_ms, "mj_per_prompt": choice.energy_mj}
+    return {"tokens_per_s": 1e3 / choice.latency_ms, "mj_per_token": choice.energy_mj}
 
 
 def _comparison(chosen: Plan) -> str:

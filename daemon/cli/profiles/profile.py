@@ -15,7 +15,7 @@ from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import ProfilesError
 from ... import arguments
 from ..output import print_json
-from . import calibration, checks, collecting, comparison, evaluating, importing, making, real
+from . import calibration, checks, collecting, comparison, evaluating, importing, making, real, tokens
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
-    for actions in (making, collecting, importing, evaluating, checks, comparison, calibration, real):
+    for actions in (making, collecting, importing, evaluating, checks, comparison, calibration, real, tokens):
         actions.configure(verb)
 
 

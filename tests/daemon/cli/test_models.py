@@ -21,7 +21,9 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle import bundle
 from jetdvfs.profiles.errors import BundleError
 from jetdvfs.profiles.reference import reference_model
+from jetdvfs.tests.support import handmade_gguf
 from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu, view
+from jetdvfs.tests.support.handmade_gguf import gguf
 
 NETWORK = network(conv2d(), view(), relu(1 << 18), matmul(300), relu(1 << 16, kind="cumsum"))
 COST = board(sigma=0.1, common=0.05)
@@ -428,3 +430,75 @@ def test_execution_and_what_a_frame_takes_besides_are_told(
     assert code == 0 and "the host starts one engine in" in out
     code, _, err = run(capsys, "plan", model, "--profile", "small-sim", "--target", "min-energy", "--host-ms", "-1")
     assert code == 3 and "host_ms=-1" in err
+
+
+def test_decompose_shows_which_launch_reads_what_another_wrote(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    resnet = (str(reference_model("resnet18")), "--input", "1x3x224x224")
+    out = run(capsys, "decompose", *resnet, "--graph")[1]
+    assert "68 nodes, 75 edges; memory at least " in out
+    assert re.search(r"^0 conv2d +1 batch_norm +1x64x112x112 +3\.21 MB$", out, re.MULTILINE)
+    plain, data = run_json(capsys, "decompose", *resnet), run_json(capsys, "decompose", *resnet, "--graph")
+    assert "graph" not in plain and data.pop("graph")["edges"][0] == {
+        "source": 0, "target": 1, "shape": [1, 64, 112, 112], "bytes": 4 * 64 * 112 * 112,
+    }  # fmt: skip
+    assert data == plain
+    assert run(capsys, "decompose", model, "--graph")[0] == 3  # a list without 'reads'
+
+
+@pytest.fixture
+def language_model(tmp_path: Path) -> str:
+    path = tmp_path / "small.gguf"
+    path.write_bytes(gguf(*handmade_gguf.model()))
+    return str(path)
+
+
+def test_prompts_and_tokens_of_a_language_model_have_plans_of_their_own(
+    language_model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["plan", language_model, "--prefill", "4096", "--decode", "64", "--profile", "small-sim"]
+    targets = ["--target", "ttft_ms=100000", "--target", "min-edp"]
+    code, out, _ = run(capsys, *both, *targets)
+    assert code == 0 and "(prefill of 4096)" in out and "(decode of 64)" in out
+    assert re.search(r"^ttft_ms \S+, mj_per_prompt ", out, re.MULTILINE) and re.search(
+        r"^tokens_per_s \S+, mj_per", out, re.MULTILINE
+    )
+    plans = json.loads(run(capsys, *both, *targets, "--json")[1])
+    assert list(plans) == ["prefill", "decode"]
+    assert [one["target"] for one in plans.values()] == ["ttft_ms=100000", "min-edp"]
+    assert plans["decode"]["tokens_per_s"] == pytest.approx(1e3 / plans["decode"]["choice"]["latency_ms"])
+    assert plans["prefill"]["ttft_ms"] == plans["prefill"]["choice"]["latency_ms"]
+    shared = json.loads(run(capsys, *both, "--target", "min-energy", "--json")[1])
+    assert [one["target"] for one in shared.values()] == ["min-energy"] * 2
+    alone = json.loads(
+        run(capsys, "plan", language_model, "--decode", "64", *both[-2:], "--target", "tokens_per_s=1", "--json")[1]
+    )
+    assert alone["phase"] == "decode" and alone["choice"]["latency_ms"] <= 1e3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--prefill", "8", "--decode", "8", "--target", "ttft_ms=500"], "expected one for --decode, got none"),
+        (["--decode", "8", "--target", "ttft_ms=500"], "ttft_ms=500 is said of a language model reading a prompt"),
+        (["--decode", "8", "--target", "min-edp", "--target", "min-energy"], "--target: one of each network"),
+        (
+            ["--prefill", "8", "--decode", "8", "--target", "min-edp", "--target", "min-energy"],
+            "expected one for --prefill, got min-edp and min-energy",
+        ),
+        (["--prefill", "8", "--decode", "8", "--target", "min-edp", "--plot", "x.png"], "--plot draws one plan"),
+    ],
+)
+def test_targets_that_no_phase_has_are_refused(
+    arguments: list[str], told: str, language_model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = run(capsys, "plan", language_model, "--profile", "small-sim", *arguments)
+    assert code == 2 and told in error and error.count("\n") == 1
+
+
+def test_a_network_without_tokens_has_no_target_in_tokens(
+    model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = run(capsys, "plan", model, "--profile", "small-sim", "--target", "tokens_per_s=20")
+    assert (
+        code == 2 and "tokens_per_s=20 is said of a language model making tokens (--decode), and this network is none" in error
+    )

@@ -18,7 +18,7 @@ from jetdvfs.daemon.worker import answers
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.errors import CostModelError, ModelError
 from jetdvfs.kernels.network import Network
-from jetdvfs.kernels.surface import FIGURES, Guess, Surface, UnmodelledKind
+from jetdvfs.kernels.surface import FIGURES, TERMS, Guess, Surface, Terms, UnmodelledKind
 from jetdvfs.profiles.documents import DocumentError, convert
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.small_bundle import BOARD
@@ -26,6 +26,10 @@ from jetdvfs.tests.support.small_bundle import BOARD
 GRID = BOARD.grid
 END = Boundary("torchvision::nms", "line 7", "boxes decide")
 RELU = {"kind": "relu", "scope": "a", "inputs": [[8, 8]], "output": [8, 8], "dtype": "float32", "flops": 64, "bytes": 512}
+
+SPREAD: dict[str, Any] = {
+    name: 0.01 * (number + 1) for number, name in enumerate(f"{rate}_sigma" for rate in ("compute", "memory", "host", "all"))
+} | {"idle_sigma": 0.1, "dynamic_sigma": 0.2}
 
 
 def network(**members: Any) -> Network:
@@ -35,10 +39,11 @@ def network(**members: Any) -> Network:
 def surface() -> Surface:
     rng = np.random.default_rng(1)
     figures: dict[str, Any] = {name: rng.uniform(0.1, 1.0, GRID.shape) for name in FIGURES}
+    times: dict[str, Any] = {name: rng.uniform(0.1, 1.0, GRID.shape).astype(np.float32) for name in TERMS}
+    terms = Terms(**times, **SPREAD)
     guessed = (Guess("conv2d", "grouped 3x3 by 1x1: none measured", 4, 0.5),)
-    return Surface(
-        grid=GRID, method="sum", guessed=guessed, unmodelled=(UnmodelledKind("add", 2, 0.25, 0.5),), boundary=END, **figures
-    )
+    unmodelled = (UnmodelledKind("add", 2, 0.25, 0.5),)
+    return Surface(grid=GRID, method="sum", guessed=guessed, unmodelled=unmodelled, boundary=END, terms=terms, **figures)
 
 
 def test_a_network_comes_back_as_it_was_without_its_name() -> None:
@@ -117,14 +122,18 @@ def test_a_surface_comes_back_to_the_last_bit() -> None:
     assert (back.grid, back.method, back.unmodelled, back.boundary) == (GRID, "sum", made.unmodelled, END)
     for name in FIGURES:
         np.testing.assert_array_equal(getattr(back, name), getattr(made, name))
+    assert back.terms is not None and made.terms is not None and back.terms.host_sigma == made.terms.host_sigma
+    for name in TERMS:
+        np.testing.assert_array_equal(back.terms.arrays[name], made.terms.arrays[name])
 
 
 @pytest.mark.parametrize("figure", [np.nan, np.inf, -np.inf, -1.0, 1e300, 5e-324])
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", [*FIGURES, *TERMS])
 def test_figures_that_are_none_are_refused(name: str, figure: float) -> None:
     info, figures = answers.packed_surface(surface())
-    values = np.frombuffer(figures, "<f8").reshape(len(FIGURES), -1).copy()
-    values[FIGURES.index(name), 17] = figure
+    arrays = (*FIGURES, *TERMS)
+    values = np.frombuffer(figures, "<f8").reshape(len(arrays), -1).copy()
+    values[arrays.index(name), 17] = figure
     with pytest.raises(CostModelError, match=name):
         answers.unpacked_surface(asdict(info), values.tobytes(), GRID, "sum")
 

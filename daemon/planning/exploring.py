@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which configuration to run at next while a program is being got to know, without missing its target on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.correction.correct import correct
+from ...kernels.correction.informing import information
+from ...kernels.correction.observation import Corrected, Observation
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.surface import Surface
+from ..errors import TargetNotAttainable
+from ..planner import Limits, outlook, plan
+from ..targets import Target, parse_target
+from .outlooks import in_time, requirements
+
+SAFE = 0.99
+"""With which probability a configuration that is tried must keep the target, at least."""
+
+# So many configurations are looked at before the rates are known well enough to judge what is left to gain.
+_FIRST, _LOOKED_AT = 4, 10
+# What else could be gained, as a part, so that it is worth trying on; and how many standard deviations are hoped for.
+_WORTH, _HOPE = 0.02, 1.0
+# Of a program that is not known a clock is not lowered by more than this part at once.
+_STEP = 0.5
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where to run next.
+
+    Attributes:
+        configuration: where.
+        reason: why, in words.
+        exploring: whether it is tried for what it tells; else it is the plan, and there is nothing left to try.
+        corrected: the surface that it was chosen from; None before anything was observed.
+    """
+
+    configuration: FrequencyConfiguration
+    reason: str
+    exploring: bool
+    corrected: Corrected | None = None
+
+
+def next_configuration(
+    surface: Surface,
+    target: Target | str,
+    observations: Sequence[Observation],
+    *,
+    fps: float | None = None,
+    confidence: float | None = None,
+    limits: Limits | None = None,
+    most: int = 20,
+) -> Step:
+    """Choose where to run next.
+
+    It begins at the highest permitted clocks. After that it tries only what keeps the target (and the period) with the
+    probability :data:`SAFE`: by turns what tells most about all that may keep it, and what may be best. It ends when ten were
+    looked at and nothing that is left could gain 2%, or ``most`` configurations were observed.
+
+    Args:
+        surface: as it was predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
+        target, fps, confidence, limits: as of :func:`jetdvfs.daemon.planner.plan`.
+        observations: all that were made, as of :func:`jetdvfs.kernels.correction.correct.correct`.
+
+    Raises:
+        UsageError: an argument makes no sense.
+    """
+    target = parse_target(target) if isinstance(target, str) else target
+    permitted = (limits or Limits()).permits(surface.grid)
+    if not observations:
+        return Step(surface.grid.configuration(_top(permitted)), "nothing was observed yet: the highest clocks", True)
+    corrected = correct(surface, observations)
+    now = corrected.surface
+    seen = np.zeros(surface.grid.shape, bool)
+    for one in observations:
+        seen[surface.grid.index(one.configuration)] = True
+    safe = permitted & _safe(now, target, fps, max(confidence or 0.0, SAFE)) & ~_far_below(surface, seen)
+    try:
+        chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
+    except TargetNotAttainable as error:
+        top = surface.grid.configuration(_top(permitted))
+        return Step(top, f"the highest clocks: {error}", False, corrected)
+    open_cells = safe & ~seen
+    count = int(seen.sum())
+    if count >= most or not open_cells.any():
+        return Step(chosen.configuration, chosen.reason, False, corrected)
+    expected = outlook(now, fps)
+    objective = target.objective(expected)
+    hoped = objective * np.exp(-_HOPE * (now.latency_sigma if objective is expected.latency_ms else now.energy_sigma))
+    best = objective[seen & safe].min(initial=np.inf)
+    promising = open_cells & (hoped < best * (1 - _WORTH))
+    if count >= _LOOKED_AT and not promising.any():
+        return Step(chosen.configuration, chosen.reason, False, corrected)
+    if count >= _FIRST and (count % 2 == 0 or count >= _LOOKED_AT) and promising.any():
+        cell = np.where(promising, hoped, np.inf).argmin()
+        return _at(surface, int(cell), "it may be better than the plan", corrected)
+    middling = _safe(now, target, fps, 0.5)
+    wanted = np.where(middling, 1.0, 0.1)
+    gained = information(surface, observations, open_cells, wanted)
+    return _at(surface, int(gained.argmax()), "it tells most of all that keep the target", corrected)
+
+
+def _safe(surface: Surface, target: Target, fps: float | None, confidence: float) -> NDArray[np.bool_]:
+    cautious = outlook(surface, fps, confidence)
+    safe = in_time(cautious, fps)
+    for bound in requirements(target, fps):
+        safe = safe & (getattr(cautious, bound.figure) <= bound.limit)
+    return safe
+
+
+def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What of a program that nobody predicted lies far below all clocks that it was seen at."""
+    far = np.zeros(surface.grid.shape, bool)
+    if surface.terms is None or not surface.terms.unpredicted:
+        return far
+    for axis, levels in enumerate(surface.grid.to_json().values()):
+        clocks = np.array(levels, np.float64)
+        lowest = clocks[np.flatnonzero(seen.any(axis=tuple({0, 1, 2} - {axis})))[0]]
+        shape = [-1 if one == axis else 1 for one in range(3)]
+        far |= (clocks < lowest * _STEP).reshape(shape)
+    return far
+
+
+def _at(surface: Surface, cell: int, reason: str, corrected: Corrected) -> Step:
+    cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
+    return Step(surface.grid.configuration((cpu, gpu, emc)), reason, True, corrected)
+
+
+def _top(permitted: NDArray[np.bool_]) -> tuple[int, int, int]:
+    cpu, gpu, emc = (int(places[-1]) for places in np.nonzero(permitted))
+    return cpu, gpu, emc

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The correction of a surface by what was observed: physics first, then what it does not explain.
+
+What latency and power are made of comes in rates that differ from board to board and from network to network; those are
+corrected first. What they leave is smooth over the clocks as far as observations say so, and vanishes away from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CostModelError
+from ..grid import FrequencyGrid
+from ..surface import Surface, Terms
+from ..units import AXES
+from .fitting import OUTLIER, Fit, fit
+from .models import LATENCY_UNKNOWNS, NOTHING, LatencyModel
+from .observation import Corrected, Correction, Observation, Rate
+from .powering import Powering
+
+Array = NDArray[np.float64]
+
+MOST_OBSERVATIONS = 48
+"""More are not looked at: the latest of each configuration come first, then the latest of all."""
+
+# Standard deviations of logarithms: of a single frame, of what many frames still have in common, of one that is known to be
+# untypical, and of what changes within an hour (square root of time).
+_FRAME, _SYSTEMATIC, _DISTURBED, _DRIFT_PER_HOUR = 0.02, 0.005, 0.5, 0.02
+_POWER_SYSTEMATIC = 0.01
+# Of the constant's and the overlap's logarithms; a predicted surface's constant is a part of its host's.
+_CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.5, 0.3
+# How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
+_REACH = 1.0
+# Standard deviations tried for that, and the one expected.
+_LATENCY_RESIDUALS, _LATENCY_RESIDUAL = (0.01, 0.025, 0.06, 0.12), 0.025
+_POWER_RESIDUALS, _POWER_RESIDUAL = (0.015, 0.04, 0.08, 0.15), 0.04
+
+
+def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
+    """Correct a surface.
+
+    Args:
+        surface: as it was predicted, or :func:`.flat.flat_surface`; always the same one, with all observations: a corrected
+            surface has no terms any more.
+        observations: what was observed, in any order; best one for each configuration, of many frames.
+
+    Returns:
+        The surface with its sigmas as they now are, and the correction. Latency stays as it was where none was observed, and
+        power (but for what follows from the latency) where no power was.
+
+    Raises:
+        CostModelError: there is no observation.
+        GridError: one is of a configuration that the surface has not.
+    """
+    if not observations:
+        raise CostModelError("correction: expected at least one observation")
+    return Correcting(surface, observations).result()
+
+
+class Correcting:
+    """One correction: which observations, where they are, and what each step of it found."""
+
+    def __init__(self, surface: Surface, observations: Sequence[Observation]) -> None:
+        self.surface, self.grid = surface, surface.grid
+        self.terms = surface.terms or _all_in_one(surface)
+        self.given = len(observations)
+        self.numbers = _latest(observations)
+        self.observations = [observations[number] for number in self.numbers]
+        places = [self.grid.index(one.configuration) for one in self.observations]
+        self.cells = np.ravel_multi_index(np.array(places).T, self.grid.shape)
+        self.places = np.array(places)
+        self._near = _near(self.grid)
+
+    def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
+        """Which observations have a latency, and what they say of it."""
+        rows = np.array([row for row, one in enumerate(self.observations) if one.latency_ms is not None], np.intp)
+        if not len(rows):
+            return rows, None
+        found = fit(
+            self.latency_model(self.cells[rows]),
+            self._latency_sigma(),
+            self._seen(rows, "latency_ms"),
+            self._noise(rows, _SYSTEMATIC),
+            self.alike(self.places[rows], self.places[rows]),
+            _LATENCY_RESIDUALS,
+            _LATENCY_RESIDUAL,
+        )
+        return rows, found
+
+    def drawing(self, powering: Powering) -> tuple[NDArray[np.intp], Fit | None]:
+        """Which observations have a power, and what they say of it."""
+        rows = np.array([row for row, one in enumerate(self.observations) if one.power_mw is not None], np.intp)
+        if not len(rows):
+            return rows, None
+        found = fit(
+            powering.observed(self.cells[rows], self._of(rows)),
+            powering.sigma,
+            self._seen(rows, "power_mw"),
+            self._noise(rows, _POWER_SYSTEMATIC),
+            self.alike(self.places[rows], self.places[rows]),
+            _POWER_RESIDUALS,
+            _POWER_RESIDUAL,
+        )
+        return rows, found
+
+    def powering(self, timed: Fit | None, latency_ms: Array) -> Powering:
+        """What the power is made of, the latency known."""
+        unknowns = np.zeros(len(LATENCY_UNKNOWNS)) if timed is None else timed.unknowns
+        return Powering(self.surface, self.terms, self.latency_model(slice(None)).busy(unknowns), latency_ms)
+
+    def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
+        """The logarithm of the latency and its variance over the grid."""
+        if found is None:
+            return np.log(self.surface.latency_ms).ravel(), self.surface.latency_sigma.ravel() ** 2
+        log_ms, variance, _ = found.predict(self.latency_model(slice(None)), self._alike_everywhere(rows))
+        return log_ms, variance
+
+    def result(self) -> Corrected:
+        surface, shape = self.surface, self.grid.shape
+        timed, timing = self.timing()
+        log_ms, variance = self.latency(timed, timing)
+        latency_ms = np.exp(log_ms)
+        powering = self.powering(timing, latency_ms)
+        metered, drawing = self.drawing(powering)
+        everywhere = powering.model(slice(None))
+        unknowns = np.zeros(len(powering.sigma)) if drawing is None else drawing.unknowns
+        if drawing is None:
+            log_mw, smooth = everywhere(unknowns)[0], np.zeros(self.grid.size)
+            energy_sigma = np.maximum(surface.energy_sigma.ravel(), np.sqrt(variance))
+        else:
+            log_mw, power_variance, smooth = drawing.predict(everywhere, self._alike_everywhere(metered))
+            energy_sigma = np.sqrt(power_variance + variance)
+        idle_mw = np.exp(everywhere.of(powering.idle, unknowns) + smooth)
+        power_mw = np.exp(log_mw)
+        figures = {
+            "latency_ms": latency_ms,
+            "power_mw": power_mw,
+            "energy_mj": power_mw * latency_ms / 1e3,
+            "idle_mw": idle_mw,
+            "leakage_mw": idle_mw * (surface.leakage_mw / np.maximum(surface.idle_mw, 1e-9)).ravel(),
+            "latency_sigma": np.sqrt(variance),
+            "energy_sigma": energy_sigma,
+        }
+        shaped: dict[str, Any] = {name: array.reshape(shape) for name, array in figures.items()}
+        corrected = replace(surface, terms=None, **shaped)
+        seen_ms, was_ms = self._seen(timed, "latency_ms"), np.log(surface.latency_ms.ravel()[self.cells[timed]])
+        seen_mw, observed = self._seen(metered, "power_mw"), powering.observed(self.cells[metered], self._of(metered))
+        out = {int(rows[one]) for rows, fit in ((timed, timing), (metered, drawing)) if fit for one in _outliers(fit)}
+        correction = Correction(
+            observations=self.given,
+            configurations=len(np.unique(self.cells)),
+            rates=(
+                *(_rates(self.terms, self._latency_sigma(), timing) if timing else ()),
+                *(powering.rates(drawing) if drawing else ()),
+            ),
+            left_out=tuple(sorted(self.numbers[row] for row in out)),
+            latency_error=(_error(seen_ms, was_ms), _error(seen_ms, log_ms[self.cells[timed]])),
+            power_error=(
+                _error(seen_mw, observed(np.zeros(len(unknowns)))[0]),
+                _error(seen_mw, observed(unknowns)[0] + smooth[self.cells[metered]]),
+            ),
+            residual_latency=timing.amplitude if timing else 0.0,
+            residual_power=drawing.amplitude if drawing else 0.0,
+        )
+        return Corrected(corrected, correction)
+
+    def latency_model(self, cells: slice | NDArray[np.intp]) -> LatencyModel:
+        terms = np.stack([array.ravel()[cells] for array in self.terms.arrays.values()]).astype(np.float64)
+        predicted = self.surface.latency_ms.ravel()[cells]
+        return LatencyModel(
+            terms=np.log(np.maximum(terms, np.exp(NOTHING))),
+            predicted=None if self.terms.unpredicted else np.log(predicted),
+            top=float(np.log(self.surface.latency_ms.ravel()[-1])),
+        )
+
+    def _latency_sigma(self) -> Array:
+        terms = self.terms
+        there = [float(array.max() > 0) for array in terms.arrays.values()]
+        rates = np.array([terms.compute_sigma, terms.memory_sigma, terms.host_sigma]) * there
+        flat = terms.unpredicted
+        constant = _CONSTANT_SIGMA if flat else _PREDICTED_CONSTANT_SIGMA
+        return np.array([*rates, terms.all_sigma, constant, _OVERLAP_SIGMA if flat else 0.0])
+
+    def _of(self, rows: NDArray[np.intp]) -> list[Observation]:
+        return [self.observations[row] for row in rows]
+
+    def _seen(self, rows: NDArray[np.intp], name: str) -> Array:
+        return np.log(np.array([getattr(one, name) for one in self._of(rows)], np.float64))
+
+    def _noise(self, rows: NDArray[np.intp], systematic: float) -> Array:
+        chosen = self._of(rows)
+        frames, age_s = (np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s"))
+        disturbed = np.array([one.disturbed for one in chosen])
+        # What repeated observations of one configuration have in common does not become less by repeating them.
+        _, which, often = np.unique(self.cells[rows], return_inverse=True, return_counts=True)
+        variance = often[which] * systematic**2 + _FRAME**2 / frames + _DRIFT_PER_HOUR**2 * age_s / 3600
+        return np.sqrt(variance + disturbed * _DISTURBED**2)
+
+    def alike(self, places: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
+        """How much places, by their grid indices, have in common of what the rates do not explain."""
+        product = np.ones((len(places), len(others)))
+        for axis, near in enumerate(self._near):
+            product *= near[places[:, axis][:, None], others[:, axis][None, :]]
+        return product
+
+    @cached_property
+    def _alike_all(self) -> Array:
+        """How alike each cell of the grid is to each observation's."""
+        cpu, gpu, emc = (near[:, self.places[:, axis]] for axis, near in enumerate(self._near))
+        product = cpu[:, None, None] * (gpu[:, None] * emc[None])
+        return product.reshape(self.grid.size, len(self.observations))
+
+    def _alike_everywhere(self, rows: NDArray[np.intp]) -> Array:
+        return self._alike_all if len(rows) == len(self.observations) else self._alike_all[:, rows]
+
+
+def _all_in_one(surface: Surface) -> Terms:
+    """The terms of a surface that has none: all of it is one."""
+    nothing = np.zeros(surface.grid.shape, np.float32)
+    latency, energy = (max(float(sigma.mean()), 0.03) for sigma in (surface.latency_sigma, surface.energy_sigma))
+    return Terms(surface.latency_ms.astype(np.float32), nothing, nothing, 0.0, 0.0, 0.0, latency, energy, energy)
+
+
+def _latest(observations: Sequence[Observation]) -> list[int]:
+    """Which observations are looked at, by position: the latest of each configuration first."""
+    order = sorted(range(len(observations)), key=lambda number: observations[number].age_s)
+    seen: set[object] = set()
+    first: list[int] = []
+    rest: list[int] = []
+    for number in order:
+        key = observations[number].configuration
+        (rest if key in seen else first).append(number)
+        seen.add(key)
+    return sorted([*first, *rest][:MOST_OBSERVATIONS])
+
+
+def _near(grid: FrequencyGrid) -> list[Array]:
+    """How alike the levels of each axis are, ``(levels, levels)``: Matern's function with 3/2, which lets clocks have steps."""
+    logs = [np.log(np.array(grid.levels(axis), np.float64)) for axis in AXES]
+    apart = [np.sqrt(3) / _REACH * np.abs(one[:, None] - one[None, :]) for one in logs]
+    return [(1 + one) * np.exp(-one) for one in apart]
+
+
+def _rates(terms: Terms, sigma: Array, found: Fit) -> list[Rate]:
+    spread = np.sqrt(np.diag(found.covariance))
+    names = LATENCY_UNKNOWNS[:4] if not terms.unpredicted else LATENCY_UNKNOWNS[:3]
+    return [
+        Rate(name, float(np.exp(found.unknowns[number])), float(spread[number]))
+        for number, name in enumerate(names)
+        if sigma[number]
+    ]
+
+
+def _outliers(found: Fit) -> NDArray[np.intp]:
+    return np.flatnonzero(found.weights < OUTLIER)
+
+
+def _error(observed: Array, predicted: Array) -> float:
+    return float(np.abs(observed - predicted).mean()) if len(observed) else 0.0

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unknowns of a physical model and what it leaves unexplained, from few observations: a Bayesian fit in log space.
+
+An observation is ``log y = f(unknowns) + r(clocks) + noise``: unknowns are Gaussian before, r is a Gaussian process over the
+logarithms of the clocks, the noise has Student's t distribution, so that an outlier counts less the farther out it is. The
+unknowns are found by Levenberg and Marquardt's method, the process's amplitude by its evidence in Laplace's approximation
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.7 and 5.4; Tipping and Lawrence 2005 on the noise).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# Degrees of freedom of the noise: with 4, one observation at five times the expected error counts as a seventh.
+_FREEDOM = 4.0
+# An observation that counts less than this part of what it would is told as an outlier.
+OUTLIER = 0.25
+_ROUNDS, _TRIES = 25, 6
+_LONGEST_STEP = 1.0
+_ENOUGH = 1e-3
+# Of the logarithm of the amplitude, about the one expected.
+_AMPLITUDE_SIGMA = 1.0
+
+
+class Model(Protocol):
+    """The logarithm of a figure at some places, and its derivatives."""
+
+    def __call__(self, unknowns: Array, /) -> tuple[Array, Array]:
+        """Values, shape ``(n,)``, and derivatives by each unknown, ``(n, p)``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What was found.
+
+    Attributes:
+        unknowns: their most probable values, and ``covariance``.
+        weights: how much each observation counted, 1 for what agrees.
+        amplitude: standard deviation of what the unknowns do not explain.
+        inverse: of the lower Cholesky factor of the observations' covariance; ``whitened`` and ``slopes`` are the residuals and
+            the derivatives multiplied by it.
+    """
+
+    unknowns: Array
+    covariance: Array
+    weights: Array
+    amplitude: float
+    inverse: Array
+    whitened: Array
+    slopes: Array
+
+    def predict(self, model: Model, alike: Array) -> tuple[Array, Array, Array]:
+        """Logarithms at other places, their variance, and what of them the unknowns do not explain.
+
+        Args:
+            model: the model at those places.
+            alike: correlation of each place with each observation, shape ``(n, observations)``.
+        """
+        values, slopes = model(self.unknowns)
+        shared = (self.amplitude**2) * (alike @ self.inverse.T)
+        smooth = shared @ self.whitened
+        free = slopes - shared @ self.slopes
+        known = np.einsum("no,no->n", shared, shared)
+        variance = self.amplitude**2 - known + np.einsum("np,np->n", free @ self.covariance, free)
+        return values + smooth, np.maximum(variance, 0.0), smooth
+
+    def together(self, model: Model, alike: Array, own: Array) -> Array:
+        """The covariance between other places, ``(n, n)``.
+
+        Args:
+            model: the model at those places.
+            alike: as of :meth:`predict`.
+            own: correlation between those places, ``(n, n)``.
+        """
+        _, slopes = model(self.unknowns)
+        shared = (self.amplitude**2) * (alike @ self.inverse.T)
+        free = slopes - shared @ self.slopes
+        covariance: Array = self.amplitude**2 * own - shared @ shared.T + free @ self.covariance @ free.T
+        return covariance
+
+
+def fit(
+    model: Model,
+    sigma: Array,
+    observed: Array,
+    noise: Array,
+    alike: Array,
+    amplitudes: Sequence[float],
+    expected: float,
+) -> Fit:
+    """Find the unknowns, whose values are 0 before anything is observed.
+
+    Args:
+        model: the model at the observations.
+        sigma: standard deviation of each unknown before; 0 holds it at 0.
+        observed: the logarithms observed.
+        noise: standard deviation of each observation's noise.
+        alike: correlation between the observations' places, ``(n, n)``.
+        amplitudes: those tried for what the unknowns do not explain, and the one ``expected``.
+    """
+    start = np.zeros(len(sigma)), np.ones(len(observed))
+    _, found = _at(model, sigma, observed, noise, alike, expected, start, _ROUNDS)
+    start = found.unknowns, found.weights
+
+    def probable(amplitude: float) -> float:
+        evidence, _ = _at(model, sigma, observed, noise, alike, amplitude, start, 1)
+        return evidence - 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
+
+    best = max(amplitudes, key=probable)
+    return found if best == expected else _at(model, sigma, observed, noise, alike, best, start, _ROUNDS)[1]
+
+
+def _at(
+    model: Model,
+    sigma: Array,
+    observed: Array,
+    noise: Array,
+    alike: Array,
+    amplitude: float,
+    start: tuple[Array, Array],
+    rounds: int,
+) -> tuple[float, Fit]:
+    """The logarithm of an amplitude's evidence, but for a constant, and the fit; it starts from unknowns and weights."""
+    unknowns, weights = start
+    free = np.flatnonzero(sigma)
+    precision = np.zeros(len(sigma))
+    precision[free] = 1 / sigma[free] ** 2
+    damping = 1e-2
+    shared = amplitude**2 * alike
+
+    def whitening(weights: Array) -> Array:
+        return np.linalg.inv(np.linalg.cholesky(shared + np.diag(noise**2 / weights)))
+
+    inverse = whitening(weights)
+    values, slopes = model(unknowns)
+    for _ in range(rounds):
+        left = inverse @ (observed - values)
+        white = (inverse @ slopes)[:, free]
+        cost = left @ left + (precision * unknowns**2).sum()
+        normal = white.T @ white + np.diag(precision[free])
+        gradient = white.T @ left - precision[free] * unknowns[free]
+        moved = False
+        for _ in range(_TRIES):
+            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
+            step *= min(1.0, _LONGEST_STEP / max(np.abs(step).max(), 1e-12))
+            candidate = unknowns.copy()
+            candidate[free] += step
+            new_values, new_slopes = model(candidate)
+            new_left = inverse @ (observed - new_values)
+            new_cost = new_left @ new_left + (precision * candidate**2).sum()
+            if new_cost < cost:
+                moved, damping = True, max(damping / 10, 1e-9)
+                break
+            damping *= 10
+        gained = 0.0
+        if moved:
+            unknowns, values, slopes, gained = candidate, new_values, new_slopes, cost - new_cost
+        # What the noise of each one seems to have been, the smooth part taken away.
+        solved = inverse.T @ (inverse @ (observed - values))
+        own = noise**2 / weights
+        residual = own * solved
+        # Its expected square holds what is not known of it either.
+        doubt = own - own**2 * np.einsum("ij,ij->j", inverse, inverse)
+        again = (_FREEDOM + 1) / (_FREEDOM + (residual**2 + np.maximum(doubt, 0)) / noise**2)
+        changed = np.abs(again - weights).max()
+        weights = again
+        inverse = whitening(weights)
+        if gained < _ENOUGH and changed < 0.02:
+            break
+    left, white = inverse @ (observed - values), inverse @ slopes
+    normal = white[:, free].T @ white[:, free] + np.diag(precision[free])
+    covariance = np.zeros((len(sigma), len(sigma)))
+    covariance[np.ix_(free, free)] = np.linalg.inv(normal)
+    # The noise's own density, at the weights found: log t = log N(0, noise^2 / w) + terms in w.
+    scale = -0.5 * _FREEDOM * (weights - np.log(weights)).sum()
+    evidence = (
+        -0.5 * (left @ left + (precision * unknowns**2).sum())
+        + np.log(np.diag(inverse)).sum()
+        - 0.5 * np.linalg.slogdet(normal)[1]
+        + scale
+    )
+    return float(evidence), Fit(unknowns, covariance, weights, amplitude, inverse, left, white)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The surface of a program of which nothing is known: three clocks, and that time falls and power rises with them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..grid import FrequencyGrid
+from ..surface import Surface, Terms
+from ..units import AXES
+
+# Standard deviations of logarithms: nobody knows how long a frame takes or what it draws; none of the three terms is more than
+# a few times another one at the top clocks, or it does not matter.
+ANYTHING, RATE = 4.0, 1.2
+METHOD = "flat"
+
+
+def flat_surface(grid: FrequencyGrid, top_ms: float = 10.0, top_mw: float = 10_000.0) -> Surface:
+    """A surface to correct where no model says anything.
+
+    Latency is what the overlap of three terms makes, each inverse to a clock and as large as the others at the top; power a
+    constant and parts that grow with the clocks. An axis of one level has no term.
+
+    Args:
+        grid: the board's configurations.
+        top_ms, top_mw: a guess of latency and power at the top clocks; one observation replaces it.
+    """
+    parts = [np.array(grid.levels(axis), np.float64) / grid.levels(axis)[-1] for axis in AXES]
+    host, compute, memory = (
+        np.broadcast_to((float(len(part) > 1) / part).reshape([-1 if one == axis else 1 for one in range(3)]), grid.shape)
+        for axis, part in enumerate(parts)
+    )
+    latency_ms = top_ms * np.maximum(np.maximum(host, compute), np.maximum(memory, 1.0))
+    power_mw = np.full(grid.shape, top_mw)
+    unknown = np.full(grid.shape, ANYTHING)
+    return Surface(
+        grid=grid,
+        latency_ms=latency_ms,
+        power_mw=power_mw,
+        energy_mj=latency_ms * power_mw / 1e3,
+        idle_mw=power_mw / 2,
+        latency_sigma=unknown,
+        energy_sigma=unknown,
+        method=METHOD,
+        terms=Terms(
+            compute_ms=_single(top_ms * compute),
+            memory_ms=_single(top_ms * memory),
+            host_ms=_single(top_ms * host),
+            compute_sigma=RATE,
+            memory_sigma=RATE,
+            host_sigma=RATE,
+            all_sigma=ANYTHING,
+            idle_sigma=ANYTHING,
+            dynamic_sigma=ANYTHING,
+            unpredicted=True,
+        ),
+    )
+
+
+def _single(array: NDArray[np.float64]) -> NDArray[np.float32]:
+    return array.astype(np.float32)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What latency and power are made of, as models whose unknowns are rates: the logarithm of each and its derivatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+LATENCY_UNKNOWNS = ("compute", "memory", "host", "all", "constant", "overlap")
+NOTHING = -60.0
+"""The logarithm of a term that there is not."""
+
+# What a constant may take, as a part of the latency at the top clocks, before anything is known of it.
+CONSTANT = 0.05
+# One term hides another by a norm, the k-th root of the sum of k-th powers; k = 1 is their sum. Where it is unknown, k - 1 is
+# about 1.5: 2 to 4 fit networks on a TX2 within 1%. Host and GPU of a predicted network were played against each other.
+_USUAL_OVERLAP = 1.5
+_PLAYED_OVERLAP = 8.0
+# A constant below what was predicted of it cannot take away more than this of the latency.
+_LEAST_LEFT = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyModel:
+    """Latency at n places: ``predicted * all * norm(rates * terms) / norm(terms)``, and a constant.
+
+    Attributes:
+        terms: logarithms of the compute, memory and host terms in ms, shape ``(3, n)``.
+        predicted: logarithm of the latency predicted, ``(n,)``; None where it is the terms' norm, whose exponent is unknown.
+        top: logarithm of the latency at the top clocks, which the constant is a part of.
+    """
+
+    terms: Array
+    predicted: Array | None
+    top: float
+
+    def __call__(self, unknowns: Array) -> tuple[Array, Array]:
+        norm, slopes = self._norm(unknowns)
+        played = norm + unknowns[3]
+        constant = CONSTANT * np.exp(unknowns[4] + self.top)
+        if self.predicted is not None:
+            played += self.predicted - self._norm(np.zeros(len(LATENCY_UNKNOWNS)))[0]
+            more = constant - CONSTANT * np.exp(self.top)  # what was predicted of it is in there
+        else:
+            more = constant = constant * np.exp(unknowns[3])
+        moving = np.exp(played)
+        whole = np.maximum(moving + more, _LEAST_LEFT * moving)
+        part = moving / whole
+        derivatives = np.empty((len(whole), len(LATENCY_UNKNOWNS)))
+        derivatives[:, :3] = (part * slopes[:3]).T
+        derivatives[:, 3] = part if self.predicted is not None else 1.0
+        derivatives[:, 4] = constant / whole
+        derivatives[:, 5] = part * slopes[3]
+        return np.log(whole), derivatives
+
+    def busy(self, unknowns: Array) -> Array:
+        """The part of the latency in which the host, the GPU and the memory are at work, ``(3, n)``."""
+        latency, scale = self(unknowns)[0], unknowns[3]
+        compute, memory, host = self.terms + unknowns[:3, None] + scale
+        gpu, _ = _norm(np.stack([compute, memory]), 1.0 if self.predicted is not None else self._exponent(unknowns))
+        busy: Array = np.exp(np.minimum(np.stack([host, gpu, memory]) - latency, 0.0))
+        return busy
+
+    def _exponent(self, unknowns: Array) -> float:
+        return 1.0 + _USUAL_OVERLAP * float(np.exp(unknowns[5]))
+
+    def _norm(self, unknowns: Array) -> tuple[Array, Array]:
+        """The norm's logarithm, and its derivatives by the three rates and the overlap, ``(4, n)``."""
+        logs = self.terms + unknowns[:3, None]
+        if self.predicted is None:
+            exponent = self._exponent(unknowns)
+            norm, parts = _norm(logs, exponent)
+            return norm, np.vstack([parts, ((parts * logs).sum(axis=0) - norm) * (1 - 1 / exponent)])
+        gpu, split = _norm(logs[:2], 1.0)
+        norm, parts = _norm(np.stack([gpu, logs[2]]), _PLAYED_OVERLAP)
+        return norm, np.vstack([split * parts[0], parts[1], np.zeros(len(norm))])
+
+
+@dataclass(frozen=True, eq=False)
+class PowerModel:
+    """Power at n places: a sum of parts, each with its rate, and with the power of its clock by which it grows.
+
+    Attributes:
+        parts: logarithms of what each is expected to draw in mW, ``(parts, n)``.
+        clocks: logarithms of the clocks over their tops, ``(clocks, n)``.
+        clock_of: which of those each part follows, -1 where its growth with them is not unknown.
+
+    Its unknowns are the parts' rates, then by how much each clock's power is greater, then a rate of all.
+    """
+
+    parts: Array
+    clocks: Array
+    clock_of: tuple[int, ...]
+
+    def __call__(self, unknowns: Array) -> tuple[Array, Array]:
+        count = len(self.parts)
+        logs = self._logs(unknowns)
+        whole, shares = _norm(logs, 1.0)
+        derivatives = np.zeros((len(whole), len(unknowns)))
+        derivatives[:, :count] = shares.T
+        derivatives[:, -1] = 1.0
+        for part, clock in enumerate(self.clock_of):
+            if clock >= 0:
+                derivatives[:, count + clock] += shares[part] * self.clocks[clock]
+        return whole, derivatives
+
+    def of(self, chosen: list[int], unknowns: Array) -> Array:
+        """The logarithm of what some of the parts draw together, ``(n,)``."""
+        drawn: Array = _norm(self._logs(unknowns)[chosen], 1.0)[0]
+        return drawn
+
+    def _logs(self, unknowns: Array) -> Array:
+        logs: Array = self.parts + unknowns[: len(self.parts), None] + unknowns[-1]
+        for part, clock in enumerate(self.clock_of):
+            if clock >= 0:
+                logs[part] += unknowns[len(self.parts) + clock] * self.clocks[clock]
+        return logs
+
+
+def _norm(logs: Array, exponent: float) -> tuple[Array, Array]:
+    """The logarithm of ``(sum exp(k logs))^(1/k)`` over the first axis, and each one's part of that sum."""
+    largest = logs.max(axis=0)
+    powers = np.exp(exponent * (logs - largest))
+    total = powers.sum(axis=0)
+    return largest + np.log(total) / exponent, powers / total

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The language models that others measured, as their launches for one token: by their published sizes and formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from ....kernels.budget import Account, Budget
+from ....kernels.inputs import parse_input
+from ....kernels.language.gguf import StoredTensor
+from ....kernels.language.launches import network_of
+from ....kernels.language.model import Family, LanguageModel
+from ....kernels.network import PACKED_TYPES, Network
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A model's, by its config.json; ``tied``: the table of tokens is the last product's weight, too."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    inner: int
+    tokens: int
+    tied: bool
+    head_size: int = 128
+
+
+SIZES: Mapping[str, Sizes] = {
+    "Qwen2.5-1.5B": Sizes(28, 1536, 12, 2, 8960, 151936, tied=True),
+    "Qwen2.5-3B": Sizes(36, 2048, 16, 2, 11008, 151936, tied=True),
+    "Qwen2.5-7B": Sizes(28, 3584, 28, 4, 18944, 152064, tied=False),
+    "Qwen3-1.7B": Sizes(28, 2048, 16, 8, 6144, 151936, tied=True),
+    "Qwen3-4B": Sizes(36, 2560, 32, 8, 9728, 151936, tied=True),
+    "Llama-3.1-8B": Sizes(32, 4096, 32, 8, 14336, 128256, tied=False),
+}
+
+#: Element types of a format's products and of its last one. INT4 is TensorRT Edge-LLM's, whose last product is not quantised.
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "bf16": ("bfloat16", "bfloat16"),
+    "F16": ("float16", "float16"),
+    "Q8_0": ("q8_0", "q8_0"),
+    "Q6_K": ("q6_K", "q6_K"),
+    "Q4_K_M": ("q4_K", "q6_K"),
+    "IQ4_XS": ("iq4_xs", "q6_K"),
+    "INT4": ("int4", "float16"),
+}
+
+
+@dataclass(frozen=True)
+class Token:
+    """What one token costs, whatever the board.
+
+    Attributes:
+        bytes: moved: weights, keys and values, and what passes between launches.
+        work: multiplications of weights that are unpacked as they are read, and of attention.
+        launches: how many.
+    """
+
+    bytes: float
+    work: float
+    launches: int
+
+
+@cache
+def token(model: str, form: str, context: int) -> Token:
+    """One token of a model in a format that sees so many positions.
+
+    Raises:
+        KeyError: the model or the format is not among those here.
+    """
+    launches = _network(model, form, context).launches
+    working = (call for call in launches if call.kind == "attention" or (call.kind == "matmul" and call.dtype in PACKED_TYPES))
+    return Token(float(sum(call.bytes for call in launches)), sum(call.flops for call in working) / 2, len(launches))
+
+
+def _network(model: str, form: str, context: int) -> Network:
+    sizes, (own, last) = SIZES[model], FORMATS[form]
+    weights = dict(_weights(model, form))
+    weights["token_embd"] = StoredTensor((sizes.tokens, sizes.width), last if sizes.tied else own)
+    if not sizes.tied:
+        weights["output"] = StoredTensor((sizes.tokens, sizes.width), last)
+    known = LanguageModel(
+        family=Family(),
+        layers=sizes.layers,
+        width=sizes.width,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        key_size=sizes.head_size,
+        value_size=sizes.head_size,
+        experts_used=0,
+        window=0,
+        weights=weights,
+        compute="float16",
+        cache="float16",
+        runtime="",
+    )
+    return network_of(known, [parse_input(f"decode={context}:int")], Account(Budget()), model)
+
+
+def _weights(model: str, form: str) -> Iterator[tuple[str, StoredTensor]]:
+    sizes = SIZES[model]
+    own, _ = FORMATS[form]
+    width, q, kv = sizes.width, sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+    products = {"attn_q": (q, width), "attn_k": (kv, width), "attn_v": (kv, width), "attn_output": (width, q)}
+    products |= {"ffn_gate": (sizes.inner, width), "ffn_up": (sizes.inner, width), "ffn_down": (width, sizes.inner)}
+    yield "output_norm", StoredTensor((width,), "float32")
+    for number in range(sizes.layers):
+        finer = _finer(form, number, sizes.layers)
+        for name, shape in products.items():
+            yield f"blk.{number}.{name}", StoredTensor(shape, finer.get(name, own))
+        norms = {"attn_norm": width, "ffn_norm": width}
+        norms |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), sizes.head_size) if model.startswith("Qwen3") else {}
+        for name, size in norms.items():
+            yield f"blk.{number}.{name}", StoredTensor((size,), "float32")
+
+
+def _finer(form: str, number: int, layers: int) -> Mapping[str, str]:
+    """The products of a block that llama.cpp keeps in a finer type (``llama_tensor_get_type`` in its llama-quant.cpp)."""
+    eighth = layers // 8
+    if form == "Q4_K_M" and (number < eighth or number >= 7 * layers // 8 or (number - eighth) % 3 == 2):
+        return {"attn_v": "q6_K", "ffn_down": "q6_K"}
+    if form == "IQ4_XS":
+        return {"attn_v": "q5_K", **({"ffn_down": "q5_K"} if number < eighth else {})}
+    return {}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a token takes and what it costs, by two rates each of a runtime on a board; and each row from all others.
+
+A token's time is what its bytes take on the way from memory and what its multiplications take in the GPU's units, of which the
+longer one shows (their third powers add up), and the start of each launch at the GPU's clock. In eager execution the host
+issues the launches meanwhile, and that overlaps, too. Its energy is a power as long as it lasts and so much for each byte.
+Fitted are a launch's start and either the bandwidth that is reached or the cycles of the work, whichever explains the others
+better; the power, and the byte's energy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ComparisonDataError
+from .rows import Row
+
+WITHIN_MS, WITHIN_MJ = 0.15, 0.20
+"""How far off a prediction may be: of tokens per second, and of the energy of one."""
+
+EAGER = ("transformers",)
+_OVERLAP = 3.0
+# What rates are before anything is fitted, in the order of `Rates`; and the last one under eager execution.
+_USUAL, _USUAL_HOST_MS = (1.2, 0.02, 12_000.0), 0.1
+_LEAST = (1.0, 1e-4, 1e-3)
+_START = 2
+# What rows say nothing of stays as it is: weight of a rate's usual value, in the same logarithms as the rows' errors.
+_HOLD = 0.03
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of a runtime on a board.
+
+    Attributes:
+        memory: the memory's peak over the bandwidth that is reached.
+        work: cycles of one unit (a TPC) for each multiplication.
+        start: of a launch: cycles of the GPU, or milliseconds of the host under eager execution.
+        active_mw, byte_mj: power while tokens are made, and energy for each byte.
+    """
+
+    memory: float
+    work: float
+    start: float
+    active_mw: float = 0.0
+    byte_mj: float = 0.0
+
+    def ms(self, row: Row) -> float:
+        """What a token of a row takes."""
+        clocks, token = row.clocks, row.token
+        memory_ms = 1e3 * token.bytes / clocks.memory_bytes_s * self.memory
+        if row.runtime in EAGER:
+            return _longer(memory_ms, self.start * token.launches)
+        work_ms = 1e3 * self.work * token.work / (clocks.units * clocks.gpu_hz)
+        return _longer(memory_ms, work_ms) + 1e3 * self.start * token.launches / clocks.gpu_hz
+
+    def mj(self, row: Row) -> float:
+        """What a token of a row costs."""
+        return self.active_mw * self.ms(row) / 1e3 + self.byte_mj * row.token.bytes
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row, and the rates that were fitted to the other rows of its group; None where it stands alone."""
+
+    row: Row
+    rates: Rates | None
+
+    @property
+    def ms(self) -> float:
+        """What a token is predicted to take; no number without rates."""
+        return self.rates.ms(self.row) if self.rates else math.nan
+
+    @property
+    def mj(self) -> float:
+        """What a token is predicted to cost; no number without rates."""
+        return self.rates.mj(self.row) if self.rates else math.nan
+
+    @property
+    def rate_error(self) -> float:
+        """Of tokens per second, relative."""
+        return self.row.ms / self.ms - 1
+
+    @property
+    def energy_error(self) -> float:
+        """Of the energy of a token, relative."""
+        return self.mj / self.row.mj - 1
+
+    @property
+    def in_time(self) -> bool:
+        return abs(self.rate_error) <= WITHIN_MS
+
+    @property
+    def in_energy(self) -> bool:
+        return abs(self.energy_error) <= WITHIN_MJ
+
+
+def fit(rows: Sequence[Row]) -> Rates:
+    """The rates of a runtime on a board, by least squares of relative errors.
+
+    Raises:
+        ModuleNotFoundError: scipy is not installed.
+    """
+    from scipy.optimize import least_squares, nnls
+
+    eager = rows[0].runtime in EAGER
+    usual = np.log([*_USUAL[:_START], _USUAL_HOST_MS if eager else _USUAL[_START]])
+
+    def errors(logs: NDArray[np.float64], free: Sequence[int]) -> list[float]:
+        rates = Rates(*np.exp(_with(usual, free, logs)))
+        return [*(math.log(rates.ms(row) / row.ms) for row in rows), *(_HOLD * (logs - usual[free]))]
+
+    found = []
+    for one in (0,) if eager else (0, 1):
+        free = [one, _START]
+        bounds = (np.log(_LEAST)[free], np.full(len(free), np.inf))
+        solved = least_squares(errors, usual[free], bounds=bounds, args=(free,))
+        found.append((float(solved.cost), Rates(*map(float, np.exp(_with(usual, free, solved.x))))))
+    timed = min(found, key=lambda one: one[0])[1]
+    shares = np.array([[row.ms / 1e3, row.token.bytes] for row in rows]) / np.array([[row.mj] for row in rows])
+    active_mw, byte_mj = map(float, nnls(shares * [1.0, 1e9], np.ones(len(rows)))[0])
+    return replace(timed, active_mw=active_mw, byte_mj=byte_mj * 1e9)
+
+
+def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    changed = usual.copy()
+    changed[free] = logs
+    return changed
+
+
+def judge(rows: Sequence[Row]) -> Iterator[Judged]:
+    """Every row from the others of its group, group by group.
+
+    Raises:
+        ComparisonDataError: there are none.
+        ModuleNotFoundError: scipy is not installed.
+    """
+    if not rows:
+        raise ComparisonDataError("the tables of tokens have no rows")
+    for group in dict.fromkeys(row.group for row in rows):
+        own = [row for row in rows if row.group == group]
+        for number, row in enumerate(own):
+            others = own[:number] + own[number + 1 :]
+            yield Judged(row, fit(others) if others else None)
+
+
+def _longer(*parts_ms: float) -> float:
+    """What of several parts at once shows: the longest, and a little of the others."""
+    return float(sum(part**_OVERLAP for part in parts_ms) ** (1 / _OVERLAP))

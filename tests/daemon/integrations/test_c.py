@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C header, by programs that a compiler made of it, with the real daemon on a simulated board."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.pages import INTEGRATIONS, Page
+from jetdvfs.tests.support.paths import REFERENCE
+
+STRICT = ["-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-I", str(INTEGRATIONS / "c")]
+# Holds the clocks of its arguments, reports frames of 7.5 ms, says what happened, and waits for a line before it ends.
+HOLDER = f"""
+#include "jetdvfs.h"
+int main(int count, char **words) {{
+    jetdvfs_client daemon;
+    jetdvfs_wish wish = {{0}};
+    int code, frame, wanted = atoi(words[2]);
+    double before, after;
+    struct timespec used;
+    wish.cpu_khz = {LOW.cpu_khz}; wish.gpu_hz = {LOW.gpu_hz}; wish.emc_hz = {LOW.emc_hz};
+    wish.app = "holder"; wish.reason = count > 3 ? words[3] : "a \\"test\\"\\n";
+    code = jetdvfs_connect(&daemon, words[1]);
+    if (!code) code = jetdvfs_hold(&daemon, &wish);
+    printf("%d %ld %ld %ld %d %s\\n", code, daemon.cpu_khz, daemon.gpu_hz, daemon.emc_hz, daemon.verified, daemon.error);
+    fflush(stdout);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    before = (double)used.tv_sec * 1e6 + (double)used.tv_nsec * 1e-3;
+    for (frame = 0; frame < wanted; frame++) {{
+        jetdvfs_frame_begin(&daemon);
+        jetdvfs_frame_end(&daemon);
+        jetdvfs_report(&daemon, 7.5);
+    }}
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    after = (double)used.tv_sec * 1e6 + (double)used.tv_nsec * 1e-3;
+    printf("%.3f us, %lu frames, %lu dropped\\n", (after - before) / (wanted ? wanted : 1), daemon.frames, daemon.dropped);
+    fflush(stdout);
+    if (getchar() == 'r') {{
+        code = jetdvfs_release(&daemon);
+        printf("released %d %d\\n", code, jetdvfs_held(&daemon));
+        fflush(stdout);
+        getchar();
+    }}
+    printf("%s\\n", jetdvfs_held(&daemon) ? "held" : "lost");
+    jetdvfs_close(&daemon);
+    return 0;
+}}
+"""
+
+
+def compiler(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no compiler {name} here")
+    return found
+
+
+@pytest.fixture(scope="module")
+def holder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("c")
+    (folder / "holder.c").write_text(HOLDER)
+    options = ["-std=c99", "-D_GNU_SOURCE", "-Wconversion", *STRICT]
+    subprocess.run([compiler("cc"), *options, "holder.c", "-o", "holder"], cwd=folder, check=True, timeout=120)
+    return folder / "holder"
+
+
+@pytest.fixture
+def daemon(board: Board, tmp_path: Path, bundle: Path) -> Iterator[Daemon]:
+    with Daemon(board, tmp_path, "--profile", str(bundle)) as daemon:
+        daemon.client().close()
+        yield daemon
+
+
+class Running:
+    """The holder at work."""
+
+    def __init__(self, program: Path, *words: object) -> None:
+        command = [str(program), *map(str, words)]
+        self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go_on(self, letter: str = "") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{letter}\n")
+        self.process.stdin.flush()
+
+
+def test_clocks_are_held_frames_arrive_and_the_board_is_given_back(
+    board: Board, found: dict[str, str], daemon: Daemon, holder: Path
+) -> None:
+    with daemon.client() as client, Running(holder, daemon.socket, 100) as running:
+        code, *clocks, verified = map(int, running.line().split())
+        assert (code, verified) == (0, 1)
+        assert clocks == pytest.approx(list(LOW), rel=0.01)  # as measured
+        assert board.clocks == LOW
+        assert running.line().endswith(" us, 200 frames, 0 dropped")
+        lease = client.status()["leases"][0]
+        assert (lease["app"], lease["reason"], lease["pid"]) == ("holder", 'a "test"?', running.process.pid)
+        running.go_on("r")
+        assert running.line() == "released 0 0"
+        assert eventually(lambda: board.settings() == found)
+        assert client.status()["leases"] == []
+
+
+def test_frames_are_reported_while_they_come(daemon: Daemon, holder: Path) -> None:
+    with daemon.client() as client, Running(holder, daemon.socket, 300_000) as running:
+        running.line()
+        told = running.line()
+        reported = [lease["observed"] for lease in client.status()["leases"]]
+        assert reported and reported[0]["frames"] > 100
+        assert 7.4 <= reported[0]["p95_ms"] <= 7.6 and 0 <= reported[0]["p50_ms"] <= 7.6
+        us = float(told.split()[0])
+        assert us < 5, f"a frame and another report take {told}"
+
+
+def test_a_killed_application_leaves_nothing_behind(board: Board, found: dict[str, str], daemon: Daemon, holder: Path) -> None:
+    with Running(holder, daemon.socket, 1) as running:
+        running.line()
+        running.process.send_signal(signal.SIGKILL)
+        assert eventually(lambda: board.settings() == found)
+
+
+def test_the_application_goes_on_without_a_daemon(holder: Path, tmp_path: Path) -> None:
+    with Running(holder, tmp_path / "none.sock", 10) as running:
+        assert running.line() == f"6 0 0 0 0 No such file or directory: there is no daemon on {tmp_path / 'none.sock'}"
+        assert running.line().endswith(" us, 0 frames, 0 dropped")
+        running.go_on()
+        assert running.line() == "lost"
+        assert running.process.wait(10) == 0
+
+
+def test_a_daemon_that_ends_takes_the_lease_along(board: Board, tmp_path: Path, holder: Path) -> None:
+    with Daemon(board, tmp_path) as daemon:
+        daemon.client().close()
+        with Running(holder, daemon.socket, 10) as running:
+            running.line()
+            running.line()
+            assert daemon.stop() == 0
+            running.go_on()
+            assert running.line() == "lost"
+            assert running.process.wait(10) == 0
+
+
+def test_a_refusal_is_one_line_with_its_exit_code(daemon: Daemon, holder: Path) -> None:
+    with Running(holder, daemon.socket, 0, "x" * 300) as running:
+        assert running.line() == "2 0 0 0 0 Hold: reason has 300 characters; at most 256"
+    with Running(holder, daemon.socket, 0, "x" * 10_000) as running:
+        assert running.line() == "2 0 0 0 0 what is asked: too long"
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b'{"error":"io.jetdvfs.HardwareBusy","parameters":{"message":"a \\u00fc\\nb","exit_code":5}}\0', "5 0 0 0 0 a ? b"),
+        (b'{"error":"org.varlink.service.MethodNotFound"}\0', "2 0 0 0 0 org.varlink.service.MethodNotFound"),
+        (b"\0", "0 0 0 0 0"),
+        (b'{"parameters":{"lease":"\0', "0 0 0 0 0"),
+        (b'{"parameters":[[[[[{"lease":"1"}]]]]]}\0', "0 0 0 0 0"),
+        (b'{"x":"' + b"y" * 2_000_000, "6 0 0 0 0 it hung up: there is no daemon"),
+        (b"", "6 0 0 0 0 it hung up: there is no daemon"),
+    ],
+)
+def test_strange_answers_do_no_harm(answer: bytes, told: str, holder: Path, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "odd.sock"))
+        listener.listen()
+        with Running(holder, tmp_path / "odd.sock", 3) as running:
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.recv(1 << 16).endswith(b"\0")
+                try:
+                    connection.sendall(answer)
+                except OSError:
+                    assert len(answer) > 1 << 20
+                connection.close()
+                assert running.line() == told
+            running.line()
+            running.go_on()
+            assert running.line() == "lost"
+            assert running.process.wait(10) == 0
+
+
+def test_what_the_page_shows_compiles_and_runs(board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path) -> None:
+    compiler("cc")
+    compiler("c++")
+    page = Page("c.md", tmp_path)
+    shutil.copy(REFERENCE / "squeezenet1_0.pt", tmp_path / "resnet18.pt")
+    done = [page.run(command, daemon.socket) for command in page.commands]
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * len(page.commands)
+    assert done[1].stdout.startswith("held at ") and done[1].stdout.endswith("200 frames reported, 0 dropped\n")
+    assert done[4].stdout == "10 frames reported\n"
+    assert board.settings() == found
+    alone = page.run("./camera", None)
+    assert alone.returncode == 0 and "without jetdvfs: " in alone.stderr and alone.stdout == "0 frames reported, 0 dropped\n"
