@@ -58,7 +58,7 @@ QUICK = CampaignSize(
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
-_RECIPES = {"conv2d": (Recipe(10, 0.1),), "matmul": (Recipe(8, 0.1),), "": (Recipe(6, 0.1),)}
+_RECIPES = {"conv2d": (Recipe(8, 0.1),), "matmul": (Recipe(8, 0.1),), "": (Recipe(6, 0.1),)}
 _SMALL_RECIPES = {"conv2d": (Recipe(8, 0.2),), "matmul": (Recipe(7, 0.2),), "": (Recipe(5, 0.2),)}
 
 
