@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 from contextlib import nullcontext
@@ -24,6 +25,10 @@ T = TypeVar("T", "Guess", "UnmodelledKind")
 FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", "guessed_share", "leakage_mw")
 _ABSENT = ("guessed_share", "leakage_mw")
 TERMS = ("compute_ms", "memory_ms", "host_ms")
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""At which probabilities quantiles are kept."""
+
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,61 @@ class Prediction:
     guessed_share: float = 0.0
 
 
+@dataclass(frozen=True)
+class Tail:
+    """How a figure exceeds its prediction.
+
+    Beyond the 95th percentile what exceeds is taken to follow a generalised Pareto distribution, as peaks over a threshold do
+    (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4): frames that something delays are rarer
+    than one in twenty and much later than a normal distribution has them.
+
+    Attributes:
+        quantiles: of its error at :data:`LEVELS`, in units that :class:`Tails` says; not negative, and not falling.
+        shape, scale: of the generalised Pareto distribution of what exceeds the last of them.
+
+    Raises:
+        ValueError: they are not of that form.
+    """
+
+    quantiles: tuple[float, ...]
+    shape: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        if len(self.quantiles) != len(LEVELS) or list(self.quantiles) != sorted(self.quantiles) or min(self.quantiles) < 0:
+            raise ValueError(f"expected {len(LEVELS)} quantiles that are not negative and do not fall, got {self.quantiles}")
+        if not (0 <= self.shape < 1 and 0 < self.scale < math.inf):
+            raise ValueError(f"expected a shape from 0 to below 1 and a positive scale, got {self.shape:g} and {self.scale:g}")
+
+    def quantile(self, probability: float) -> float:
+        """What is not exceeded with a probability between 0 and 1; below one half, so much less as of a normal distribution."""
+        if probability <= LEVELS[0]:
+            return self.quantiles[0] + _NORMAL.inv_cdf(probability)
+        if probability > LEVELS[-1]:
+            rarer = (1 - probability) / (1 - LEVELS[-1])
+            excess = -math.log(rarer) if self.shape == 0 else (rarer**-self.shape - 1) / self.shape
+            return self.quantiles[-1] + self.scale * excess
+        upper = next(number for number, level in enumerate(LEVELS) if level >= probability)
+        low, here, high = (_NORMAL.inv_cdf(level) for level in (LEVELS[upper - 1], probability, LEVELS[upper]))
+        before, after = self.quantiles[upper - 1], self.quantiles[upper]
+        return before + (after - before) * (here - low) / (high - low)
+
+
+@dataclass(frozen=True)
+class Tails:
+    """How latencies and energies exceed what is predicted.
+
+    Attributes:
+        latency, energy: in units of the prediction's deviation.
+        frames: how a frame exceeds the median of frames at the same clocks, as a logarithm: what is left however well that
+            median is known.
+    """
+
+    latency: Tail
+    energy: Tail
+    frames: Tail
+
+
 @dataclass(frozen=True, eq=False)
 class Terms:
     """What a latency is made of, for its correction by what is observed.
@@ -125,6 +185,7 @@ class Surface:
         boundary: where the list of launches ends that it was made from, if before the end of its network.
         leakage_mw: the part of the idle power that grows with the die's temperature.
         heat: how, and at which temperature the figures hold; None where nobody knows, or where they were taken to another one.
+        tails: how what is measured, frame by frame, exceeds these figures; None where errors are taken to be log-normal.
         execution: how the network's launches reach the GPU: ``eager``, ``graph`` or ``engine``.
         execution_note: what nobody measured of that on this board, in words; empty where all was.
         temperature_c: the die's to which they were taken, of the grid's shape; None where they were not. It is not saved.
@@ -148,6 +209,7 @@ class Surface:
     boundary: Boundary | None = None
     leakage_mw: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
     heat: Heat | None = None
+    tails: Tails | None = None
     execution: str = "eager"
     execution_note: str = ""
     temperature_c: NDArray[np.float64] | None = None
@@ -183,23 +245,28 @@ class Surface:
         return Prediction(configuration=FrequencyConfiguration(*configuration), **figures)
 
     def quantile(self, probability: float) -> Surface:
-        """The surface that measurements stay under with this probability, configuration by configuration.
+        """The surface that frames stay under with this probability, configuration by configuration.
 
-        Errors are taken as log-normal. Latency, power and energy are each taken to their own quantile, so that energy is no
-        longer power times latency; the result has no uncertainty of its own.
+        How far they exceed the prediction follows from :attr:`tails`; without them errors are taken as log-normal. Latency,
+        power and energy are each taken to their own quantile, so that energy is no longer power times latency; the result has
+        no uncertainty of its own.
 
         Raises:
             CostModelError: the probability is not between 0 and 1.
         """
         if not 0 < probability < 1:
             raise CostModelError(f"quantile {probability}: expected a probability between 0 and 1, both excluded")
-        z = NormalDist().inv_cdf(probability)
+        slower = more = NormalDist().inv_cdf(probability)
+        late = -np.inf
+        if self.tails is not None:
+            tails = (self.tails.latency, self.tails.energy, self.tails.frames)
+            slower, more, late = (tail.quantile(probability) for tail in tails)
         certain = np.zeros(self.grid.shape)
         return replace(
             self,
-            latency_ms=self.latency_ms * np.exp(z * self.latency_sigma),
-            power_mw=self.power_mw * np.exp(z * self.energy_sigma),
-            energy_mj=self.energy_mj * np.exp(z * self.energy_sigma),
+            latency_ms=self.latency_ms * np.exp(np.maximum(slower * self.latency_sigma, late)),
+            power_mw=self.power_mw * np.exp(more * self.energy_sigma),
+            energy_mj=self.energy_mj * np.exp(more * self.energy_sigma),
             latency_sigma=certain,
             energy_sigma=certain,
         )
@@ -243,8 +310,8 @@ class Surface:
 
         Its arrays: 1-D ``cpu_khz, gpu_hz, emc_hz``; 3-D ``latency_ms, power_mw, energy_mj, idle_mw, guessed_share,
         leakage_mw``, the two ``*_sigma`` and, where they are known, the terms ``compute_ms, memory_ms, host_ms``, in that axis
-        order; ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat and the terms'
-        sigmas (null where there is none), and the execution.
+        order; ``about``, a JSON text with the method, what was guessed and not modelled, the boundary, the heat, the tails and
+        the terms' sigmas (null where there is none), and the execution.
 
         Raises:
             CostModelError: the file cannot be written.
@@ -259,6 +326,7 @@ class Surface:
                 "unmodelled": [asdict(kind) for kind in self.unmodelled],
                 "boundary": self.boundary and self.boundary.to_json(),
                 "heat": self.heat and asdict(self.heat),
+                "tails": self.tails and asdict(self.tails),
                 "execution": self.execution,
                 "execution_note": self.execution_note,
                 "terms": self.terms and {name: value for name, value in vars(self.terms).items() if name not in TERMS},
@@ -289,6 +357,7 @@ class Surface:
                     unmodelled=tuple(_member(UnmodelledKind, item) for item in about["unmodelled"]),
                     boundary=Boundary.from_json(about.get("boundary")),
                     heat=Heat(**about["heat"]) if about.get("heat") else None,
+                    tails=_tails(about.get("tails")),
                     execution=str(about.get("execution", "eager")),
                     execution_note=str(about.get("execution_note", "")),
                     terms=Terms(**about["terms"], **{name: data[name] for name in TERMS}) if about.get("terms") else None,
@@ -296,6 +365,14 @@ class Surface:
                 )
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise CostModelError(f"{_name(path)}: not a saved surface ({error})") from error
+
+
+def _tails(item: Any) -> Tails | None:
+    """What :meth:`Surface.save` wrote of them."""
+    if not item:
+        return None
+    kept = (item[each.name] for each in fields(Tails))
+    return Tails(*(Tail(tuple(map(float, one["quantiles"])), float(one["shape"]), float(one["scale"])) for one in kept))
 
 
 def _member(kind: type[T], item: Any) -> T:

@@ -30,3 +30,7 @@ class MeasurementError(ProfilesError):
 
 class ComparisonDataError(ProfilesError):
     """Measurements of a real board, to compare a simulated one with, are missing or unreadable."""
+
+
+class RecordError(ProfilesError):
+    """A record of networks is missing, damaged, or cannot serve what is asked of it."""

@@ -111,8 +111,12 @@ class Tree:
                 # Without a name and time in it, so that it is the same whenever it is made.
                 self.at(f"share/man/man{page.suffix[1:]}/{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
             shutil.copytree(Path(scratch) / "share", self.at("share"), dirs_exist_ok=True)
-        for header in (ROOT / "daemon" / "integrations" / "c").iterdir():
-            self.write(f"include/{header.name}", header.read_text(encoding="utf-8"))
+        applications = ROOT / "daemon" / "integrations"
+        for path in filter(Path.is_file, applications.rglob("*")):
+            if path.suffix != ".pyc":
+                name = str(path.relative_to(applications))
+                place = f"include/{path.name}" if path.suffix in (".h", ".hpp") else f"share/{PRODUCT}/{name}"
+                self.write(place, path.read_text(encoding="utf-8"))
         for name in DOCUMENTS:
             self.write(f"share/doc/{PRODUCT}/{name}", (ROOT / name).read_text(encoding="utf-8"))
         for path in (ROOT / "docs").rglob("*.md"):

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import jetdvfs
+from jetdvfs.tests.support.imports import modules
 
 ROOT = Path(jetdvfs.__file__).parent
 PACKAGES = ("kernels", "profiles", "daemon")
@@ -65,7 +66,7 @@ def wheel(built: Path) -> zipfile.ZipFile:
 
 def product_files() -> set[str]:
     """Every file of the source tree that an application or the daemon may need, as named in a wheel."""
-    files = {path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")}
+    files = set(modules().values())
     files |= {path for folder in PACKAGES for pattern in DATA for path in (ROOT / folder).glob(pattern) if path.is_file()}
     files |= {ROOT / "__init__.py", ROOT / "py.typed"}
     return {f"jetdvfs/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
@@ -158,7 +159,7 @@ def test_every_folder_with_modules_is_a_listed_package() -> None:
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
     listed = set(parser["options"]["packages"].split())
-    folders = {path.parent for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")}
+    folders = {path.parent for path in modules().values()}
     assert listed == {"jetdvfs"} | {".".join(("jetdvfs", *folder.relative_to(ROOT).parts)) for folder in folders}
 
 

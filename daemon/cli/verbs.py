@@ -45,6 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("leases.status", "show what the daemon does and why"),
     "board": ("boards.board", "show the board, its clocks, rails and limits"),
     "config": ("service.config", "check the daemon's configuration, or show what it comes to"),
+    "setup": ("setup.setup", "measure a new board for some minutes, and install a profile of it that is proven"),
     "doctor": ("service.doctor", "say what works here, what does not, and what to do about it"),
     "restore": ("boards.restore", "put every clock back to its baseline by hand"),
     "profile": ("profiles.profile", "measure, train, evaluate and inspect profiles"),

@@ -10,7 +10,7 @@ from ...kernels.cost.model import METHODS, surface
 from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ...profiles.bundle.bundle import Bundle
-from ...profiles.training.evaluation import NetworkError, compare, measure_network
+from ...profiles.training.evaluation import NetworkError, compare, measure_network, with_frames
 from ...profiles.training.production import twin_meter
 from ...profiles.training.truth import mean_surface, true_surface
 from ...profiles.twin.silicon.silicon import Silicon
@@ -105,9 +105,9 @@ def evaluate_profile(
         results = []
         for node in nodes:
             progress(done, steps, f"{network.name}: board {node}")
-            measured = measure_network(
-                network, cost.grid, manifest.rails, meters[node], configurations, seed + 100 * node + number
-            )
+            choice = seed + 100 * node + number
+            measured = measure_network(network, cost.grid, manifest.rails, meters[node], configurations, choice)
+            measured = with_frames(measured, cost.grid, meters[node])
             real = truth(network, boards[node])
             errors = {method: compare(one, measured) for method, one in (*predicted.items(), (FLOOR, mean))}
             trials = {

@@ -25,7 +25,7 @@ SAFE = 0.99
 # So many configurations are looked at before the rates are known well enough to judge what is left to gain.
 _FIRST, _LOOKED_AT = 4, 10
 # What else could be gained, as a part, so that it is worth trying on; and how many standard deviations are hoped for.
-_WORTH, _HOPE = 0.02, 1.0
+_WORTH, _HOPE = 0.01, 1.5
 # Of a program that is not known a clock is not lowered by more than this part at once.
 _STEP = 0.5
 
@@ -61,7 +61,7 @@ def next_configuration(
 
     It begins at the highest permitted clocks. After that it tries only what keeps the target (and the period) with the
     probability :data:`SAFE`: by turns what tells most about all that may keep it, and what may be best. It ends when ten were
-    looked at and nothing that is left could gain 2%, or ``most`` configurations were observed.
+    looked at and nothing that is left could gain 1%, or ``most`` configurations were observed.
 
     Args:
         surface: as it was predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.

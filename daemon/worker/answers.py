@@ -23,7 +23,7 @@ from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
 from ...kernels.inputs import Phase, phase_of
 from ...kernels.network import Network
-from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Terms, UnmodelledKind
+from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
 from ..errors import InputError
@@ -116,6 +116,7 @@ class SurfaceInfo:
     unmodelled: tuple[Unmodelled, ...] = ()
     boundary: End | None = None
     heat: Warming | None = None
+    tails: Tails | None = None
     execution: Annotated[str, Meta(max_length=32)] = "eager"
     execution_note: Annotated[str, Meta(max_length=1024)] = ""
     terms: Spread | None = None
@@ -216,6 +217,7 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
         tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
         End(**asdict(surface.boundary)) if surface.boundary else None,
         Warming(**asdict(surface.heat)) if surface.heat else None,
+        surface.tails,
         surface.execution,
         surface.execution_note,
         Spread(**{each.name: getattr(terms, each.name) for each in fields(Spread)}) if terms else None,
@@ -251,6 +253,7 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
         boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
         heat=Heat(**vars(info.heat)) if info.heat else None,
+        tails=info.tails,
         execution=info.execution,
         execution_note=info.execution_note,
         terms=Terms(**terms, **vars(info.terms)) if info.terms else None,

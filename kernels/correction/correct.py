@@ -26,7 +26,7 @@ from .powering import Powering
 
 Array = NDArray[np.float64]
 
-MOST_OBSERVATIONS = 48
+MOST_OBSERVATIONS = 32
 """More are not looked at: the latest of each configuration come first, then the latest of all."""
 
 # Standard deviations of logarithms: of a single frame, of what many frames still have in common, of one that is known to be
@@ -37,9 +37,12 @@ _POWER_SYSTEMATIC = 0.01
 _CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.5, 0.3
 # How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
 _REACH = 1.0
+# The part of it (of its variance) that a configuration has for itself: clocks that are tied to others change by steps.
+_OWN = 0.15
 # Standard deviations tried for that, and the one expected.
 _LATENCY_RESIDUALS, _LATENCY_RESIDUAL = (0.01, 0.025, 0.06, 0.12), 0.025
 _POWER_RESIDUALS, _POWER_RESIDUAL = (0.015, 0.04, 0.08, 0.15), 0.04
+_NO_RESIDUAL = 1e-4
 
 
 def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
@@ -64,9 +67,14 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
 
 
 class Correcting:
-    """One correction: which observations, where they are, and what each step of it found."""
+    """One correction: which observations, where they are, and what each step of it found.
 
-    def __init__(self, surface: Surface, observations: Sequence[Observation]) -> None:
+    Args:
+        smooth: whether what the rates do not explain is learned too.
+    """
+
+    def __init__(self, surface: Surface, observations: Sequence[Observation], *, smooth: bool = True) -> None:
+        self._smooth = smooth
         self.surface, self.grid = surface, surface.grid
         self.terms = surface.terms or _all_in_one(surface)
         self.given = len(observations)
@@ -88,8 +96,7 @@ class Correcting:
             self._seen(rows, "latency_ms"),
             self._noise(rows, _SYSTEMATIC),
             self.alike(self.places[rows], self.places[rows]),
-            _LATENCY_RESIDUALS,
-            _LATENCY_RESIDUAL,
+            *((_LATENCY_RESIDUALS, _LATENCY_RESIDUAL) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)),
         )
         return rows, found
 
@@ -104,21 +111,20 @@ class Correcting:
             self._seen(rows, "power_mw"),
             self._noise(rows, _POWER_SYSTEMATIC),
             self.alike(self.places[rows], self.places[rows]),
-            _POWER_RESIDUALS,
-            _POWER_RESIDUAL,
+            *((_POWER_RESIDUALS, _POWER_RESIDUAL) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)),
         )
         return rows, found
 
     def powering(self, timed: Fit | None, latency_ms: Array) -> Powering:
         """What the power is made of, the latency known."""
         unknowns = np.zeros(len(LATENCY_UNKNOWNS)) if timed is None else timed.unknowns
-        return Powering(self.surface, self.terms, self.latency_model(slice(None)).busy(unknowns), latency_ms)
+        return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
 
     def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
         """The logarithm of the latency and its variance over the grid."""
         if found is None:
             return np.log(self.surface.latency_ms).ravel(), self.surface.latency_sigma.ravel() ** 2
-        log_ms, variance, _ = found.predict(self.latency_model(slice(None)), self._alike_everywhere(rows))
+        log_ms, variance, _ = found.predict(self._everywhere, self._alike_everywhere(rows))
         return log_ms, variance
 
     def result(self) -> Corrected:
@@ -170,6 +176,10 @@ class Correcting:
         )
         return Corrected(corrected, correction)
 
+    @cached_property
+    def _everywhere(self) -> LatencyModel:
+        return self.latency_model(slice(None))
+
     def latency_model(self, cells: slice | NDArray[np.intp]) -> LatencyModel:
         terms = np.stack([array.ravel()[cells] for array in self.terms.arrays.values()]).astype(np.float64)
         predicted = self.surface.latency_ms.ravel()[cells]
@@ -207,14 +217,17 @@ class Correcting:
         product = np.ones((len(places), len(others)))
         for axis, near in enumerate(self._near):
             product *= near[places[:, axis][:, None], others[:, axis][None, :]]
-        return product
+        alike: Array = (1 - _OWN) * product + _OWN * (places[:, None, :] == others[None, :, :]).all(axis=2)
+        return alike
 
     @cached_property
     def _alike_all(self) -> Array:
         """How alike each cell of the grid is to each observation's."""
         cpu, gpu, emc = (near[:, self.places[:, axis]] for axis, near in enumerate(self._near))
-        product = cpu[:, None, None] * (gpu[:, None] * emc[None])
-        return product.reshape(self.grid.size, len(self.observations))
+        product = cpu[:, None, None] * ((1 - _OWN) * gpu[:, None] * emc[None])
+        alike: Array = product.reshape(self.grid.size, len(self.observations))
+        alike[self.cells, np.arange(len(self.cells))] += _OWN
+        return alike
 
     def _alike_everywhere(self, rows: NDArray[np.intp]) -> Array:
         return self._alike_all if len(rows) == len(self.observations) else self._alike_all[:, rows]

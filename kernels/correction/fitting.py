@@ -25,7 +25,7 @@ _FREEDOM = 4.0
 OUTLIER = 0.25
 _ROUNDS, _TRIES = 25, 6
 _LONGEST_STEP = 1.0
-_ENOUGH = 1e-3
+_ENOUGH, _SAME_WEIGHTS = 1e-2, 0.05
 # Of the logarithm of the amplitude, about the one expected.
 _AMPLITUDE_SIGMA = 1.0
 
@@ -107,15 +107,39 @@ def fit(
         amplitudes: those tried for what the unknowns do not explain, and the one ``expected``.
     """
     start = np.zeros(len(sigma)), np.ones(len(observed))
-    _, found = _at(model, sigma, observed, noise, alike, expected, start, _ROUNDS)
+    found = _at(model, sigma, observed, noise, alike, expected, start)
     start = found.unknowns, found.weights
 
+    values, slopes = model(found.unknowns)
+
     def probable(amplitude: float) -> float:
-        evidence, _ = _at(model, sigma, observed, noise, alike, amplitude, start, 1)
+        same = amplitude == expected
+        inverse = found.inverse if same else _whitening(amplitude**2 * alike, noise, found.weights)
+        evidence = _evidence(sigma, found.unknowns, inverse, inverse @ (observed - values), inverse @ slopes)
         return evidence - 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
 
     best = max(amplitudes, key=probable)
-    return found if best == expected else _at(model, sigma, observed, noise, alike, best, start, _ROUNDS)[1]
+    return found if best == expected else _at(model, sigma, observed, noise, alike, best, start)
+
+
+def _evidence(sigma: Array, unknowns: Array, inverse: Array, left: Array, white: Array) -> float:
+    """The logarithm of an amplitude's evidence, but for a constant, where the unknowns are one step away from the best."""
+    free = np.flatnonzero(sigma)
+    precision = sigma[free] ** -2.0
+    normal = white[:, free].T @ white[:, free] + np.diag(precision)
+    gradient = white[:, free].T @ left - precision * unknowns[free]
+    factor = np.linalg.cholesky(normal)
+    gained = np.linalg.solve(factor, gradient)
+    cost = left @ left + precision @ unknowns[free] ** 2 - gained @ gained
+    return float(np.log(np.diag(inverse)).sum() - np.log(np.diag(factor)).sum() - 0.5 * cost)
+
+
+def _whitening(shared: Array, noise: Array, weights: Array) -> Array:
+    """The inverse of the lower Cholesky factor of the observations' covariance."""
+    covariance = shared.copy()
+    np.einsum("ii->i", covariance)[:] += noise**2 / weights
+    inverse: Array = np.linalg.inv(np.linalg.cholesky(covariance))
+    return inverse
 
 
 def _at(
@@ -126,9 +150,8 @@ def _at(
     alike: Array,
     amplitude: float,
     start: tuple[Array, Array],
-    rounds: int,
-) -> tuple[float, Fit]:
-    """The logarithm of an amplitude's evidence, but for a constant, and the fit; it starts from unknowns and weights."""
+) -> Fit:
+    """The fit with one amplitude, which starts from unknowns and weights."""
     unknowns, weights = start
     free = np.flatnonzero(sigma)
     precision = np.zeros(len(sigma))
@@ -136,12 +159,9 @@ def _at(
     damping = 1e-2
     shared = amplitude**2 * alike
 
-    def whitening(weights: Array) -> Array:
-        return np.linalg.inv(np.linalg.cholesky(shared + np.diag(noise**2 / weights)))
-
-    inverse = whitening(weights)
+    inverse = _whitening(shared, noise, weights)
     values, slopes = model(unknowns)
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         left = inverse @ (observed - values)
         white = (inverse @ slopes)[:, free]
         cost = left @ left + (precision * unknowns**2).sum()
@@ -172,19 +192,11 @@ def _at(
         again = (_FREEDOM + 1) / (_FREEDOM + (residual**2 + np.maximum(doubt, 0)) / noise**2)
         changed = np.abs(again - weights).max()
         weights = again
-        inverse = whitening(weights)
-        if gained < _ENOUGH and changed < 0.02:
+        inverse = _whitening(shared, noise, weights)
+        if gained < _ENOUGH and changed < _SAME_WEIGHTS:
             break
     left, white = inverse @ (observed - values), inverse @ slopes
     normal = white[:, free].T @ white[:, free] + np.diag(precision[free])
     covariance = np.zeros((len(sigma), len(sigma)))
     covariance[np.ix_(free, free)] = np.linalg.inv(normal)
-    # The noise's own density, at the weights found: log t = log N(0, noise^2 / w) + terms in w.
-    scale = -0.5 * _FREEDOM * (weights - np.log(weights)).sum()
-    evidence = (
-        -0.5 * (left @ left + (precision * unknowns**2).sum())
-        + np.log(np.diag(inverse)).sum()
-        - 0.5 * np.linalg.slogdet(normal)[1]
-        + scale
-    )
-    return float(evidence), Fit(unknowns, covariance, weights, amplitude, inverse, left, white)
+    return Fit(unknowns, covariance, weights, amplitude, inverse, left, white)

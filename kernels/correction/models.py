@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class LatencyModel:
         played = norm + unknowns[3]
         constant = CONSTANT * np.exp(unknowns[4] + self.top)
         if self.predicted is not None:
-            played += self.predicted - self._norm(np.zeros(len(LATENCY_UNKNOWNS)))[0]
+            played += self._beyond
             more = constant - CONSTANT * np.exp(self.top)  # what was predicted of it is in there
         else:
             more = constant = constant * np.exp(unknowns[3])
@@ -57,13 +58,20 @@ class LatencyModel:
         derivatives[:, 5] = part * slopes[3]
         return np.log(whole), derivatives
 
-    def busy(self, unknowns: Array) -> Array:
-        """The part of the latency in which the host, the GPU and the memory are at work, ``(3, n)``."""
-        latency, scale = self(unknowns)[0], unknowns[3]
+    def busy(self, unknowns: Array, latency: Array) -> Array:
+        """The part of the latency, of which this is the logarithm, in which host, GPU and memory are at work, ``(3, n)``."""
+        scale = unknowns[3]
         compute, memory, host = self.terms + unknowns[:3, None] + scale
         gpu, _ = _norm(np.stack([compute, memory]), 1.0 if self.predicted is not None else self._exponent(unknowns))
         busy: Array = np.exp(np.minimum(np.stack([host, gpu, memory]) - latency, 0.0))
         return busy
+
+    @cached_property
+    def _beyond(self) -> Array:
+        """The logarithm of what is predicted over the norm of what is."""
+        assert self.predicted is not None
+        beyond: Array = self.predicted - self._norm(np.zeros(len(LATENCY_UNKNOWNS)))[0]
+        return beyond
 
     def _exponent(self, unknowns: Array) -> float:
         return 1.0 + _USUAL_OVERLAP * float(np.exp(unknowns[5]))

@@ -17,14 +17,16 @@ from ..grid import FrequencyGrid
 from ..heat import Heat
 from ..kinds import KINDS
 from ..network import KernelInvocation
+from ..surface import Tails
 from .host import HostModel
-from .region import Region
+from .region import Pair, Region
 from .roofline import NO_FLOOR, DeviceRates, LaunchFloor
 from .totals import NO_SHARES, Shares
 
 # How much less certain a kernel is whose fused epilogue its model has not seen (standard deviation of the logarithm, added in
 # quadrature): what is added to a launch's work is free at best and costs as much as its own traffic at worst.
 STAND_IN_SIGMA = 0.15
+UNSCALED = Pair(1.0, 1.0)
 
 
 class Regressor(Protocol):
@@ -89,6 +91,8 @@ class BoardCost:
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing: part of the bound that the models of time refer to.
         crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
+        own_scale: what kernels' own deviations make of a latency and an energy is multiplied by these.
+        tails: how networks' errors exceed their deviations; None where they are taken to be log-normal.
 
     Raises:
         CostModelError: an array has not the grid's shape.
@@ -108,6 +112,8 @@ class BoardCost:
     crowding: float = 0.0
     leakage_mw: NDArray[np.float32] | None = None
     heat: Heat | None = None
+    own_scale: Pair = UNSCALED
+    tails: Tails | None = None
 
     def __post_init__(self) -> None:
         for name, shape in (("idle_mw", self.grid.shape), ("host_active_mw", self.grid.shape[:1])):

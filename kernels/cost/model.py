@@ -173,17 +173,18 @@ def assemble(
     totals = add_up(costs.gpu_ms, costs.dynamic_mw, memory_share, tuple(_groups(costs)), costs.order, critical, idle_mw)
     energy_mj = idle_mw * latency_ms / 1e3 + host_mj + totals.dynamic_mj
     waited_ms = np.maximum(latency_ms - totals.path_ms, 0)
-    latency_variance = totals.latency_variance + host_variance
+    own_latency, own_energy = cost.own_scale.time**2 * totals.latency_variance, cost.own_scale.power**2 * totals.energy_variance
+    latency_variance = own_latency + host_variance
     latency_variance = latency_variance + common_variance(cost.latency_shares, waited_ms, totals.path_ms, totals.memory_ms)
-    energy_variance = totals.energy_variance + host_variance * (idle_mw / 1e3) ** 2
+    energy_variance = own_energy + host_variance * (idle_mw / 1e3) ** 2
     energy_variance = energy_variance + common_variance(
         cost.energy_shares, idle_mw * waited_ms / 1e3 + host_mj, totals.energy_mj, totals.memory_mj
     )
     latency_guessed = together_variance(totals.together_ms, latency_ms)
     energy_guessed = together_variance(totals.together_mj, energy_mj) + together_variance(totals.together_power_mj, energy_mj)
     own_sigma = (
-        np.sqrt(totals.latency_variance / latency_ms**2 + latency_guessed + cost.sigma_latency**2),
-        np.sqrt(totals.energy_variance / energy_mj**2 + energy_guessed + cost.sigma_energy**2),
+        np.sqrt(own_latency / latency_ms**2 + latency_guessed + cost.sigma_latency**2),
+        np.sqrt(own_energy / energy_mj**2 + energy_guessed + cost.sigma_energy**2),
     )
     return Surface(
         grid=cost.grid,
@@ -200,6 +201,7 @@ def assemble(
         boundary=network.boundary,
         leakage_mw=np.zeros(()) if cost.leakage_mw is None else cost.leakage_mw.astype(np.float64),
         heat=cost.heat,
+        tails=cost.tails,
         execution=execution,
         execution_note=execution_note(network, cost, execution) if method == "timeline" else "",
         terms=terms(launches, costs.gpu_ms, memory_share, issuing_ms, cost, own_sigma),

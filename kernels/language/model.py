@@ -124,7 +124,15 @@ class LanguageModel:
             raise ModelError(f"{self.heads} heads do not share {self.kv_heads} heads of keys and values")
 
     def weight(self, name: str) -> StoredTensor | None:
-        return self.weights.get(name)
+        """A weight, where the model has it.
+
+        Raises:
+            ModelError: it is one number without dimensions.
+        """
+        found = self.weights.get(name)
+        if found is not None and not found.shape:
+            raise ModelError(f"{name}.weight is one number")
+        return found
 
     def needed(self, name: str) -> StoredTensor:
         """A weight that a model of its family has.
@@ -132,7 +140,7 @@ class LanguageModel:
         Raises:
             ModelError: it has not.
         """
-        found = self.weights.get(name)
+        found = self.weight(name)
         if found is None:
             raise ModelError(f"the model has no tensor {name}.weight")
         return found

@@ -3,7 +3,8 @@
 
 ONNX has no memory layouts: to its optimiser ``clone`` and ``contiguous`` are nothing. But each node is noted with the call that
 it stands for, as in ``conv2d.default](args = (%clone_1, %weight, ...``. Where no node makes what such a call takes, and the
-node takes something in its place that the call does not name, that was copied before.
+node takes something in its place that the call does not name, that was copied before. ``repeat_interleave`` copies what it has
+spread, even where the shape that follows needs no copy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ..budget import Account
 from .model import Graph, Node
 
 _COPIES = re.compile(r"%((?:clone|contiguous)(?:_\d+)?)\b")
+#: Calls that are written as ``Unsqueeze``, ``Expand`` and ``Reshape``.
+_SPREADS = "aten.repeat_interleave.self_int]"
 _NAMES = re.compile(r"%(\w+)")
 
 
@@ -38,6 +41,11 @@ def with_copies(graph: Graph, account: Account) -> Graph:
                 if len(others) == 1:
                     source[copy] = others.pop()
                     nodes.append(Node("contiguous", "aten", inputs=[source[copy]], outputs=[copy], scope=node.scope))
+            spread = node.inputs[0] if node.inputs else ""
+            if _SPREADS in node.origin and node.operator == "Reshape" and within.get(spread) == call:
+                copy = f"copy of {spread}"
+                source[copy] = spread
+                nodes.append(Node("contiguous", "aten", inputs=[spread], outputs=[copy], scope=node.scope))
             if copy in source:
                 node = replace(node, inputs=[copy if name == source[copy] else name for name in node.inputs])
         nodes.append(node)

@@ -100,14 +100,20 @@ def attention_operator(call: NodeCall) -> Any:
 
 @onnx_operator("aten::contiguous")
 def make_contiguous(call: NodeCall) -> Any:
-    return contiguous(call.recorder, call.tensor(0))
+    x = call.tensor(0)
+    if not call.attribute("assumed", 0) or x.is_contiguous():
+        return contiguous(call.recorder, x)
+    return call.recorder.launch("clone", [x], call.recorder.tensor(x.shape, x.dtype), {"assumed": True})
 
 
 @onnx_operator("BatchNormalization")
 def batch_norm(call: NodeCall) -> Any:
-    if call.attribute("training_mode", 0):
+    x, scale, shift = (call.tensor(place) for place in range(3))
+    if not call.attribute("training_mode", 0):
+        return call.aten("batch_norm", x, scale, shift, call.tensor(3), call.tensor(4), False, 0.1, 1e-5)
+    if not x.parameter:  # a weight may be standardised as it runs
         raise ModelError("BatchNormalization in training mode: export the model after calling its eval()")
-    return call.aten("batch_norm", *(call.tensor(place) for place in range(5)), False, 0.1, 1e-5)
+    return call.aten("batch_norm", x, scale, shift, None, None, True, 0.1, 1e-5)
 
 
 @onnx_operator("LayerNormalization", "RMSNormalization")

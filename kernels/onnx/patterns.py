@@ -69,18 +69,17 @@ class Rewriter:
                 self._users.setdefault(name, set()).add(place)
             if node.operator == "Constant" and node.outputs and isinstance(node.attributes.get("value"), TensorHeader):
                 self._weights[node.outputs[0]] = node.attributes["value"]
-            elif (
-                node.operator in ("Identity", "Transpose", "ScatterND")
-                and node.outputs
-                and node.inputs
-                and node.inputs[0] in self._weights
-            ):
-                header = self._weights[node.inputs[0]]
-                turned = node.operator == "Transpose" and len(header.shape) == 2
-                self._weights[node.outputs[0]] = replace(header, shape=header.shape[::-1]) if turned else header
         self._sizes: set[str] = set()
         self._fixed: set[str] = set(self._weights)
         self._find_sizes()
+        for node in graph.nodes:  # weights that were turned, or written into by others
+            changed = node.operator in ("Identity", "Transpose", "ScatterND") and self._fixed.issuperset(node.outputs)
+            if changed and node.inputs and node.inputs[0] in self._weights:
+                header = self._weights[node.inputs[0]]
+                turned = node.operator == "Transpose" and len(header.shape) == 2
+                self._weights.update(
+                    dict.fromkeys(node.outputs, replace(header, shape=header.shape[::-1]) if turned else header)
+                )
         self._kept = set(graph.outputs)
         self._gone: set[int] = set()
         self._made: dict[int, list[Node]] = {}
@@ -138,7 +137,8 @@ class Rewriter:
         if turned or (node.operator == "Squeeze" and self._is_packed(node)):
             hidden = f"{node.outputs[0]}, as it lies"
             first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
-            return [first, Node("contiguous", "aten", node.name, [hidden], node.outputs, {}, node.scope)]
+            details = {"assumed": int(self._is_picture(node))}  # some authors do without
+            return [first, Node("contiguous", "aten", node.name, [hidden], node.outputs, details, node.scope)]
         return [node]
 
     # Matching
@@ -271,7 +271,7 @@ class Rewriter:
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
     def _is_picture(self, node: Node) -> bool:
-        """Whether it brings the channels of tokens to the front for a convolution: authors make that contiguous."""
+        """Whether it brings the channels of tokens to the front for a convolution: most authors make that contiguous."""
         maker = self._maker.get(node.inputs[0]) if node.inputs else None
         if maker is None or self._graph.nodes[maker].operator != "Reshape":
             return False

@@ -89,11 +89,17 @@ def checked(value: Any) -> Any:
 
 
 def launch_pointwise(
-    recorder: Recorder, kind: str, operands: Sequence[Tensor], dtype: str, params: dict[str, Any] | None = None
+    recorder: Recorder,
+    kind: str,
+    operands: Sequence[Tensor],
+    dtype: str,
+    params: dict[str, Any] | None = None,
+    *,
+    beside_number: bool = False,
 ) -> Tensor:
-    """Launch one pointwise kernel over tensors that broadcast."""
+    """Launch one pointwise kernel over tensors that broadcast; beside a number, if ATen makes an operand of that."""
     shape = operands[0].shape if len(operands) == 1 else broadcast([x.shape for x in operands])
-    output = recorder.tensor(shape, dtype, elementwise_strides(shape, operands))
+    output = recorder.tensor(shape, dtype, elementwise_strides(shape, operands, beside_number))
     return recorder.launch(kind, operands, output, params)
 
 
@@ -107,7 +113,8 @@ def binary(
         raise TypeError(f"{kind} of a tensor and something that is not a number")
     tensors = [x for x in (first, second) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]
     name = kind if len(tensors) == 2 else f"{kind}_scalar"
-    return launch_pointwise(recorder, name, tensors, dtype or promoted((first, second)))
+    number = len(tensors) == 1 and kind != "pow"
+    return launch_pointwise(recorder, name, tensors, dtype or promoted((first, second)), beside_number=number)
 
 
 def _plain(value: Any) -> Any:

@@ -68,13 +68,21 @@ def is_dense(shape: Shape, strides: Shape) -> bool:
     return True
 
 
-def elementwise_strides(shape: Shape, operands: Sequence[Tensor]) -> Shape | None:
-    """The strides TensorIterator gives the output of a pointwise operator (``None``: contiguous)."""
-    if all(tensor.is_contiguous() for tensor in operands):
+def elementwise_strides(shape: Shape, operands: Sequence[Tensor], beside_number: bool = False) -> Shape | None:
+    """The strides TensorIterator gives the output of a pointwise operator (``None``: those of rows).
+
+    ``beside_number``: a number is an operand too, which counts as one of another shape. That and any other shape keep the
+    strides of dimensions of size 1, by which PyTorch tells channels last; of one shape alone they are made anew.
+    """
+    if all(tensor.has_default_strides() for tensor in operands):
         return None
-    same = [tensor for tensor in operands if tensor.shape == shape]
-    if len(same) == len(operands) and len({tensor.strides for tensor in same}) == 1 and is_dense(shape, same[0].strides):
-        return same[0].strides
+    if not beside_number and all(tensor.shape == shape for tensor in operands):
+        if all(tensor.is_contiguous() for tensor in operands):
+            return None
+        if len(shape) == 4 and all(is_laid_out(tensor, last=True) for tensor in operands):
+            return channels_last(shape)
+        if len({tensor.strides for tensor in operands}) == 1 and is_dense(shape, operands[0].strides):
+            return operands[0].strides
     rank = len(shape)
     expanded = []
     for tensor in operands:
@@ -114,7 +122,7 @@ def _compare_dims(first: int, second: int, shape: Shape, operands: Sequence[Shap
 
 def preserved(tensor: Tensor) -> Shape | None:
     """Strides of a copy that keeps the memory format where it can."""
-    if tensor.is_contiguous():
+    if tensor.has_default_strides():
         return None
     if is_dense(tensor.shape, tensor.strides):
         return tensor.strides

@@ -163,6 +163,10 @@ class Tensor:
                 expected *= size
         return True
 
+    def has_default_strides(self) -> bool:
+        """Whether it lies in memory as a new tensor does; unlike :meth:`is_contiguous`, dimensions of size 1 count."""
+        return self._strides is None or self._strides == contiguous_strides(self.shape)
+
     def is_channels_last(self) -> bool:
         """Whether PyTorch would call this channels-last (c10/core/MemoryFormat.h); ambiguous shapes are not."""
         if self._strides is None or self.rank not in (4, 5):

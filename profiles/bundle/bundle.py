@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ...kernels.cost.board import BoardCost, KernelModel, Regressor, Unpowered
+from ...kernels.cost.board import UNSCALED, BoardCost, KernelModel, Regressor, Unpowered
 from ...kernels.cost.features import columns
 from ...kernels.cost.region import Region, size_names
 from ...kernels.errors import KernelsError
@@ -118,8 +118,11 @@ def load_bundle(
         model = load if one_by_one else lru_cache(maxsize=None)(load)
         kernels = {}
         for kind, entry in manifest.kinds.items():
-            time = MappedModel(partial(model, kind, "time"))
+            time: Regressor = MappedModel(partial(model, kind, "time"))
             power: Regressor = MappedModel(partial(model, kind, "power")) if "power" in targets else Unpowered()
+            carried = manifest.carried
+            if carried is not None:
+                time, power = carried.time(time), carried.power(power)
             known = entry.region
             region = Region(known.spans, known.form_sigma, known.variety_sigma, known.doubling_sigma) if known else None
             kernels[kind] = KernelModel(
@@ -136,7 +139,7 @@ def load_bundle(
             raise BundleError(f"{ARRAYS}: leakage_mw and the manifest's leakage_fold_c: expected both or neither")
         cost = BoardCost(
             grid=manifest.grid,
-            chip=board.chip,
+            chip=manifest.carried.factors.rates(board.chip) if manifest.carried else board.chip,
             kernels=kernels,
             host=host_model(read_checked(directory / HOST, manifest.checksums[HOST])),
             idle_mw=arrays.idle_mw,
@@ -149,6 +152,8 @@ def load_bundle(
             crowding=manifest.crowding,
             leakage_mw=arrays.leakage_mw,
             heat=manifest.heat,
+            own_scale=manifest.bounds.own if manifest.bounds else UNSCALED,
+            tails=manifest.bounds.tails if manifest.bounds else None,
         )
     except (BundleError, KernelsError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error

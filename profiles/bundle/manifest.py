@@ -16,10 +16,12 @@ from ...kernels.cost.totals import NO_SHARES, Shares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import Heat
+from ...kernels.surface import Tail, Tails
 from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
+from .carried import Carried
 
 FORMAT_VERSION = 1
 UNSEEN_NETWORK = "unseen_network"
@@ -90,6 +92,37 @@ class KindEntry:
 
 
 @dataclass(frozen=True)
+class BoundsEntry:
+    """How far its predictions were found to be off for networks of families, and boards, that it was not trained on.
+
+    The common sigmas and the shares are fitted together with it.
+
+    Attributes:
+        own: what the deviations of kernels are multiplied by, of latency and of energy.
+        latency, energy, frames: how errors exceed their deviations, and frames their median.
+        nodes, networks: what they were found on.
+    """
+
+    own: Pair
+    latency: Tail
+    energy: Tail
+    frames: Tail
+    nodes: tuple[int, ...]
+    networks: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if min(self.own) < 0:
+            raise ValueError(f"expected scales that are not negative, got {tuple(self.own)}")
+
+    @property
+    def tails(self) -> Tails:
+        return Tails(self.latency, self.energy, self.frames)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "own": list(self.own), "nodes": list(self.nodes), "networks": list(self.networks)}
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a bundle says of itself.
 
@@ -109,7 +142,10 @@ class Manifest:
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
         checksums: SHA-256 of every other file of the bundle.
+        bounds: how its bounds were fitted to networks it does not know; None where they were not, and errors are taken to be
+            log-normal.
         device: what it is a profile of, where that is no board that has a description.
+        carried: where it comes from, where its models were trained for another board.
     """
 
     name: BundleName
@@ -131,8 +167,10 @@ class Manifest:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
+    bounds: BoundsEntry | None = None
     device: Device | None = None
     crowding: NotNegative = 0.0
+    carried: Carried | None = None
 
     @property
     def heat(self) -> Heat | None:
@@ -182,6 +220,7 @@ class Manifest:
             "name": self.name,
             "board": self.board,
             **({} if self.device is None else {"device": self.device.to_json()}),
+            **({} if self.carried is None else {"carried": asdict(self.carried)}),
             "simulated": self.simulated,
             "silicon_version": self.silicon_version,
             "command": self.command,
@@ -197,6 +236,7 @@ class Manifest:
             "energy_shares": asdict(self.energy_shares),
             "floor": asdict(self.floor),
             "crowding": self.crowding,
+            **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             "kinds": {
                 kind: {
                     "features": list(entry.features),

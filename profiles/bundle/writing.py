@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...kernels.cost.board import BoardCost
 from ...kernels.cost.host import HostModel
 from ..errors import BundleError
 from .bundle import load_bundle, model_targets
@@ -63,6 +64,21 @@ def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) 
         (directory / name).write_bytes(data)
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
     return write_manifest(directory, manifest, checksums)
+
+
+def write_around(directory: Path, manifest: Manifest, cost: BoardCost) -> Manifest:
+    """Write what a bundle has besides its tree models, which lie in the folder already, the cost's figures among it."""
+    files = {
+        ARRAYS: board_file(cost.idle_mw, cost.host_active_mw, cost.leakage_mw),
+        HOST: _json(_host_json(cost.host)),
+    }
+    for name, data in files.items():
+        (directory / name).write_bytes(data)
+    models = [model_file(kind, what) for kind in manifest.kinds for what in model_targets(manifest)]
+    names = sorted([*files, *models])
+    return write_manifest(
+        directory, manifest, {name: hashlib.sha256((directory / name).read_bytes()).hexdigest() for name in names}
+    )
 
 
 def board_file(

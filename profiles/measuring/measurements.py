@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -116,7 +117,11 @@ class Measurements:
         return self.device or load_board(self.board)
 
     def save(self, path: Path) -> None:
-        """Write everything as one npz file."""
+        """Write everything as one npz file; one of that name is replaced as a whole.
+
+        Raises:
+            MeasurementError: it cannot be written; one that was there is as it was.
+        """
         about = {
             "board": self.board,
             "silicon_version": self.silicon_version,
@@ -129,8 +134,15 @@ class Measurements:
             "environment": dict(self.environment),
             "invocations": [invocation.to_json() for invocation in self.invocations],
         }
-        with path.open("wb") as file:
-            np.savez_compressed(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays_of(self.tables))
+        fresh = path.with_name(f"{path.name}.tmp")
+        try:
+            with fresh.open("wb") as file:
+                np.savez_compressed(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays_of(self.tables))
+            fresh.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise MeasurementError(f"{path}: {error.strerror or error}; nothing there was changed") from error
 
     @classmethod
     def load(cls, path: Path) -> Measurements:

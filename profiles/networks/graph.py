@@ -101,13 +101,15 @@ class PerformanceGraph:
         name: the network's.
         batch: samples processed at once: the first dimension of its first input.
         input_bytes: of its inputs.
+        network: what it was made of.
     """
 
     name: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     batch: int
-    input_bytes: int = 0
+    input_bytes: int
+    network: Network
 
     @cached_property
     def globals(self) -> Mapping[str, float]:
@@ -190,9 +192,8 @@ def graph_of(network: Network) -> PerformanceGraph:
         nodes.append(_node(launch, read))
     inputs = [spec for spec in network.inputs if not spec.is_plain]
     batch = next((spec.shape[0] for spec in inputs if spec.shape), 1)
-    return PerformanceGraph(
-        network.name, tuple(nodes), tuple(edges), batch, sum(tensor_bytes(numel(spec.shape), spec.dtype) for spec in inputs)
-    )
+    read = sum(tensor_bytes(numel(spec.shape), spec.dtype) for spec in inputs)
+    return PerformanceGraph(network.name, tuple(nodes), tuple(edges), batch, read, network)
 
 
 def _node(launch: KernelInvocation, read: int) -> Node:

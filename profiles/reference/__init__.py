@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reference networks: the ten of MIRAGE (SEC '21) as TorchScript files, shipped without weights; and the lists of what
-many others launch, by family, of which some families are left out of all training.
+many others launch, by family: those that profiles are trained on, those that judge them, and those that bounds are fitted to.
 
-``tests/fixtures/make_reference_models.py`` writes the files, ``tests/fixtures/make_trained_networks.py`` the lists.
+``tests/fixtures/make_reference_models.py`` writes the files, ``tests/fixtures/make_trained_networks.py`` and
+``tests/fixtures/make_calibrating_networks.py`` the lists.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..errors import ProfilesError
 
 FOLDER = Path(__file__).parent
 FAMILIES = FOLDER / "families.json.xz"
+CALIBRATING = FOLDER / "calibrating.json.xz"
 
 
 def reference_names() -> tuple[str, ...]:
@@ -62,3 +64,10 @@ def trained_networks() -> tuple[Network, ...]:
 def left_out_networks() -> tuple[Network, ...]:
     """Networks of the families that no profile is trained on."""
     return tuple(network for _, left_out, network in _families() if left_out)
+
+
+@lru_cache(maxsize=1)
+def calibrating_networks() -> tuple[Network, ...]:
+    """Networks by whose errors bounds are fitted: of families that profiles are neither trained on nor judged by."""
+    lists = json.loads(lzma.decompress(CALIBRATING.read_bytes()))
+    return tuple(Network.from_json(item) for item in lists)

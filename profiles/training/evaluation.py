@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from ..documents import DocumentError, convert
 from ..errors import BundleError
 from ..measuring.meters.meter import Meter
 
+FRAMES = 50
+"""So many frames of a network are measured at each configuration where bounds are fitted or judged."""
+
 
 @dataclass(frozen=True)
 class NetworkMeasurement:
@@ -27,12 +30,14 @@ class NetworkMeasurement:
     Attributes:
         index: the configurations as flat indices of the grid, (n,).
         latency_ms, energy_mj: measured, (n,); energy of the board's energy rails, None where power was not measured.
+        frames_ms: single frames at each of them, (n, frames), where latencies are medians; None where nobody kept them.
     """
 
     network: Network
     index: NDArray[np.int64]
     latency_ms: NDArray[np.float64]
     energy_mj: NDArray[np.float64] | None
+    frames_ms: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class NetworkError:
     Attributes:
         latency_percent, energy_percent: mean absolute percentage error.
         latency_bias_percent, energy_bias_percent: mean signed percentage error; positive where predictions are too high.
-        latency_covered, energy_covered: share of measurements under the 95% surface.
+        latency_covered, energy_covered: share of measurements under the 95% surface; of latency the share of frames.
         latency_high, energy_high: how sharp that is: the median of the 95% surface over the prediction.
 
     Those of energy are None where power was not measured.
@@ -88,10 +93,28 @@ def measure_network(
     return NetworkMeasurement(network, index, latency_ms, power_mw * latency_ms / 1e3)
 
 
+class FrameMeter(Protocol):
+    """Measures single frames of a network."""
+
+    def network_frames_ms(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
+    ) -> NDArray[np.float64]:
+        """Latencies of so many frames at each configuration, ``(configurations, frames)``."""
+        ...
+
+
+def with_frames(
+    measured: NetworkMeasurement, grid: FrequencyGrid, meter: FrameMeter, frames: int = FRAMES
+) -> NetworkMeasurement:
+    """The measurement with single frames at the same configurations."""
+    chosen = [_configuration(grid, position) for position in measured.index]
+    return replace(measured, frames_ms=np.asarray(meter.network_frames_ms(measured.network, chosen, frames), np.float64))
+
+
 def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
     """The error of one surface against one network's measurement."""
     high, at = predicted.quantile(0.95), measured.index
-    latency = _errors(predicted.latency_ms.ravel()[at], high.latency_ms.ravel()[at], measured.latency_ms)
+    latency = _errors(predicted.latency_ms.ravel()[at], high.latency_ms.ravel()[at], measured.latency_ms, measured.frames_ms)
     energy: tuple[float, ...] | tuple[None, ...] = (None,) * len(latency)
     if measured.energy_mj is not None:
         energy = _errors(predicted.energy_mj.ravel()[at], high.energy_mj.ravel()[at], measured.energy_mj)
@@ -111,12 +134,17 @@ def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
 
 
 def _errors(
-    predicted: NDArray[np.float64], high: NDArray[np.float64], measured: NDArray[np.float64]
+    predicted: NDArray[np.float64],
+    high: NDArray[np.float64],
+    measured: NDArray[np.float64],
+    singly: NDArray[np.float64] | None = None,
 ) -> tuple[float, float, float, float]:
-    """Mean absolute and mean signed error in per cent, the share covered, and how sharp that is."""
+    """Mean absolute and mean signed error in per cent, the share covered (of what was measured ``singly``, where something
+    was), and how sharp that is."""
     error = predicted / measured - 1
     percent, bias = np.abs(error).mean() * 100, error.mean() * 100
-    return float(percent), float(bias), float((measured <= high).mean()), float(np.median(high / predicted))
+    covered = ((measured[:, None] if singly is None else singly) <= high[:, None]).mean()
+    return float(percent), float(bias), float(covered), float(np.median(high / predicted))
 
 
 def evaluate(

@@ -25,7 +25,7 @@ from ..reference import left_out_networks, reference_names, reference_network, t
 from ..twin.silicon.chip import AMBIENT_DIE_C, CURRENT
 from ..twin.silicon.silicon import Silicon, version_of
 from .assembly import Uncertainty, make_folds
-from .evaluation import NetworkError, evaluate, measure_network, summary
+from .evaluation import NetworkError, evaluate, measure_network, summary, with_frames
 from .kernel_models import Recipe, TrainingOptions
 from .making import write_trained
 
@@ -162,7 +162,8 @@ def evaluate_simulated(
         meter = twin_meter(bundle.manifest.board, node, seed + 1, silicon)
         for number, network in enumerate(networks):
             choice = seed + 100 * node + number
-            measured.append(measure_network(network, bundle.cost.grid, bundle.manifest.rails, meter, configurations, choice))
+            taken = measure_network(network, bundle.cost.grid, bundle.manifest.rails, meter, configurations, choice)
+            measured.append(with_frames(taken, bundle.cost.grid, meter))
     return evaluate(bundle.cost, measured)
 
 
@@ -171,21 +172,18 @@ def evaluation_record(
 ) -> dict[str, Any]:
     """What a manifest keeps of its evaluation: a board left out; networks left out as well; whole families left out as well."""
     return {
-        UNSEEN_BOARD: {
-            "nodes": list(EVALUATION_NODES),
-            "mean": summary(errors),
-            "networks": [error.to_json() for error in errors],
-        },
+        UNSEEN_BOARD: evaluated(errors, EVALUATION_NODES),
         UNSEEN_BOARD_AND_NETWORK: {
             "mean": summary(uncertainty.errors),
             "networks": [error.to_json() for error in uncertainty.errors],
         },
-        UNSEEN_FAMILY: {
-            "nodes": list(EVALUATION_NODES),
-            "mean": summary(strange),
-            "networks": [error.to_json() for error in strange],
-        },
+        UNSEEN_FAMILY: evaluated(strange, EVALUATION_NODES),
     }
+
+
+def evaluated(errors: Sequence[NetworkError], nodes: Sequence[int]) -> dict[str, Any]:
+    """What a manifest keeps of networks' errors on simulated boards."""
+    return {"nodes": list(nodes), "mean": summary(errors), "networks": [error.to_json() for error in errors]}
 
 
 def twin_meter(board: str, node: int, seed: int, silicon: int = CURRENT, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:

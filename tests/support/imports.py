@@ -14,7 +14,7 @@ from jetdvfs.tests.support.paths import ROOT
 #: The product's rooms from top to bottom: each imports only rooms on floors below its own. A room is a folder, or a module that
 #: stands on another floor than the rest of its folder; subfolders that have a line of their own are rooms of their own.
 FLOORS = (
-    ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles"),
+    ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles", "daemon.cli.setup"),
     ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service"),
     ("daemon.cli",),
     ("daemon",),
@@ -43,6 +43,8 @@ FLOORS = (
     ("kernels",),
 )
 PACKAGES = ("daemon", "profiles", "kernels")
+#: What runs in applications, by their own installation's modules; no package of the product.
+APPLICATIONS = ("daemon", "integrations")
 
 
 class Import(NamedTuple):
@@ -64,6 +66,8 @@ def modules() -> Mapping[str, Path]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
+            if parts[:2] == APPLICATIONS:
+                continue
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 

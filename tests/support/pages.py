@@ -30,7 +30,7 @@ class Page:
     def run(self, command: str, socket: Path | None, **env: str) -> subprocess.CompletedProcess[str]:
         """Run one of its commands as after an installation: with the headers where compilers look."""
         assert command in self.commands, self.commands
-        headers = str(INTEGRATIONS / "c")
+        headers = ":".join(str(INTEGRATIONS / folder) for folder in ("c", "gstreamer"))
         env = {**os.environ, "CPATH": headers, "JETDVFS_SOCKET": str(socket or "/nowhere/jetdvfs.sock"), **env}
         return subprocess.run(
             command, shell=True, cwd=self.folder, env=env, capture_output=True, text=True, check=False, timeout=120

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import gzip
 import multiprocessing
 import os
-import pickle
 import re
 import resource
 import shutil
@@ -19,7 +17,9 @@ from typing import Any
 
 from jetdvfs.kernels.errors import KernelsError
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.zoo.comparison import Dispatched, Judgement, judge
+from jetdvfs.tests.zoo import kept, reference
+from jetdvfs.tests.zoo.comparison import ONNX, Dispatched, Judgement, judge
+from jetdvfs.tests.zoo.kept import Evidence
 from jetdvfs.tests.zoo.listing import Listed, listed
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
 from jetdvfs.tests.zoo.table import Entry, Made
@@ -34,7 +34,7 @@ _FORK = multiprocessing.get_context("fork")
 def attempt(entry: Entry, how: str, seconds: float, keep: Path) -> dict[str, Any]:
     """The record of one model in one format; it takes at most so long, whatever happens in it.
 
-    Below ``keep`` are left both lists, and files whose lists are refused or wrong.
+    In ``keep`` is left what :func:`again` needs, and files whose lists are refused or wrong.
     """
     began = time.monotonic()
     record, trouble = apart(lambda: _attempted(entry, how, keep), seconds)
@@ -87,43 +87,70 @@ def _attempted(entry: Entry, how: str, keep: Path) -> dict[str, Any]:
     try:
         made = entry.make()
         path = formats.write(made, how, folder)
-        inputs = [TensorSpec(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in made.inputs]
-        answer = _listed(path, inputs)
-        kept = keep / f"{entry.title}.{how}".replace("/", "_").replace(" ", "_")
-        if isinstance(answer, Judgement):
-            record: dict[str, Any] = {"verdict": answer.verdict, "why": answer.why}
-            place = re.search(r"\(at node ([^,)]+)", answer.why)
-            if how in formats.ONNX and place:
-                broken, _ = apart(lambda: formats.fails_at(path, made.inputs, place[1]), seconds=60)
-                if isinstance(broken, str) and broken:
-                    record = {"verdict": "not run", "why": f"{answer.why}; so says ONNX's reference: {broken}"}
-        else:
-            (network, constant), took_s = answer
-            theirs = _dispatched(entry, made, path, how)
-            casts = formats.casts(path) if how in formats.ONNX else {}
-            judgement = judge_rewritten(network, theirs, casts, constant) if how in formats.ONNX else judge(network, theirs)
-            if how in formats.ONNX and judgement.verdict == "wrong":
-                judgement = _unless_another_network(judgement, made, path)
-            record = {"verdict": judgement.verdict, "why": judgement.why, "launches": len(network.launches)}
-            record |= {"run": len(theirs.launches), "listing_s": round(took_s, 3)}
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with gzip.open(f"{kept}.lists", "wb") as stream:
-                pickle.dump((network, theirs, casts, constant), stream)
+        evidence = _evidence(entry, made, path, how)
+        kept.keep(keep, entry.title, how, path, evidence)
+        record = _judged(path, evidence, how)
         if record["verdict"] in ("refused", "wrong") and path.stat().st_size < _KEPT_BYTES:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, f"{kept}{path.suffix}")
-            record["inputs"] = [str(spec) for spec in inputs]
+            keep.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, keep / f"{kept.name(entry.title, how)}{path.suffix}")
+            record["inputs"] = [str(spec) for spec in evidence.inputs]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return record
 
 
-def _unless_another_network(judgement: Judgement, made: Made, path: Path) -> Judgement:
-    """Exporters write files that make something else than the module does; such a file says nothing of its list."""
-    from jetdvfs.tests.zoo import calls, formats
+def again(title: str, how: str, keep: Path) -> dict[str, Any] | None:
+    """The record of a model in a format whose file and evidence are kept, listed and judged anew; None where they are not."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-zoo-") as folder:
+        found = kept.find(keep, title, how, Path(folder))
+        if found is None:
+            return None
+        record = _judged(*found, how)
+    return {"model": title, "format": how} | record | {"seconds": round(time.monotonic() - began, 2)}
 
-    own = [tuple(tensor.shape) for tensor in calls.all_tensors(made.module(*made.inputs))]
-    shapes, _ = apart(lambda: formats.made_by(path, made.inputs), 60)
+
+def _evidence(entry: Entry, made: Made, path: Path, how: str) -> Evidence:
+    specs = tuple(TensorSpec(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in made.inputs)
+    dispatched = _dispatched(entry, made, path, how)
+    if how not in ONNX:
+        return Evidence(specs, dispatched)
+    return Evidence(specs, dispatched, tuple(tensor.numpy() for tensor in made.inputs))
+
+
+def _judged(path: Path, evidence: Evidence, how: str) -> dict[str, Any]:
+    """What jetdvfs lists of a file, held against the evidence."""
+    answer = _listed(path, list(evidence.inputs))
+    told: dict[str, Any] = {"code": kept.code()}
+    if isinstance(answer, Judgement):
+        judgement = _unless_broken(answer, path, evidence) if how in ONNX else answer
+    else:
+        (network, constant), took_s = answer
+        theirs = evidence.dispatched
+        told |= {"launches": len(network.launches), "run": len(theirs.launches), "listing_s": round(took_s, 3)}
+        if how in ONNX:
+            judgement = _unless_another_network(
+                judge_rewritten(network, theirs, reference.nodes(path), constant), path, evidence
+            )
+        else:
+            judgement = judge(network, theirs)
+    return {"verdict": judgement.verdict, "why": judgement.why} | told
+
+
+def _unless_broken(judgement: Judgement, path: Path, evidence: Evidence) -> Judgement:
+    """Exporters write files that nobody runs; ONNX's own reference ends where jetdvfs does."""
+    place = re.search(r"\(at node ([^,)]+)", judgement.why)
+    if place:
+        broken, _ = apart(lambda: reference.fails_at(path, evidence.numbers, place[1]), 60)
+        if isinstance(broken, str) and broken:
+            return Judgement("not run", f"{judgement.why}; so says ONNX's reference: {broken}")
+    return judgement
+
+
+def _unless_another_network(judgement: Judgement, path: Path, evidence: Evidence) -> Judgement:
+    """Exporters write files that make something else than the module does; such a file says nothing of its list."""
+    own = list(evidence.dispatched.made)
+    shapes, _ = apart(lambda: reference.made_by(path, evidence.numbers), 60)
     if isinstance(shapes, list) and sorted(shapes) != sorted(own):
         return Judgement("not run", f"another network: it makes {shapes}, the module {own}")
     return judgement
@@ -156,7 +183,7 @@ def _bounded(path: Path, inputs: list[TensorSpec]) -> tuple[Listed, float] | str
 def _dispatched(entry: Entry, made: Made, path: Path, how: str) -> Dispatched:
     from jetdvfs.tests.zoo import dispatched, formats
 
-    if how in formats.ONNX:
+    if how in ONNX:
         fresh = entry.make().module  # models remember what they were called with
         theirs = dispatched.launches_of(fresh, fresh, made.inputs)
         if theirs.looks:  # what code decides by data, it decides in another way for an exporter

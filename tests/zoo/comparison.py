@@ -14,6 +14,8 @@ from typing import Any
 
 from jetdvfs.kernels.network import KernelInvocation, Network
 
+#: The formats of files that are judged by the module they were exported from (``rewritten.py``).
+ONNX = ("onnx", "onnx-dynamo")
 VERDICTS = ("equal", "explained", "refused", "wrong")
 #: Of what could not be judged: the exporter writes no such file, or PyTorch does not run what it wrote.
 UNJUDGED = ("not written", "not run")
@@ -40,6 +42,8 @@ class Dispatched:
             (``unused``); empty where it may not.
         trouble: the error that ended it early; empty where none did.
         sources: of each launch which one made its first operand; -1 where none did.
+        made: the shapes of what came out.
+        windows: how many numbers each view by strides or in windows shows.
     """
 
     launches: tuple[KernelInvocation, ...]
@@ -47,6 +51,8 @@ class Dispatched:
     sorts: tuple[str, ...] = ()
     trouble: str = ""
     sources: tuple[int, ...] = ()
+    made: tuple[tuple[int, ...], ...] = ()
+    windows: tuple[int, ...] = ()
 
 
 def essence(launch: KernelInvocation) -> tuple[Any, ...]:

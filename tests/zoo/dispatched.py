@@ -42,6 +42,8 @@ _NUMBERS_BESIDE = frozenset(f"aten::{name}{ending}" for name in _BESIDE for endi
 _ARITHMETIC = frozenset(f"aten::{name}{ending}" for name in ("add", "sub", "mul", "div") for ending in ("", "_"))
 #: Calls that take a tensor for its shape alone.
 _OF_A_SHAPE = tuple(f"aten::{name}" for name in ("new_", "zeros_like", "ones_like", "full_like", "empty_like"))
+#: Views of one number in several places.
+_WINDOWS = ("aten::as_strided", "aten::unfold")
 _KEPT: list[Any] = []
 
 
@@ -69,6 +71,7 @@ class FileRecorder(oracle.Recorder):
         self._parameters = {tensor.untyped_storage()._cdata for tensor in tensors}
         self.looks: list[tuple[int, str]] = []
         self.flows: list[Flow] = []
+        self.windows: list[int] = []
         self.trouble = ""
         self._seen: dict[Any, int] = {}
         self._values: dict[int, Any] = {}  # which call made what is in a memory, for as long as nobody writes into it
@@ -116,6 +119,8 @@ class FileRecorder(oracle.Recorder):
             known = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | (kwargs or {})
             out = whole(self, func, {a.name: known.get(a.name, a.default_value) for a in func._schema.arguments})
         made = list(oracle._tensors([out]))
+        if func._schema.name in _WINDOWS:
+            self.windows.append(out.numel())
         self._alive.append(made)
         memory = {tensor.untyped_storage()._cdata for tensor in made}
         self._number(func, _memory(given), made)
@@ -229,7 +234,7 @@ def _memory(tensors: Iterable[torch.Tensor]) -> set[int]:
 def _attention(recorder: FileRecorder, func: Any, a: dict[str, Any]) -> Any:
     out = func(**a)
     query, key, value, mask = a["query"], a["key"], a["value"], a["attn_mask"]
-    laid_out = device.as_cuda_lays_it_out(out, query, key, value, mask)
+    laid_out = device.as_cuda_lays_it_out(out, query, key, value, mask, bool(a.get("enable_gqa")))
     if laid_out is not out:
         laid_out = laid_out.copy_(out)
     read = [t for t in (query, key, value, mask) if t is not None]
@@ -358,4 +363,5 @@ def launches_of(
         trouble = recorder.trouble or f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
     launches = tuple(call for call in recorder.calls if isinstance(call, KernelInvocation))
     sources = tuple(flow.source for flow in recorder.flows)
-    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble, sources)
+    made = tuple(tuple(tensor.shape) for tensor in all_tensors(result))
+    return Dispatched(launches, tuple(recorder.looks), recorder.sorts(result), trouble, sources, made, tuple(recorder.windows))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import Network, ParamValue, TensorSpec
 from jetdvfs.kernels.operators.recorder import Recorder
-from jetdvfs.kernels.operators.values import Tensor
+from jetdvfs.kernels.operators.values import Memory, Tensor
 
 
 class Listed(NamedTuple):
@@ -28,6 +28,7 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
     """
     constant: dict[int, list[bool]] = {}
     recorders: list[Recorder] = []
+    made: dict[int, tuple[Memory, bool]] = {}  # whether what was written last into a memory depends on no input
     launch = Recorder.launch
 
     def looked_at(
@@ -41,10 +42,12 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
         read, weights = list(given), list(weights)
         if id(recorder) not in constant:
             recorders.append(recorder)  # so that its id stays its own
-        known = constant.setdefault(id(recorder), [])
         read += [tensor for tensor in weights if tensor is not None]
-        known.append(all(_is_constant(tensor, known) for tensor in read))
-        return launch(recorder, kind, given, output, params, weights)
+        of_none = all(_is_constant(tensor, made) for tensor in read)
+        constant.setdefault(id(recorder), []).append(of_none)
+        result = launch(recorder, kind, given, output, params, weights)
+        made[id(result.memory)] = result.memory, of_none
+        return result
 
     Recorder.launch = looked_at  # type: ignore[assignment,method-assign]
     try:
@@ -55,6 +58,8 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
     return Listed(network, frozenset(place for place, of_none in enumerate(written) if of_none))
 
 
-def _is_constant(tensor: Tensor, known: Sequence[bool]) -> bool:
-    writer = tensor.memory.writer
-    return known[writer] if 0 <= writer < len(known) else tensor.parameter or tensor.value is not None
+def _is_constant(tensor: Tensor, made: Mapping[int, tuple[Memory, bool]]) -> bool:
+    """Also of what is worked out aside, before the first launch."""
+    if id(tensor.memory) in made:
+        return made[id(tensor.memory)][1]
+    return tensor.parameter or tensor.value is not None

@@ -46,7 +46,9 @@ def text(records: Sequence[Record]) -> str:
         share = f"{(number['equal'] + number['explained']) / judged:.1%}" if judged else "-"
         lines.append(f"| {how} | {' | '.join(str(number[column]) for column in columns)} | {share} |")
     models = len({record["model"] for record in records if record["verdict"] in VERDICTS})
-    lines += ["", f"{models} models; {', '.join(f'{name} {number}' for name, number in _versions().items())}", ""]
+    codes = Counter(record.get("code", "unknown") for record in records if record["verdict"] != "not written")
+    by = f", judged by {len(codes)} states of the code" if len(codes) > 1 else ""
+    lines += ["", f"{models} models{by}; {', '.join(f'{name} {number}' for name, number in _versions().items())}", ""]
     order = {verdict: place for place, verdict in enumerate(("wrong", "refused", "explained", *UNJUDGED))}
     others = sorted((r for r in records if r["verdict"] != "equal"), key=lambda r: (order[r["verdict"]], r["why"]))
     lines += [f"{record['verdict']}: {record['model']} {record['format']}: {record['why']}" for record in others]

@@ -9,14 +9,16 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``repeated calls merged``, ``idle calls left out``, ``unused calls left out``: the exporter's own clean-up;
 * ``batch norms folded``: each into the convolution or product before it, if as many more of that size have a bias now;
 * ``written out`` and ``put together``: one call as several operators of ONNX, or several as one that jetdvfs recognises, as in
-  :data:`_FORMS`;
+  :data:`~jetdvfs.tests.zoo.rewritings.FORMS`;
 * ``cat within cat joined``: along one dimension, where nothing else uses the inner one;
-* ``other names``: the same work by another operator, as in :data:`_NAMES`;
+* ``other names``: the same work by another operator, as in :data:`~jetdvfs.tests.zoo.rewritings.NAMES`;
 * ``conversions``: of element types, to each at most as many as the file has nodes for (``CumSum`` and others take fewer
   types than PyTorch's);
 * ``conversions left out``: to wider integers;
 * ``copies left out``, ``copies made for each reader``: ONNX has no memory layouts, so that ``contiguous`` is not in the file;
   where several calls use what it makes, each is listed with a copy of its own;
+* ``copies assumed``: where the file leaves it open whether there is one, and the list says that it does;
+* ``windows picked``: as large as those that the module looks at (``as_strided``, ``unfold``), for which ONNX has no operator;
 * ``places of an index computed``: an index by several tensors is one by a sum of products of them;
 * ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
   product of stacks of matrices, and a sum, in place of one with a bias.
@@ -32,96 +34,20 @@ from collections.abc import Collection, Mapping, Sequence
 from jetdvfs.kernels.network import KernelInvocation, Network, numel
 from jetdvfs.kernels.operators.layout import broadcast
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement
-
-Key = tuple[str, int]
-
-#: Kinds that are compared by their operations; none of them may differ.
-_WORK = ("conv", "matmul", "attention", "lstm", "gru", "rnn", "deform_conv")
-_SORTS = {
-    "constant": "constants folded",
-    "repeated": "repeated calls merged",
-    "idle": "idle calls left out",
-    "unused": "unused calls left out",
-    "layout": "copies left out",
-    "widened": "conversions left out",
-    "joined": "cat within cat joined",
-}
-#: What PyTorch calls, and other names that the same work has in a file, on as many elements.
-_NAMES: dict[str, Sequence[str]] = {
-    "index": ["embedding", "gather"],
-    "index_select": ["index", "embedding"],
-    "embedding": ["index"],
-    "gather": ["index"],
-    "max": ["amax", "argmax"],
-    "min": ["amax", "argmax"],
-    "stack": ["cat"],
-    "roll": ["cat"],
-    "cat": ["roll"],
-    "clamp": ["clamp_min", "maximum", "minimum", "hardtanh"],
-    "clamp_min": ["clamp", "maximum", "relu"],
-    "clamp_max": ["clamp", "minimum"],
-    "hardtanh": ["clamp"],
-    "where": ["masked_fill"],
-    "masked_fill": ["where"],
-    **{name: [other for other in ("zeros", "ones", "full") if other != name] for name in ("zeros", "ones", "full", "fill")},
-    "rsub": ["sub"],
-    "div": ["floor_divide"],
-}
-#: One call, and what it is written as; all on as many elements as it returns, or on four times as many.
-_FORMS: dict[str, Sequence[Sequence[str]]] = {
-    "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
-    "glu": [["sigmoid", "mul"]],
-    "pixel_unshuffle": [["clone"]],
-    "pixel_shuffle": [["clone"]],
-    "silu": [["sigmoid", "mul"]],
-    "gelu": [
-        ["mul"] * 3 + ["pow", "add", "tanh", "add", "mul"],
-        ["mul", "mul", "div", "erf", "add"],
-        ["mul"] * 3 + ["erf", "add"],
-    ],
-    "group_norm": [["batch_norm", "mul", "add"]],
-    "gru_cell": [["add"] * 4 + ["sub"] + ["sigmoid"] * 2 + ["mul"] * 2 + ["tanh"]],
-    "lstm_cell": [["add*4"] + ["sigmoid"] * 3 + ["mul"] * 3 + ["add"] + ["tanh"] * 2],
-    "rnn_cell": [["add", "tanh"], ["add", "relu"]],
-    "repeat": [["clone"]],
-    "addcmul": [["mul", "add"], ["mul", "mul", "add"]],
-    "remainder": [["floor_divide", "mul", "sub"], ["mul", "sub"]],
-    "im2col": [["constant_pad_nd", "index", "index", "clone"]],
-}
-#: What stands beside a call in a file: the guard of ``softplus`` for what is large already; what ``scatter_reduce`` is
-#: scattered over first where it does not look at what was there, one above the largest of all or what is above all numbers.
-_GUARDS: dict[str, Sequence[Sequence[str | Key]]] = {
-    "softplus": [["gt", "where"]],
-    "scatter_reduce": [["scatter_reduce", ("amax", 1), ("add", 1)], ["scatter_reduce"]],
-}
+from jetdvfs.tests.zoo.rewritings import FORMS, GUARDS, NAMES, NODES, SORTS, Key, key_of, plain
 
 
-def _key(launch: KernelInvocation) -> Key:
-    if _is_work(launch.kind):
-        return launch.kind, launch.flops
-    return launch.kind, numel(launch.output)
-
-
-def _plain(key: Key) -> Key:
-    """Beside a number or beside a tensor of one: in a file both are tensors."""
-    return key[0].removesuffix("_scalar"), key[1]
-
-
-def _is_work(kind: str) -> bool:
-    return kind.startswith(_WORK) and not kind.endswith("_cell")
-
-
-def judge_rewritten(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
+def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
     """What a file is listed as, beside what the module dispatches that it was exported from.
 
-    ``casts`` is how many nodes the file has that convert to each element type, ``constant`` the places of launches that
-    depend on no input.
+    ``nodes`` is how many nodes the file has of each operator, and that convert to each element type; ``constant`` the places of
+    launches that depend on no input.
     """
     if ours.boundary is not None:
-        return _judge_early(ours, theirs, casts, constant)
+        return _judge_early(ours, theirs, nodes, constant)
     if theirs.trouble:
         return Judgement("not run", theirs.trouble)
-    accounts = _Accounts(ours, theirs, casts, constant)
+    accounts = _Accounts(ours, theirs, nodes, constant)
     if not accounts.extra and not accounts.missing:
         return Judgement("equal")
     accounts.settle()
@@ -130,7 +56,7 @@ def judge_rewritten(ours: Network, theirs: Dispatched, casts: Mapping[str, int],
     return Judgement("explained", ", ".join(accounts.reasons))
 
 
-def _judge_early(ours: Network, theirs: Dispatched, casts: Mapping[str, int], constant: Collection[int]) -> Judgement:
+def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], constant: Collection[int]) -> Judgement:
     """A list that ends early: where the module looks at data too, and what is listed is what it dispatches until then."""
     end = ours.boundary
     assert end is not None
@@ -138,7 +64,7 @@ def _judge_early(ours: Network, theirs: Dispatched, casts: Mapping[str, int], co
         return Judgement("refused", f"ends at {end.operator} ({end.reason}) although PyTorch looks at no data")
     nearest = None
     for place, operator in dict(theirs.looks).items():
-        accounts = _Accounts(ours, theirs, casts, constant, place)
+        accounts = _Accounts(ours, theirs, nodes, constant, place)
         accounts.settle()
         if not accounts.extra and not accounts.missing:
             return Judgement(
@@ -160,35 +86,39 @@ class _Accounts:
         self,
         ours: Network,
         theirs: Dispatched,
-        casts: Mapping[str, int],
+        nodes: Mapping[str, int],
         constant: Collection[int],
         until: int | None = None,
     ) -> None:
         self.listed, self.reads = ours.launches, ours.reads
         self.constant = [self.listed[place] for place in constant]
         self.run, self.sources = theirs.launches[:until], theirs.sources[:until]
-        self.casts = casts
-        run = list(zip(map(_key, self.run), theirs.sorts[:until], strict=True))
-        mine, all_run = Counter(map(_key, self.listed)), Counter(key for key, _ in run)
+        self.nodes, self.windows = nodes, Counter(theirs.windows)
+        run = list(zip(map(key_of, self.run), theirs.sorts[:until], strict=True))
+        mine, all_run = Counter(map(key_of, self.listed)), Counter(key for key, _ in run)
         self.extra, self.missing = mine - all_run, all_run - mine
-        self.optional = {sort: Counter(_plain(key) for key, of in run if of == sort) for sort in _SORTS}
+        self.optional = {sort: Counter(plain(key) for key, of in run if of == sort) for sort in SORTS}
         self.reasons: list[str] = []
 
     def settle(self) -> None:
         self._rename()
         self._fold_norms()
-        for one, forms in _FORMS.items():
+        for one, forms in FORMS.items():
             for form in forms:
                 self._rewrite("written out", self.missing, self.extra, one, form)
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
         self._places()
         self._pools()
+        self._squares()
+        self._columns()
+        self._windows()
         self._guards()
         self._leave_out()
         self._constants_left_in()
         self._conversions()
         self._copied_again()
+        self._assumed()
         self._biases()
 
     def _note(self, reason: str) -> None:
@@ -211,15 +141,22 @@ class _Accounts:
             self._note("places of an index computed")
 
     def _pools(self) -> None:
-        """Adaptive means, as ``torch._decomp`` spells them: windows picked, masked where they are shorter, summed, divided."""
+        """Adaptive means, as ``torch._decomp`` spells them: plain means where sizes divide, else windows picked and their
+        mean, or where some are shorter, masked, summed, divided.
+        """
         for launch in self.run:
-            key = _key(launch)
+            key = key_of(launch)
             if launch.kind != "adaptive_avg_pool2d" or not self.missing[key]:
                 continue
             widths = [_window(size, made) for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)]
             elements, picked = key[1], key[1] * widths[0][0] * widths[1][0]
-            needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
-            needed["masked_fill", picked] = sum(ragged for _, ragged in widths)
+            masks = sum(ragged for _, ragged in widths)
+            needed = Counter({("index", picked): 1, ("mean", elements): 1})
+            if not any(size % made for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)):
+                needed = Counter({("avg_pool2d", elements): 1})
+            elif masks:
+                needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
+                needed["masked_fill", picked] = masks
             if needed <= self.extra:
                 self.missing[key] -= 1
                 self.extra -= needed
@@ -227,9 +164,54 @@ class _Accounts:
                 self._note("adaptive_avg_pool2d written out")
         self.missing = +self.missing
 
+    def _squares(self) -> None:
+        """``pow`` by two: what is multiplied by itself."""
+        for launch, writers in zip(self.listed, self.reads, strict=True):
+            key, size = key_of(launch), numel(launch.output)
+            itself = len(set(launch.inputs)) == len(set(writers)) == 1 and writers[0] >= 0
+            if launch.kind == "mul" and itself and self.extra[key] and self.missing["pow", size]:
+                self.extra -= Counter({key: 1})
+                self.missing -= Counter({("pow", size): 1})
+                self._note("squares written out")
+
+    def _columns(self) -> None:
+        """``im2col``: padded, its rows picked, and of these the columns."""
+        for place, last in enumerate(self.listed):
+            first = self._writer(place)
+            if last.kind != "index" or first < 0 or self.listed[first].kind != "index":
+                continue
+            pad = self._writer(first)
+            pieces = [last, self.listed[first], *(self.listed[p] for p in (pad,) if p >= 0)]
+            key, needed = ("im2col", numel(last.output)), Counter(map(key_of, pieces[:2]))
+            if len(pieces) > 2 and pieces[2].kind == "constant_pad_nd":
+                needed[key_of(pieces[2])] += 1
+            if self.missing[key] and needed <= self.extra:
+                self.missing -= Counter({key: 1})
+                self.extra -= needed
+                self._note("im2col written out")
+
+    def _windows(self) -> None:
+        """Windows that PyTorch only looks at: picked out of the memory in one row, which is made so first."""
+        for place, launch in enumerate(self.listed):
+            size = numel(launch.output)
+            if launch.kind != "index" or len(launch.inputs[0]) != 1 or not self.extra["index", size] or not self.windows[size]:
+                continue
+            self.windows[size] -= 1
+            self.extra["index", size] -= 1
+            row = self._writer(place)
+            if row >= 0 and self.listed[row].kind == "clone":
+                self.extra -= Counter({key_of(self.listed[row]): 1})
+            self._note("windows picked")
+        self.extra = +self.extra
+
+    def _writer(self, place: int) -> int:
+        """Which launch made what one reads first; -1: none."""
+        reads = self.reads[place]
+        return reads[0] if reads else -1
+
     def _leave_out(self) -> None:
         """What the exporter did not write."""
-        for sort, reason in _SORTS.items():
+        for sort, reason in SORTS.items():
             left = self.missing & self.optional[sort]
             if left:
                 self.missing -= left
@@ -240,7 +222,7 @@ class _Accounts:
         """Norms of what a convolution or product makes, of whose kind as many more have a bias now."""
         for key in [key for key in self.missing if key[0] == "batch_norm"]:
             size = key[1]
-            made = [place for launch, place in zip(self.run, self.sources, strict=True) if _key(launch) == key]
+            made = [place for launch, place in zip(self.run, self.sources, strict=True) if key_of(launch) == key]
             behind = [self.run[place] for place in made if place >= 0 and _takes_bias(self.run[place])]
             anyway = sum(bool(launch.params.get("bias")) for launch in behind)
             now = _biased(self.listed, size) - _biased(self.run, size)
@@ -253,10 +235,17 @@ class _Accounts:
         extra, missing = (Counter[Key](), Counter[Key]())
         for side, counts in ((extra, self.extra), (missing, self.missing)):
             for key, count in counts.items():
-                side[_plain(key)] += count
+                side[plain(key)] += count
+        rounded = Counter(plain(key_of(launch)) for launch in self.run if launch.kind.startswith("div") and _is_whole(launch))
+        left = {name: sum(self.nodes.get(operator, 0) for operator in operators) for name, operators in NODES.items()}
         for kind, size in list(missing):
-            for name in (kind, *_NAMES.get(kind, ())):
+            for name in (kind, *NAMES.get(kind, ())):
                 same = min(missing[kind, size], extra[name, size])
+                if name != kind and name in left:
+                    same = min(same, left[name])
+                    left[name] -= same
+                if name == "floor_divide" != kind:  # only division that rounds has whole results
+                    same = min(same, rounded[kind, size])
                 if same:
                     missing[kind, size] -= same
                     extra[name, size] -= same
@@ -283,7 +272,7 @@ class _Accounts:
             ("put together", self.extra, self.missing, self.listed),
         ):
             for launch in launches:
-                key = _key(launch)
+                key = key_of(launch)
                 if launch.kind != "attention" or not whole[key]:
                     continue
                 needed = _in_pieces(parts, launch)
@@ -294,8 +283,12 @@ class _Accounts:
         self.extra, self.missing = +self.extra, +self.missing
 
     def _guards(self) -> None:
-        for kind, size in map(_key, self.run):
-            for parts in _GUARDS.get(kind, ()):
+        for launch in self.run:
+            kind, size = key_of(launch)
+            if kind.startswith("div") and _is_whole(launch) and self.extra["floor", size]:
+                self.extra -= Counter({("floor", size): 1})
+                self._note("division of whole numbers written out")
+            for parts in GUARDS.get(kind, ()):
                 guard = Counter((part, size) if isinstance(part, str) else part for part in parts)
                 if guard <= self.extra:
                     self.extra -= guard
@@ -304,7 +297,7 @@ class _Accounts:
 
     def _constants_left_in(self) -> None:
         """What is listed of what depends on no input."""
-        left = self.extra & Counter(_plain(_key(launch)) for launch in self.constant)
+        left = self.extra & Counter(plain(key_of(launch)) for launch in self.constant)
         if left:
             self.extra -= left
             self._note("constants left in")
@@ -312,7 +305,7 @@ class _Accounts:
     def _conversions(self) -> None:
         left = Counter({key: count for key, count in self.extra.items() if key[0] == "to"})
         made = Counter(launch.dtype for launch in self.listed if launch.kind == "to")
-        if left and all(count <= self.casts.get(dtype, 0) for dtype, count in made.items()):
+        if left and all(count <= self.nodes.get(dtype, 0) for dtype, count in made.items()):
             self.extra -= left
             self._note("conversions")
 
@@ -323,12 +316,19 @@ class _Accounts:
         for launch, writers in zip(self.listed, self.reads, strict=True):
             if launch.kind == "clone":
                 source = (*writers, *launch.inputs[0])
-                again[_key(launch)] += source in made
+                again[key_of(launch)] += source in made
                 made.add(source)
         left = self.extra & again & self.optional["layout"]
         if left:
             self.extra -= left
             self._note("copies made for each reader")
+
+    def _assumed(self) -> None:
+        """What the list itself says that it only assumes."""
+        left = self.extra & Counter(key_of(launch) for launch in self.listed if launch.params.get("assumed"))
+        if left:
+            self.extra -= left
+            self._note("copies assumed, as the list says")
 
     def _biases(self) -> None:
         """Biases added apart: rows, of which the module made a copy first, since a product of what is not contiguous has none;
@@ -336,14 +336,14 @@ class _Accounts:
         """
         surplus = _with_bias(self.run) - _with_bias(self.listed)
         for launch, writers in zip(self.listed, self.reads, strict=True):
-            if launch.kind != "add" or not self.extra[_key(launch)] or writers[0] < 0:
+            if launch.kind != "add" or not self.extra[key_of(launch)] or writers[0] < 0:
                 continue
             product, added = self.listed[writers[0]], launch.inputs[-1]
             if len(added) != 1 and added != product.output:
                 continue
-            if product.kind == "matmul" and not product.params.get("bias") and surplus[_key(product)] > 0:
-                surplus[_key(product)] -= 1
-                self.extra[_key(launch)] -= 1
+            if product.kind == "matmul" and not product.params.get("bias") and surplus[key_of(product)] > 0:
+                surplus[key_of(product)] -= 1
+                self.extra[key_of(launch)] -= 1
                 self._note("biases added apart")
         self.extra = +self.extra
 
@@ -370,6 +370,11 @@ def _in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key]
     return None
 
 
+def _is_whole(launch: KernelInvocation) -> bool:
+    """Whether its results are whole numbers."""
+    return "int" in launch.dtype
+
+
 def _window(size: int, made: int) -> tuple[int, bool]:
     """The widest window of an adaptive pool along one dimension, and whether others are shorter (``torch._decomp``)."""
     rest = size % made
@@ -378,7 +383,7 @@ def _window(size: int, made: int) -> tuple[int, bool]:
 
 
 def _with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:
-    return Counter(_key(launch) for launch in launches if launch.kind == "matmul" and launch.params.get("bias"))
+    return Counter(key_of(launch) for launch in launches if launch.kind == "matmul" and launch.params.get("bias"))
 
 
 def _takes_bias(launch: KernelInvocation) -> bool:

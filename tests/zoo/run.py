@@ -3,10 +3,11 @@
 
     make zoo                        # all, going on where it was left
     make zoo MODELS=timm/.*net      # those whose title matches
+    make zoo-judge                  # list and judge anew what was exported before
 
 One process for each model and format, one after the other. Results are lines of JSON in ``build/zoo/results.jsonl``; what has a
-line is not done again, but for the verdicts that ``--again`` names. Beside it ``kept/`` has both lists of each, and the files
-whose lists are refused or wrong.
+line is not done again, but for the verdicts that ``--again`` names. Beside it ``kept/`` has what ``--judge-again`` takes in
+place of an export (``kept.py``), and the whole files whose lists are refused or wrong.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from zlib import crc32
 
 from jetdvfs.tests.support.paths import ROOT
-from jetdvfs.tests.zoo import report
-from jetdvfs.tests.zoo.attempt import attempt, said
+from jetdvfs.tests.zoo import kept, report
+from jetdvfs.tests.zoo.attempt import again, attempt, said
 from jetdvfs.tests.zoo.table import Entry, entries
 
 #: In the order of the table.
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--models", default="", help="a pattern: only models whose title has it")
     parser.add_argument("--formats", default="", help="a pattern: only formats whose name has it")
     parser.add_argument("--again", default="", help="a pattern: do these verdicts again (refused|wrong)")
+    parser.add_argument("--judge-again", action="store_true", help="only list and judge anew what was exported before")
     parser.add_argument("--seconds", type=float, default=180, help="the longest that one model may take in one format")
     parser.add_argument("--report", action="store_true", help="only print what there is")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
@@ -50,15 +52,17 @@ def main() -> int:
         print(f"no model of models.yaml matches {args.models!r} in a format that matches {args.formats!r}", file=sys.stderr)
         return 2
     args.results.parent.mkdir(parents=True, exist_ok=True)
-    if not args.report:
+    if args.judge_again:
+        _judge_again(chosen, formats, args.results)
+    elif not args.report:
         _run(chosen, formats, args)
     wanted = {(entry.title, how) for entry in chosen for how in formats}
-    records = [record for place, record in kept(args.results).items() if place in wanted]
+    records = [record for place, record in results_in(args.results).items() if place in wanted]
     print(json.dumps(report.summary(records), indent=1) if args.json else report.text(records))
     return 1 if any(record["verdict"] == "wrong" for record in records) else 0
 
 
-def kept(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
+def results_in(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """The last record of each model and format; a line that an interruption cut off counts as none."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     if results.exists():
@@ -72,7 +76,7 @@ def kept(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _run(chosen: list[Entry], formats: list[str], args: argparse.Namespace) -> None:
-    done = kept(args.results)
+    done = results_in(args.results)
     again = re.compile(args.again) if args.again else None
     left = [
         (entry, how)
@@ -83,19 +87,37 @@ def _run(chosen: list[Entry], formats: list[str], args: argparse.Namespace) -> N
     if not left:
         return
     _load(left)
-    began = time.monotonic()
+    kept.code()  # before it changes while this runs
     with open(args.results, "a", encoding="utf-8") as stream:
-        for number, (entry, how) in enumerate(left, 1):
-            record = attempt(entry, how, args.seconds, args.results.parent / "kept")
-            stream.write(json.dumps(record) + "\n")
-            stream.flush()
-            minutes = (time.monotonic() - began) / number * (len(left) - number) / 60
-            print(
-                f"{number} of {len(left)}, {minutes:.0f} min left: {entry.title} {how}: {record['verdict']} "
-                f"{record['why'][:200]} ({record['seconds']:.1f} s)",
-                file=sys.stderr,
-                flush=True,
-            )
+        progress = Progress(stream, len(left))
+        for entry, how in left:
+            progress.note(attempt(entry, how, args.seconds, args.results.parent / "kept"))
+
+
+def _judge_again(chosen: list[Entry], formats: list[str], results: Path) -> None:
+    places = [(entry, how) for entry in chosen for how in formats]
+    kept.code()
+    with open(results, "a", encoding="utf-8") as stream:
+        progress = Progress(stream, len(places))
+        for entry, how in places:
+            progress.note(again(entry.title, how, results.parent / "kept"))
+
+
+class Progress:
+    """Writes records down as they are made, and says how far that is."""
+
+    def __init__(self, stream: TextIO, total: int) -> None:
+        self._stream, self._total, self._number, self._began = stream, total, 0, time.monotonic()
+
+    def note(self, record: dict[str, Any] | None) -> None:
+        self._number += 1
+        if record is None:
+            return
+        self._stream.write(json.dumps(record) + "\n")
+        self._stream.flush()
+        minutes = (time.monotonic() - self._began) / self._number * (self._total - self._number) / 60
+        told = f"{record['model']} {record['format']}: {record['verdict']} {record['why'][:200]} ({record['seconds']:.1f} s)"
+        print(f"{self._number} of {self._total}, {minutes:.0f} min left: {told}", file=sys.stderr, flush=True)
 
 
 def _load(left: list[tuple[Entry, str]]) -> None:

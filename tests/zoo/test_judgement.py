@@ -154,6 +154,68 @@ def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has
     assert judge_rewritten(early, ran(CONV, RELU, NORM), {}).verdict == "refused"
 
 
+def test_of_onnx_an_adaptive_mean_of_windows_of_one_length_is_picked_and_averaged() -> None:
+    pool = within("adaptive_avg_pool2d", (1, 2, 8, 8), output=(1, 2, 7, 7))
+    picked, mean = launch("index", output=(7, 2, 7, 2, 1, 2)), launch("mean", output=(1, 2, 7, 7))
+    assert judge_rewritten(listed(picked, mean), ran(pool), {}).why == "adaptive_avg_pool2d written out"
+    even = within("adaptive_avg_pool2d", (1, 2, 14, 14), output=(1, 2, 7, 7))
+    plain = launch("avg_pool2d", output=(1, 2, 7, 7))
+    assert judge_rewritten(listed(plain), ran(even), {}).why == "adaptive_avg_pool2d written out"
+    assert judge_rewritten(listed(plain), ran(pool), {}).verdict == "wrong"
+    masked = launch("masked_fill", output=(1, 2, 7, 2, 7, 2))
+    assert judge_rewritten(listed(picked, masked, mean), ran(pool), {}).verdict == "wrong"
+
+
+def test_of_onnx_a_square_is_what_is_multiplied_by_itself() -> None:
+    product, square = within("mul", PICTURE, PICTURE), launch("pow_scalar")
+    itself, others = (
+        Network("made up", (TensorSpec(PICTURE),), (RELU, product), None, ((-1,), by)) for by in ((0, 0), (0, -1))
+    )
+    assert judge_rewritten(itself, ran(RELU, square), {}).why == "squares written out"
+    assert judge_rewritten(others, ran(RELU, square), {}).verdict == "wrong"
+
+
+def test_of_onnx_a_copy_is_assumed_where_the_list_says_so() -> None:
+    assumed = launch("clone", assumed=True)
+    assert judge_rewritten(listed(CONV, assumed), ran(CONV), {}).why == "copies assumed, as the list says"
+    assert judge_rewritten(listed(CONV, assumed), ran(CONV, CLONE), {}).verdict == "equal"
+    assert judge_rewritten(listed(CONV, assumed, CLONE), ran(CONV), {}).verdict == "wrong"
+
+
+def test_of_onnx_windows_are_picked_where_the_module_looks_at_as_many_numbers() -> None:
+    row, picked = launch("clone", output=(128,)), within("index", (128,), (3, 8, 8), output=(3, 8, 8))
+    pair = Network("made up", (TensorSpec(PICTURE),), (CONV, row, picked), None, ((-1,), (0,), (1,)))
+    seen = dataclasses.replace(ran(CONV), windows=(192,))
+    assert judge_rewritten(pair, seen, {}).why == "windows picked"
+    assert judge_rewritten(pair, dataclasses.replace(seen, windows=(128,)), {}).verdict == "wrong"
+    assert judge_rewritten(pair, ran(CONV), {}).verdict == "wrong"
+
+
+def test_of_onnx_columns_are_picked_in_two_steps() -> None:
+    columns = launch("im2col", output=(1, 72, 16))
+    pieces = [launch("constant_pad_nd", output=(1, 8, 6, 6)), launch("index", output=(1, 8, 3, 4, 6))]
+    pieces.append(launch("index", output=(1, 8, 3, 4, 3, 4)))
+    assert judge_rewritten(listed(*pieces), ran(columns), {}).why == "im2col written out"
+    assert judge_rewritten(listed(*pieces[:2], RELU), ran(columns), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*pieces, pieces[-1]), ran(columns), {}).verdict == "wrong"
+
+
+def test_of_onnx_the_largest_numbers_or_their_places_are_what_the_file_has_nodes_for() -> None:
+    both = launch("max")
+    assert judge_rewritten(listed(launch("argmax")), ran(both), {"ArgMax": 1}).why == "other names"
+    assert judge_rewritten(listed(launch("argmax")), ran(both), {"ReduceMax": 1}).verdict == "wrong"
+    assert judge_rewritten(listed(launch("amax")), ran(both), {"ReduceMax": 1}).why == "other names"
+    assert judge_rewritten(listed(launch("amax")), ran(both), {"ArgMax": 1}).verdict == "wrong"
+
+
+def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
+    rounded, plain, true = launch("floor_divide"), dataclasses.replace(launch("div"), dtype="int64"), launch("div")
+    assert judge_rewritten(listed(rounded), ran(plain), {}).why == "other names"
+    assert judge_rewritten(listed(rounded), ran(true), {}).verdict == "wrong"
+    assert judge_rewritten(listed(true, launch("floor")), ran(plain), {}).why == "division of whole numbers written out"
+    assert judge_rewritten(listed(true, launch("floor")), ran(true), {}).verdict == "wrong"
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -287,7 +349,7 @@ def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_p
     lines = [json.dumps(record) for record in (*records, records[0] | {"format": "onnx", "verdict": "refused"})]
     results = tmp_path / "results.jsonl"
     results.write_text("\n".join(lines) + '\n{"model": "a/b", "for', encoding="utf-8")
-    found = list(run.kept(results).values())
+    found = list(run.results_in(results).values())
     assert report.summary(found)["counts"] == {"traced": {"equal": 1}, "onnx": {"refused": 1}}
     table = report.text(found)
     assert "| all | 1 | 0 | 1 | 0 |" in table and "50.0%" in table and "refused: a/b onnx: so" in table

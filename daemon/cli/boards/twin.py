@@ -13,6 +13,7 @@ import signal
 from pathlib import Path
 
 from ... import arguments
+from ...errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
     )
     arguments.add_silicon(serve)
+    serve.add_argument(
+        "--replay", default="", metavar="PROGRAM", help="frames take and draw what this program did on a real board (--data)"
+    )
+    serve.add_argument("--data", type=arguments.folder, metavar="DIR", help="the tables that others measured, for --replay")
     arguments.add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")
@@ -44,15 +49,23 @@ def run(args: argparse.Namespace) -> int:
     from ....profiles.twin.serve import serve
     from ....profiles.twin.simulated_board import simulated_board
 
-    board = simulated_board(
-        args.board,
-        args.seed,
-        jetpack=args.jetpack,
-        firmware=args.firmware,
-        mode=args.mode,
-        desktop=not args.headless,
-        version=args.silicon,
-    )
+    if bool(args.replay) != bool(args.data):
+        raise UsageError("twin serve: --replay PROGRAM and --data DIR go together")
+    if args.replay:
+        from ....profiles.twin.replay.board import replay_board
+        from ....profiles.twin.replay.tables import find_table
+
+        board = replay_board(find_table(args.data, args.board, args.replay))
+    else:
+        board = simulated_board(
+            args.board,
+            args.seed,
+            jetpack=args.jetpack,
+            firmware=args.firmware,
+            mode=args.mode,
+            desktop=not args.headless,
+            version=args.silicon,
+        )
     mount = args.mount.absolute()
     with serve(board, mount, args.backend) as serving:
         port = ApplicationPort(board, args.bench.absolute() if args.bench else application_port(mount))

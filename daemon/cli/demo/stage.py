@@ -7,12 +7,8 @@ import contextlib
 import json
 import os
 import select
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,44 +17,11 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.units import AXES
 from ....profiles.board import BoardDescription
 from ....profiles.timing import SystemClock
-from ...errors import DaemonError, NoDaemon
 from ...hardware.files import Files
 from ...hardware.hardware import Hardware
 from ...planner import Limits
 from ...wire.client import Client
-
-_START_S = 30.0
-_STOP_S = 15.0
-
-
-class StageError(DaemonError):
-    """A process of the demonstration did not start or ended early; its own words are in the text."""
-
-    exit_code = 5
-
-
-@dataclass
-class _Process:
-    """A child, and the file that holds what it said on standard error."""
-
-    name: str
-    popen: subprocess.Popen[bytes]
-    log: Path
-
-    def last_words(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit code {self.popen.poll()}"
-
-    def stop(self) -> int | None:
-        """Ask it to end, wait, and insist after a while."""
-        if self.popen.poll() is None:
-            self.popen.send_signal(signal.SIGTERM)
-            try:
-                self.popen.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self.popen.kill()
-                self.popen.wait()
-        return self.popen.returncode
+from ..children import START_S, Child, ChildError, spawn, when_it_answers
 
 
 class Stage:
@@ -79,7 +42,7 @@ class Stage:
         socket: the daemon's socket.
 
     Raises:
-        StageError: one of the two did not start.
+        ChildError: one of the two did not start.
     """
 
     def __init__(self, board: str, node: int, profile: str, backend: str, silicon: int) -> None:
@@ -91,7 +54,7 @@ class Stage:
         self.backend = backend
         self.notice = ""
         self.socket = Path()
-        self._daemon: _Process | None = None
+        self._daemon: Child | None = None
 
     def __enter__(self) -> Stage:
         with contextlib.ExitStack() as stack:
@@ -123,7 +86,7 @@ class Stage:
             str(self._silicon),
             "--json",
         ]
-        twin = _spawn("the simulated board", command, folder)
+        twin = spawn("the simulated board", command, folder)
         stack.callback(twin.stop)
         said: dict[str, Any] = json.loads(_first_line(twin))
         self.root = Path(said["mount"])
@@ -135,24 +98,16 @@ class Stage:
         """Start ``jetdvfsd`` on the board and connect to it.
 
         Raises:
-            StageError: it ended, or did not answer in time.
+            ChildError: it ended, or did not answer in time.
         """
         board, _, profile = self._names
         folders = ["--state-dir", str(self._folder / "state"), "--runtime-dir", str(self._folder / "run")]
         command = ["jetdvfs.daemon.service", "--root", str(self.root), "--socket", str(self.socket), *folders]
-        self._daemon = _spawn("jetdvfsd", [*command, "--board", board, "--profile", profile], self._folder)
+        self._daemon = spawn("jetdvfsd", [*command, "--board", board, "--profile", profile], self._folder)
         self._stack.callback(self._daemon.stop)
-        deadline = time.monotonic() + _START_S
-        while True:
-            try:
-                client = Client(self.socket)
-                client.status()
-                self._stack.callback(client.close)
-                return client
-            except NoDaemon as error:
-                if self._daemon.popen.poll() is not None or time.monotonic() > deadline:
-                    raise StageError(f"jetdvfsd did not start: {self._daemon.last_words()}") from error
-                time.sleep(0.05)
+        client = when_it_answers(self._daemon, self.socket)
+        self._stack.callback(client.close)
+        return client
 
     def stop_daemon(self) -> int | None:
         """End the daemon as ``systemctl stop`` does; its exit code."""
@@ -183,24 +138,15 @@ def offered(files: Files, description: BoardDescription) -> tuple[FrequencyConfi
     return grid.top, Limits(**{axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
 
 
-def _spawn(name: str, command: list[str], folder: Path) -> _Process:
-    log = folder / f"{name.split()[-1]}.log"
-    with log.open("wb") as errors:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=folder
-        )
-    return _Process(name, popen, log)
-
-
-def _first_line(process: _Process) -> str:
+def _first_line(process: Child) -> str:
     assert process.popen.stdout is not None
     descriptor = process.popen.stdout.fileno()
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + START_S
     text = b""
     while b"\n" not in text:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         chunk = os.read(descriptor, 1 << 16) if ready else b""
         if not chunk:
-            raise StageError(f"{process.name} did not start: {process.last_words()}")
+            raise ChildError(f"{process.name} did not start: {process.last_words()}")
         text += chunk
     return text.split(b"\n")[0].decode()

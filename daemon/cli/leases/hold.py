@@ -18,12 +18,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from ....kernels.inputs import parse_input
+from ....kernels.inputs import parse_input, phase_of
 from ....kernels.text import printable
 from ... import arguments
 from ...errors import UsageError
 from ...wire.kept import KeptLease
 from .. import output
+from .served import check_url, reported
 
 TAKES_COMMAND = True
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -53,6 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_execution(parser)
     arguments.add_config(parser, "this configuration instead of a model and target")
     parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
+    parser.add_argument(
+        "--metrics",
+        metavar="URL",
+        help="report what the metrics of a server say that its inferences or tokens take: of llama-server "
+        "(http://HOST:8080/metrics, started with --metrics), vLLM (:8000) or Triton (:8002)",
+    )
     arguments.add_socket(parser)
     parser.add_argument("--json", action="store_true", help="print the lease as JSON, on one line")
 
@@ -73,9 +80,11 @@ def run(args: argparse.Namespace) -> int:
     useless = [option for option, name in _OF_A_MODEL.items() if vars(args)[name] not in (None, [])]
     if model is None and useless:
         raise UsageError(f"{', '.join(useless)}: said of a MODEL; --config goes without")
+    check_url(args.metrics)
+    inputs = [parse_input(text) for text in args.inputs]
     held = KeptLease(
         model,
-        [parse_input(text) for text in args.inputs],
+        inputs,
         args.target,
         configuration=None if args.config is None else arguments.asked_configuration(args.config),
         fps=args.fps,
@@ -88,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         socket_path=args.socket,
         told=_tell,
     )
-    with held as lease:
+    with held as lease, reported(args.metrics, phase_of(inputs), lease, _tell):
         # From here on a request to end is for the command, or for the wait; none may fall in between.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         # A command's output is its own.

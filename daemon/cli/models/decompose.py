@@ -107,6 +107,11 @@ def run(args: argparse.Namespace) -> int:
     network = read_model(Path(args.model), args.inputs, args.method, optimized=args.optimized)
     if network.boundary:
         print(printable(f"note: {network.name}: {network.boundary.note}"), file=sys.stderr)
+    assumed = sum(bool(launch.params.get("assumed")) for launch in network.launches)
+    if assumed:
+        counted = f"{assumed} copies are" if assumed > 1 else "1 copy is"
+        why = "the file does not say whether tokens are made contiguous before a convolution, as most models do"
+        print(printable(f"note: {network.name}: {counted} assumed: {why}"), file=sys.stderr)
     network = common.compiled(network, args)
     if args.tree and network.runtime:
         raise UsageError(f"--tree: the launches of {network.runtime} do not say which modules they come from")

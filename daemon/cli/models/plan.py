@@ -11,6 +11,9 @@ examples:
   jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --target min-energy --fps 30 --plot plan.png
   jetdvfs plan qwen3.gguf --prefill 512 --decode 1024 --profile agx-orin-64gb-sim --target ttft_ms=800 --target tokens_per_s=20
 
+Throughput: --batches tries batch sizes, with the inputs' first size in the place of 1.
+  jetdvfs plan resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --batches 1,2,4,8 --deadline 100
+
 Of a language model, prompts (--prefill) and tokens (--decode) may be planned for together: each has clocks of its own. A target
 counts for the phase that it speaks of, any other target for both.
 """
@@ -28,7 +31,7 @@ from ...errors import UsageError
 from ...planner import Option, Plan, parse_target, plan
 from ...targets import Target, check_phase
 from .. import output
-from . import common
+from . import batches, common
 
 if TYPE_CHECKING:
     from ....kernels.network import Network
@@ -40,11 +43,22 @@ _FRONT_ROWS = 12
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
-    arguments.add_target(parser, required=True, several="of a language model one for its prompts and one for its tokens")
+    arguments.add_target(parser, several="of a language model one for its prompts and one for its tokens")
+    parser.add_argument(
+        "--batches",
+        type=batches.sizes,
+        metavar="N,N,...",
+        help="choose the batch size, too: of these, the one whose items cost least energy within --deadline; --fps: items",
+    )
+    parser.add_argument("--deadline", type=float, metavar="MS", help="with --batches: how long a batch may take")
     common.add_output_arguments(parser, plot=True)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.batches:
+        return batches.run(args)
+    if args.deadline is not None or not args.targets:
+        raise UsageError("expected a --target, or --batches with a --deadline")
     wishes = list(_wishes(args))
     if args.plot and len(wishes) > 1:
         raise UsageError("--plot draws one plan: say --prefill or --decode, not both")

@@ -13,11 +13,16 @@ profile can know another board better.
 MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network (default: all of those);
 --input goes for all of them, reference networks have one of their own.
 
+With --networks, predictors that take a network as a whole are compared instead, on a record of 'jetdvfs profile networks': each
+learns from so many networks and is judged by networks, families, sizes, boards and clocks that it has not seen. --board takes
+one board of the record and sets the kernel-level method of --profile beside them.
+
 examples:
   jetdvfs profile evaluate --profile agx-xavier-sim
   jetdvfs profile evaluate --families-left-out --boards 10
   jetdvfs profile evaluate resnet18 lists/*.json --temperature 80
   jetdvfs profile evaluate --silicon 2 mobilenet_v2 --json
+  jetdvfs profile evaluate --networks records/cpu --predictor xgboost --predictor seernet --train-size 1000
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from ... import arguments
 from ...planning.trials import TARGETS_IN_WORDS, Outcome, Trial
 from .. import output
 from ..networks import named_networks
+from . import bench
 from .checks import add_seed
 
 if TYPE_CHECKING:
@@ -81,9 +87,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     )
     arguments.add_temperature(sub)
     add_seed(sub)
+    bench.configure(sub)
 
 
 def evaluate(args: argparse.Namespace) -> int:
+    if args.networks is not None:
+        return bench.run(args)
     bundle = load_bundle(args.profile)
     manifest = bundle.manifest
     if not manifest.simulated:

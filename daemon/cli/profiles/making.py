@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
@@ -45,6 +45,14 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
 
     sub = verb("warm", "measure how a simulated board's idle power grows with temperature, and add it to a profile", warm)
+    _add_finished(sub)
+
+    sub = verb("bounds", "fit a profile's bounds to simulated networks and boards that it does not know", bounds)
+    _add_finished(sub)
+
+
+def _add_finished(sub: argparse.ArgumentParser) -> None:
+    """The arguments of what adds something to a profile that was trained."""
     sub.add_argument("profile", metavar="NAME|DIR")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
     add_seed(sub)
@@ -71,7 +79,9 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"  trained on    boards {', '.join(map(str, manifest.nodes))}"
         if manifest.other_boards_seen
         else f"  trained on    one board; {NOT_SEEN}",
+        *_carried(manifest),
         f"  reproduce     {manifest.command}",
+        f"  bounds        {_bounds(manifest)}",
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
         f"  uncertainty   a whole network or board: {common}; a kernel:",
     ]
@@ -88,6 +98,16 @@ def describe(path: Path, manifest: Manifest) -> str:
         lines.append(f"  mean error    {name.replace('_', ' ')}, {' / '.join(figures)}: {', '.join(means)}")
     lines += [*_own_networks(manifest), *_families(manifest)]
     return "\n".join(lines)
+
+
+def _carried(manifest: Manifest) -> list[str]:
+    """Where a carried profile comes from."""
+    carried = manifest.carried
+    if carried is None:
+        return []
+    factors = ", ".join(f"{name} {value:.2f}" for name, value in vars(carried.factors).items())
+    seen = f"{carried.observations} observations of {len(carried.networks)} networks"
+    return [f"  carried from  {carried.profile} (board {carried.board}), by {seen}: {factors}"]
 
 
 def _own_networks(manifest: Manifest) -> list[str]:
@@ -123,6 +143,16 @@ def _beyond(manifest: Manifest) -> list[str]:
     return lines if len(lines) > 1 else ["  beyond        not known: it does not say where its models were trained"]
 
 
+def _bounds(manifest: Manifest) -> str:
+    if manifest.bounds is None:
+        return "errors are taken to be log-normal; profile bounds fits them to networks that the profile does not know"
+    at = "; ".join(
+        f"{figure} {tail.quantile(0.95):.2f} deviations at 95%, {tail.quantile(0.99):.2f} at 99%"
+        for figure, tail in (("latency", manifest.bounds.latency), ("energy", manifest.bounds.energy))
+    )
+    return f"fitted to {len(manifest.bounds.networks)} networks on {len(manifest.bounds.nodes)} boards: {at}"
+
+
 def _temperature(manifest: Manifest) -> str:
     if not manifest.rails:
         return "of no account to times"
@@ -131,22 +161,39 @@ def _temperature(manifest: Manifest) -> str:
     return f"leakage grows e-fold in {manifest.leakage_fold_c:.1f} C; predictions can be made for any"
 
 
-def _check_new(folder: Path) -> None:
+def check_new(folder: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        BundleError: it does, or is none.
+    """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise BundleError(f"{folder}: is not empty, or no folder; give a new one")
 
 
 def warm(args: argparse.Namespace) -> int:
-    _check_new(args.out)
+    return _finished(args, "warm")
+
+
+def bounds(args: argparse.Namespace) -> int:
+    return _finished(args, "bounds")
+
+
+def _finished(args: argparse.Namespace, what: Literal["warm", "bounds"]) -> int:
+    """Add to a profile that was trained what simulated boards show besides."""
+    check_new(args.out)
     bundle = load_bundle(args.profile)
     if not bundle.manifest.simulated:
-        raise BundleError(f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to warm")
-    from ....profiles.training import warming
-
+        raise BundleError(
+            f"profile {bundle.manifest.name}: was measured on real boards; there is no simulated board to measure for {what}"
+        )
     try:
-        found = warming.warm(bundle, args.out, args.seed, progress_bar)
+        from ....profiles.training import bounding, warming
+
+        add = warming.warm if what == "warm" else bounding.bound
+        found = add(bundle, args.out, args.seed, progress_bar)
     except ModuleNotFoundError as error:
-        raise InputError(f"profile warm: needs the Python package {error.name} (jetdvfs[train])") from error
+        raise InputError(f"profile {what}: needs the Python package {error.name} (jetdvfs[train])") from error
     if args.json:
         print_json({"path": str(args.out), **found.manifest.to_json()})
     else:
@@ -155,7 +202,7 @@ def warm(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
-    _check_new(args.out)
+    check_new(args.out)
     if args.record is not None:
         of_simulated = [option for option in ("simulated", "board", "quick", "campaign") if getattr(args, option)]
         if of_simulated:

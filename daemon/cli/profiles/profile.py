@@ -15,7 +15,20 @@ from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import ProfilesError
 from ... import arguments
 from ..output import print_json
-from . import calibration, checks, collecting, comparison, evaluating, importing, making, real, tokens
+from . import (
+    adapting,
+    calibration,
+    checks,
+    collecting,
+    comparison,
+    evaluating,
+    importing,
+    making,
+    networks,
+    real,
+    replaying,
+    tokens,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
-    for actions in (making, collecting, importing, evaluating, checks, comparison, calibration, real, tokens):
+    made = (making, collecting, networks, adapting, importing, evaluating, checks)
+    for actions in (*made, comparison, calibration, real, replaying, tokens):
         actions.configure(verb)
 
 

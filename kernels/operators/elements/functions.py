@@ -39,7 +39,8 @@ def _pair(name: str, dtype: str | None = None) -> None:
     def rule(recorder: Recorder, self: Any, other: Any) -> Tensor:
         tensors = [x for x in (self, other) if isinstance(x, Tensor)]
         kind = name if len(tensors) == 2 else f"{name}_scalar"
-        return launch_pointwise(recorder, kind, tensors, dtype or promoted((self, other)))
+        number = len(tensors) == 1
+        return launch_pointwise(recorder, kind, tensors, dtype or promoted((self, other)), beside_number=number)
 
 
 for _name in (

@@ -188,7 +188,7 @@ def where(recorder: Recorder, condition: Tensor, self: Any = None, other: Any = 
     if self is None or other is None:
         raise DataDependent("which elements are true decides the shape")
     tensors = [x for x in (condition, self, other) if isinstance(x, Tensor) and not (is_host(x) and x.rank == 0)]
-    return launch_pointwise(recorder, "where", tensors, promoted((self, other)))
+    return launch_pointwise(recorder, "where", tensors, promoted((self, other)), beside_number=len(tensors) < 3)
 
 
 @operator("masked_fill", "masked_fill_")

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Call, KernelInvocation, Network
 from ...twin.silicon.chip import AMBIENT_DIE_C, Array, Clocks
-from ...twin.silicon.execution import execute
+from ...twin.silicon.execution import Execution, execute
 from ...twin.silicon.silicon import Activity, Silicon
 from .meter import POWER_READINGS, TIMINGS, KernelPower
 
 _EVENT_MS = 0.5e-3  # resolution of GPU event timers
 _CHUNK = 4096
+_DRIFT = 0.006  # of a measurement's logarithm
+_OUTLIERS, _OUTLIER = 0.03, 0.25  # share of frames that something delays, and by how much of its logarithm at most
 
 
 class TwinMeter:
@@ -29,6 +31,7 @@ class TwinMeter:
         self.silicon = silicon
         self._temperature_c = temperature_c
         self._random = np.random.default_rng([0x13221, silicon.node, seed])
+        self._frames = np.random.default_rng([0x13221, silicon.node, seed, 1])  # none of which changes what else is measured
 
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
@@ -62,10 +65,30 @@ class TwinMeter:
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
         run = execute(network, self.silicon, Clocks.of(configurations), self._temperature_c)
-        # The host's jitter shows where the GPU waits for it.
+        return self._median(
+            1e3 * run.latency_s,
+            drift=_DRIFT,
+            spread=self._spread(run),
+            outliers=_OUTLIERS,
+            outlier=_OUTLIER,
+            step_ms=_EVENT_MS,
+        )
+
+    def network_frames_ms(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
+    ) -> NDArray[np.float64]:
+        """Latencies of single frames, ``(configurations, frames)``, each as :meth:`network_latency_ms` takes the median of."""
+        run = execute(network, self.silicon, Clocks.of(configurations), self._temperature_c)
+        shape = (len(configurations), frames)
+        drift = _DRIFT * self._frames.standard_normal((len(configurations), 1))
+        jitter = self._spread(run)[:, None] * self._frames.standard_normal(shape)
+        late = _OUTLIER * (self._frames.random(shape) < _OUTLIERS) * self._frames.random(shape)
+        return np.asarray(1e3 * run.latency_s[:, None] * np.exp(drift + jitter + late))
+
+    def _spread(self, run: Execution) -> Array:
+        """Of a frame's logarithm: the host's jitter shows where the GPU waits for it."""
         waiting = np.clip(1.0 - run.gpu_busy_s / run.latency_s, 0.0, 1.0)
-        spread = 0.006 + 0.030 * waiting
-        return self._median(1e3 * run.latency_s, drift=0.006, spread=spread, outliers=0.03, outlier=0.25, step_ms=_EVENT_MS)
+        return np.asarray(0.006 + 0.030 * waiting)
 
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]

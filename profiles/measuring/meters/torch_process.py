@@ -63,6 +63,10 @@ class TorchProcess:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request.
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -24,6 +25,7 @@ from jetdvfs.profiles.reference import reference_model
 from jetdvfs.tests.support import handmade_gguf
 from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu, view
 from jetdvfs.tests.support.handmade_gguf import gguf
+from jetdvfs.tests.support.paths import REFERENCE
 
 NETWORK = network(conv2d(), view(), relu(1 << 18), matmul(300), relu(1 << 16, kind="cumsum"))
 COST = board(sigma=0.1, common=0.05)
@@ -235,7 +237,7 @@ def test_plan_prints_the_choice_the_reasons_and_the_trade_off(
         (["plan", "MODEL", "--profile", "small-sim", "--target", "latency_ms=0.001"], 4, "the lowest latency is"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--fps", "1e5"], 4, "100000 frames per second"),
         (["plan", "MODEL", "--profile", "small-sim", "--target", "min-energy", "--confidence", "95"], 2, "confidence=95"),
-        (["plan", "MODEL", "--profile", "small-sim"], 2, "required: --target; 'jetdvfs plan --help' says more"),
+        (["plan", "MODEL", "--profile", "small-sim"], 2, "expected a --target, or --batches with a --deadline"),
         (["plan", "MODEL", "--target", "min-energy"], 2, "--profile NAME, one of "),
         (["decompose", "MODEL", "--deptj", "2"], 2, "--deptj 2: not known"),
         (["decompos", "MODEL"], 2, "invalid choice: 'decompos'"),
@@ -292,6 +294,14 @@ def test_decompose_lists_a_part_of_a_network_and_says_where_it_ends(part: str, c
     assert (code, err) == (0, f"note: handmade: {SENTENCE}\n")
     assert out.startswith("handmade (up to torchvision::nms) (1x3x224x224:float32): 4 launches")
     assert json.loads(run(capsys, "decompose", part, "--json")[1])["boundary"] == PART
+
+
+def test_decompose_says_which_launches_are_assumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "tokens.json"
+    first = NETWORK.launches[0]
+    path.write_text(json.dumps(network(dataclasses.replace(first, params={**first.params, "assumed": True})).to_json()))
+    code, _, err = run(capsys, "decompose", str(path))
+    assert code == 0 and err.count("\n") == 1 and "1 copy is assumed" in err and "contiguous" in err
 
 
 @FOR_WHOLE_NETWORKS
@@ -502,3 +512,48 @@ def test_a_network_without_tokens_has_no_target_in_tokens(
     assert (
         code == 2 and "tokens_per_s=20 is said of a language model making tokens (--decode), and this network is none" in error
     )
+
+
+SQUEEZENET = str(REFERENCE / "squeezenet1_0.pt")
+
+
+def test_batch_and_clocks_are_chosen_together(simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", SQUEEZENET, "--input", "x=1x3x64x64", "--profile", "small-sim", "--batches", "1,4,64"]
+    found = json.loads(run(capsys, *asked, "--deadline", "1000", "--json")[1])
+    items = {one["batch"]: one["item_mj"] for one in found["batches"]}
+    assert list(items) == [1, 4, 64] and found["batch"] == min(items, key=lambda size: items[size])
+    assert items[64] < items[1]  # the host's share of an item falls
+    one, four, _ = found["batches"]
+    assert four["items_per_s"] == pytest.approx(4e3 / four["choice"]["latency_ms"])
+    tight = json.loads(run(capsys, *asked, "--deadline", str(four["top"]["latency_ms"] * 1.05), "--json")[1])
+    assert "refusal" in tight["batches"][2] and tight["batch"] in (1, 4)
+    code, out, _ = run(capsys, *asked, "--deadline", str(four["top"]["latency_ms"] * 1.05))
+    assert code == 0 and "not within the deadline" in out and out.count("chosen") == 1
+    assert run(capsys, *asked, "--deadline", str(one["top"]["latency_ms"] / 50))[0] == 4
+    paced = json.loads(run(capsys, *asked, "--deadline", "1000", "--fps", "2", "--json")[1])
+    assert [batch["fps"] for batch in paced["batches"]] == [2, 0.5, 2 / 64]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--batches", "1,2"], "expected --deadline MS"),
+        (["--batches", "1,2", "--deadline", "5", "--target", "min-energy"], "no --target"),
+        (["--batches", "1,0", "--deadline", "5"], "expected up to 16 batch sizes"),
+        (["--deadline", "5"], "expected a --target, or --batches"),
+        ([], "expected a --target, or --batches"),
+    ],
+)
+def test_batches_without_a_deadline_are_refused(
+    arguments: list[str], told: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = run(capsys, "plan", SQUEEZENET, "--input", "1x3x64x64", "--profile", "small-sim", *arguments)
+    assert code == 2 and told in error and error.count("\n") == 1
+
+
+def test_an_input_without_a_batch_has_none_to_be_changed(
+    simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["plan", SQUEEZENET, "--input", "2x3x64x64", "--profile", "small-sim", "--batches", "1,2", "--deadline", "50"]
+    code, _, error = run(capsys, *asked)
+    assert code == 2 and "has no batch of 1 to be changed" in error

@@ -184,6 +184,8 @@ ABSURD: dict[str, tuple[bytes, type[ModelError], str]] = {
     "a family nobody knows": (changed({"general.architecture": "mamba"}), UnsupportedOperator, "'mamba'"),
     "a weight of no known use": (changed(blk__0__ssm_a__weight=((8, 8), "float32")), UnsupportedOperator, "ssm_a"),
     "a weight that is missing": (changed(drop="blk.1.ffn_down.weight"), ModelError, "blk.1.ffn_down"),
+    "a product's weight without dimensions": (changed(blk__0__ffn_down__weight=((), "float32")), ModelError, "is one number"),
+    "a gate's weight without dimensions": (changed(blk__0__ffn_gate__weight=((), "float32")), ModelError, "is one number"),
     "a weight of another shape": (changed(blk__0__attn_q__weight=((99, 256), "q4_K")), ModelError, r"expected \[256, 256\]"),
     "no heads": (changed({"llama.attention.head_count": 0}), ModelError, "heads is 0"),
     "heads that do not share": (changed({"llama.attention.head_count_kv": 3}), ModelError, "do not share"),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.tests.support.handmade_onnx import INT64, declared, graph, model, node, noted, tensor
 
@@ -84,11 +85,43 @@ def test_a_copy_that_only_the_notes_name_is_made() -> None:
     )
 
 
+def test_what_is_written_into_a_constant_is_none() -> None:
+    """Nor is a part of it, which is written back where that part lies: each step is launched."""
+    zeros, half = tensor("zeros", (1, 8, 4, 4), b"\0" * 512), sizes("half", 1, 8, 2, 4)
+    places = tensor(
+        "places", (1, 8, 4, 4, 4), [n for a in range(8) for b in range(4) for c in range(4) for n in (0, a, b, c)], INT64
+    )
+    few = tensor("few", (1, 8, 2, 4, 4), [n for a in range(8) for b in range(2) for c in range(4) for n in (0, a, b, c)], INT64)
+    mask, low = tensor("mask", (1, 8, 2, 4), bytes(range(2)) * 32, 9), tensor("low", (1, 8, 2, 4), b"\0" * 256)
+    weights = (zeros, half, places, few, mask, low, sizes("0", 0), sizes("2", 2))
+    written = node("ScatterND", ["zeros", "places", "x"], ["z"])
+    part = node("Slice", ["z", "0", "2", "2"], ["part"])
+    masked = node("Where", ["mask", "low", "part"], ["m"])
+    back = node("ScatterND", ["z", "few", "m"], ["y"])
+    assert "where" in kinds(written, part, masked, back, weights=weights).split()
+
+
+def test_what_repeat_interleave_spreads_is_copied_though_its_shape_needs_no_copy() -> None:
+    call = note("rows", "repeat_interleave.self_int", "%x, 4, -2")
+    weights = sizes("at", 2), sizes("spread", 1, 1, 4, 8), sizes("flat", 1, 4, 8)
+    nodes = (
+        node("Unsqueeze", ["x", "at"], ["one"]),
+        node("Expand", ["one", "spread"], ["many"]),
+        node("Reshape", ["many", "flat"], ["rows"]),
+    )
+    last = node("Relu", ["rows"], ["y"])
+    assert kinds(*nodes, last, shape=(1, 1, 8), weights=weights) == "relu"
+    assert kinds(*(noted(made, call) for made in nodes), last, shape=(1, 1, 8), weights=weights) == "clone relu"
+
+
 def test_tokens_that_become_a_picture_are_made_contiguous_before_a_convolution() -> None:
     weights = (sizes("picture", 1, 4, 6, 8), tensor("w", (2, 8, 3, 3), b"\0" * 576))
     turn, conv = node("Transpose", ["t"], ["p"], perm=[0, 3, 1, 2]), node("Conv", ["p", "w"], ["y"], kernel_shape=[3, 3])
     tokens = kinds(node("Reshape", ["x", "picture"], ["t"]), turn, conv, shape=(1, 24, 8), weights=weights)
     assert tokens == "clone conv2d"
+    content = graph((node("Reshape", ["x", "picture"], ["t"]), turn, conv), (declared("x", (1, 24, 8)),), ["y"], weights)
+    copy, product = decompose(io.BytesIO(model(content)), [TensorSpec((1, 24, 8))]).launches
+    assert copy.params == {"assumed": True} and "assumed" not in product.params
     # Channels last, cuDNN wants the weight so as well.
     assert kinds(node("Relu", ["x"], ["t"]), turn, conv, weights=weights) == "relu clone conv2d"
 
@@ -99,6 +132,20 @@ def test_a_comparison_that_is_turned_round_is_one_call_though_others_use_it_as_i
     turned = noted(node("Not", ["e"], ["n"]), note("n", "ne.Scalar", "%x, 0"))
     both = node("And", ["n", "e"], ["y"])
     assert kinds(equal, turned, both, dtype="int64", weights=(zero,)) == "eq_scalar ne_scalar logical_and"
+
+
+def test_a_weight_is_standardised_by_its_own_mean_where_it_is_a_weight() -> None:
+    weights = (tensor("w", (1, 8, 9), b"\0" * 288), tensor("one", (8,), b"\0" * 32), sizes("back", 8, 1, 3, 3))
+    norm = node("BatchNormalization", ["w", "one", "one", "one", "one"], ["n"], training_mode=1)
+    conv = node("Conv", ["x", "k"], ["y"], kernel_shape=[3, 3], group=8)
+    nodes = (norm, node("Reshape", ["n", "back"], ["k"]), conv)
+    assert kinds(*nodes, shape=(1, 8, 6, 6), weights=weights).split()[-1] == "conv2d"
+    with pytest.raises(ModelError, match=r"eval\(\)"):
+        kinds(
+            node("BatchNormalization", ["x", "one", "one", "one", "one"], ["y"], training_mode=1),
+            shape=(1, 8, 6, 6),
+            weights=weights,
+        )
 
 
 def test_a_division_without_remainder_is_one_call() -> None:

@@ -143,18 +143,18 @@ def test_other_element_types_halve_or_double_the_bytes(dtype: str) -> None:
 
 @pytest.mark.parametrize("half", [False, True], ids=["single", "half"])
 @pytest.mark.parametrize("mask", [False, True], ids=["plain", "masked"])
-@pytest.mark.parametrize("shared", [False, True], ids=["own heads", "shared heads"])
+@pytest.mark.parametrize("heads", [4, 2, 1], ids=["own heads", "shared heads", "heads that broadcast"])
 @pytest.mark.parametrize("copied", [False, True], ids=["turned", "copied"])
 def test_what_follows_attention_is_copied_only_where_cudas_kernel_lays_it_out_otherwise(
-    half: bool, mask: bool, shared: bool, copied: bool
+    half: bool, mask: bool, heads: int, copied: bool
 ) -> None:
     class Attending(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:
             query = (x.half() if half else x).view(2, 16, 4, 8).transpose(1, 2)
             query = query.contiguous() if copied else query
-            key = query[:, :2] if shared else query
+            key = query[:, :heads]
             mask_ = torch.zeros(16, 16, dtype=query.dtype, device=x.device) if mask else None
-            out = torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask_, enable_gqa=shared)
+            out = torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask_, enable_gqa=heads == 2)
             return out.transpose(1, 2).reshape(2, 16, 32)
 
     inputs = [parse_input("2x16x32")]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetdvfs.kernels.operators.layout import elementwise_strides, view_strides
+from jetdvfs.kernels.operators.layout import elementwise_strides, preserved, view_strides
 from jetdvfs.kernels.operators.values import Tensor, contiguous_strides
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle of memory layout; it is not installed")
@@ -52,15 +52,27 @@ def test_views_are_possible_exactly_where_pytorch_makes_them(case: Viewed) -> No
 
 
 @FEW
-@given(st.lists(viewed(), min_size=1, max_size=3))
-def test_pointwise_outputs_are_laid_out_as_pytorch_lays_them_out(cases: list[Viewed]) -> None:
+@given(st.lists(viewed(), min_size=1, max_size=3), st.integers(1, 40), st.booleans())
+def test_pointwise_outputs_are_laid_out_as_pytorch_lays_them_out(cases: list[Viewed], odd: int, number: bool) -> None:
+    """To the last stride: PyTorch tells channels last by those of dimensions of size 1 too, which may be any number."""
     shape = cases[0][0]
-    operands = [(shape, cases[0][1]), *((case[0], case[1]) for case in cases[1:] if case[0] == shape)]
-    theirs = torch.empty_strided(*operands[0], device="meta")
-    for other in operands[1:]:
-        theirs = theirs + torch.empty_strided(*other, device="meta")
-    tensors = [Tensor(size, "float32", steps) for size, steps in operands]
-    made = tensors[0]
-    for tensor in tensors[1:]:
-        made = Tensor(shape, "float32", elementwise_strides(shape, [made, tensor]))
-    assert all(one == two for one, two, size in zip(made.strides, theirs.stride(), shape, strict=True) if size > 1)
+    first = tuple(odd if size == 1 else stride for size, stride in zip(shape, cases[0][1], strict=True))
+    operands = [
+        (shape, first),
+        *((case[0], case[1]) for case in cases[1:] if len(case[0]) == len(shape) and fits(case[0], shape)),
+    ]
+    theirs = torch.empty_strided(*operands[0])
+    made = Tensor(shape, "float32", operands[0][1])
+    if number:
+        theirs = theirs * 2
+        made = Tensor(shape, "float32", elementwise_strides(shape, [made], beside_number=True))
+    for size, steps in operands[1:]:
+        theirs = theirs + torch.empty_strided(size, steps)
+        made = Tensor(shape, "float32", elementwise_strides(shape, [made, Tensor(size, "float32", steps)]))
+    assert made.strides == theirs.stride()
+    assert Tensor(shape, "float32", preserved(made)).strides == theirs.clone().stride()
+
+
+def fits(size: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether one shape is broadcast to another without making it larger."""
+    return all(one in (1, full) for one, full in zip(size, shape, strict=True))

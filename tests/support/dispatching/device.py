@@ -55,8 +55,13 @@ def _known(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, device="meta") if 0 in tensor.stride() else tensor
 
 
-def as_cuda_lays_it_out(out: torch.Tensor, query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
-    """The output of attention with the strides that the GPU's kernel gives it, by PyTorch's own account of it."""
+def as_cuda_lays_it_out(out: torch.Tensor, query: Any, key: Any, value: Any, mask: Any, grouped: bool = False) -> torch.Tensor:
+    """The output of attention with the strides that the GPU's kernel gives it, by PyTorch's own account of it.
+
+    What broadcasts, no such kernel takes unless its heads are ``grouped`` (``check_batch_size_and_num_heads_dense``).
+    """
+    if not grouped and len({tensor.shape[:-2] for tensor in (query, key, value)}) > 1:
+        return out.contiguous()
     shared = query.dim() == 4 and query.shape[1] != key.shape[1]
     if query.dim() != 4 or query.dtype == torch.float64 or (shared and (query.dtype == torch.float32 or mask is not None)):
         return out.contiguous()
@@ -84,7 +89,7 @@ def whole(recorder: Writer) -> Iterator[None]:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
     ) -> Any:
         out = quietly(originals["attention"], query, key, value, attn_mask, dropout_p, is_causal, **more)
-        out = quietly(as_cuda_lays_it_out, out, query, key, value, attn_mask)
+        out = quietly(as_cuda_lays_it_out, out, query, key, value, attn_mask, bool(more.get("enable_gqa")))
         read = [t for t in (query, key, value, attn_mask) if t is not None]
         params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
         recorder.add("attention", [query, key, value], out, params, flops=None, read=read)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of ``jetdvfs profile`` that take a profile to another board: ``adapt``, and ``transfer``, which shows how well."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from ....profiles.bundle.bundle import load_bundle
+from ... import arguments
+from ...errors import InputError
+from ..networks import named_networks
+from ..output import print_json, progress, progress_bar, table
+from .checks import add_seed
+from .making import check_new, describe
+
+_NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "densenet161", "vgg16", "squeezenet1_0")
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
+    sub = verb("adapt", "carry a profile to the board of a record, by a few observations of networks there", adapt)
+    sub.add_argument("profile", metavar="NAME|DIR", help="the profile there is: of another board, or of simulated ones")
+    sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="networks that were measured on the board")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
+    sub.add_argument("--name", help="its name (default: BOARD-adapted)")
+    sub = verb(
+        "transfer", "show how well a profile does on a simulated board that it is not of, after 0 to 100 observations", show
+    )
+    sub.add_argument("profile", metavar="NAME|DIR", help="the profile there is")
+    sub.add_argument(
+        "models", nargs="*", default=[], metavar="MODEL", help=f"networks to observe (default: {', '.join(_NETWORKS)})"
+    )
+    arguments.add_input(sub)
+    arguments.add_simulated_board(sub)
+    sub.add_argument("--node", type=arguments.whole(0), default=3, metavar="N", help="which individual of it (default: 3)")
+    arguments.add_silicon(sub, 2)
+    add_seed(sub)
+
+
+def adapt(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.measurements import Measurements
+
+    check_new(args.out)
+    bundle, record = load_bundle(args.profile), Measurements.load(args.record)
+    try:
+        from ....profiles.training.transfer.adapting import bundle_adapted
+
+        name = args.name or f"{record.board}-adapted"
+        command = f"jetdvfs profile adapt {bundle.manifest.name} {args.record.name} --name {name} --out {name}"
+        with progress("adapting"):
+            found = bundle_adapted(bundle, record, name, command, args.out)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile adapt: needs the Python package {error.name} (jetdvfs[train])") from error
+    if args.json:
+        print_json({"path": str(args.out), **found.manifest.to_json()})
+    else:
+        print(describe(args.out, found.manifest))
+    return 0
+
+
+def show(args: argparse.Namespace) -> int:
+    bundle, networks = load_bundle(args.profile), named_networks(args.models or _NETWORKS, args.inputs)
+    try:
+        from ....profiles.training.transfer.shown import transferred
+
+        rows = transferred(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
+    except ModuleNotFoundError as error:
+        raise InputError(f"profile transfer: needs the Python package {error.name} (jetdvfs[train])") from error
+    about = {
+        "profile": bundle.manifest.name,
+        "board": args.board,
+        "silicon": args.silicon,
+        "node": args.node,
+        "simulated": True,
+    }
+    if args.json:
+        print_json({**about, "networks": [network.name for network in networks], "rows": [row.to_json() for row in rows]})
+        return 0
+    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node} of silicon {args.silicon}")
+    print(f"mean absolute error over the grid, latency / power, {len(networks)} networks; observations of")
+    shown = [
+        [
+            str(row.observations),
+            f"{row.others_latency_percent:.1f}% / {row.others_power_percent:.1f}%",
+            f"{row.own_latency_percent:.1f}% / {row.own_power_percent:.1f}%",
+        ]
+        for row in rows
+    ]
+    print(table(["observations", "of other networks", "of its own"], shown, text_columns=0))
+    return 0

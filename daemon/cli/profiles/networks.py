@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure random networks, for predictors that take a network as a whole.
+
+Networks of FAMILIES are made at random, the same ones every time, exported as TorchScript, and measured: on this machine's
+processor (latency of one thread, memory), or on simulated boards at random clocks (latency, energy). Started again on the same
+folder, it goes on where it stopped. Needs PyTorch.
+
+examples:
+  jetdvfs profile networks records/cpu --count 2000
+  jetdvfs profile networks records/boards --board agx-xavier --board orin-nano-8gb --nodes 2 --configs 8 --count 500
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from ....profiles.board import load_board
+from ....profiles.networks.families import FAMILIES
+from ... import arguments
+from ..output import print_json, progress_bar
+
+
+def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
+    """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
+    summary, _, more = (__doc__ or "").replace("FAMILIES", ", ".join(FAMILIES)).partition("\n\n")
+    sub = verb("networks", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], measure)
+    sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
+    sub.add_argument("folder", type=Path, metavar="FOLDER", help="where the record is, or is to be")
+    sub.add_argument("--count", type=arguments.whole(1), default=2000, help="how many networks in all (default 2000)")
+    sub.add_argument("--family", action="append", metavar="NAME", help="only networks of this family; may be repeated")
+    sub.add_argument("--board", action="append", metavar="NAME", help="simulate this board; may be repeated")
+    sub.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: so many boards of each (default 1)")
+    sub.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
+    arguments.add_silicon(sub, default=2)
+
+
+def measure(args: argparse.Namespace) -> int:
+    from ....profiles.networks.campaign import BoardMeter, NetworkMeter, ProcessorMeter, measure_networks
+
+    meter: NetworkMeter
+    if args.board:
+        boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
+        meter = BoardMeter(boards, args.configs, args.silicon)
+    else:
+        meter = ProcessorMeter()
+    families = tuple(dict.fromkeys(args.family or FAMILIES))
+    recorder = measure_networks(args.folder, meter, args.count, families, progress_bar)
+    left_out = recorder.left_out
+    if args.json:
+        print_json({"folder": str(args.folder), "measured": len(recorder.done) - len(left_out), "left_out": left_out})
+    else:
+        print(f"{len(recorder.done) - len(left_out)} networks of {meter.about.source} in {args.folder}")
+        for name, why in left_out.items():
+            print(f"left out: {name}: {why}")
+    return 0

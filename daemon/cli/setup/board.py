@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board that is set up: its daemon sets the clocks and gives them back whatever becomes of this process, which reads the
+sensors itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....profiles.board import BoardDescription
+from ....profiles.timing import SystemClock
+from ...errors import DaemonError, NoDaemon
+from ...hardware.files import LONGEST_S, Files
+from ...hardware.hardware import Hardware
+from ...hardware.sensors.sensors import Sensors
+from ...wire.client import Client
+from ...wire.protocol import default_socket
+from ..children import spawn, when_it_answers
+from .runners import Candidate, Runner
+
+_READ_EVERY_S = 0.05
+_SETTLING_S, _IDLE_S = 0.2, 0.4
+_LONG_MEAN_S = 0.5  # a monitor that averages over more than this shows what was before
+_UPDATE = "update_interval"
+_OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards have 30 at their top clocks always
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One network at one configuration.
+
+    Attributes:
+        configuration: the clocks that the board accepted.
+        idle_mw, power_mw: mean power of the energy rails with nothing running, and during inferences; None where a rail has no
+            sensor.
+        rejected: why it does not count, or an empty string.
+    """
+
+    configuration: FrequencyConfiguration
+    latency_ms: float
+    power_mw: float | None
+    idle_mw: float | None
+    rejected: str = ""
+
+
+class SetUpBoard:
+    """A board under a daemon: the one that runs, or one of its own.
+
+    Args:
+        root: where the board's files are.
+        board: its description, where it does not say itself what it is like.
+
+    Raises:
+        DaemonError: it is no board that is known, or no daemon can be had.
+    """
+
+    def __init__(self, root: Path, board: str | None) -> None:
+        self._clock = SystemClock()
+        self._files = Files(root, longest_s=LONGEST_S)
+        self.hardware = Hardware.probe(self._files, self._clock, board=board)
+        self._sensors = Sensors(self._files, self.hardware.description)
+        self._root = root
+
+    @property
+    def description(self) -> BoardDescription:
+        return self.hardware.description
+
+    @property
+    def grid(self) -> FrequencyGrid:
+        """The levels that its power mode and others' limits leave."""
+        return self.hardware.grid()
+
+    def averaging_s(self) -> float:
+        """Over how long the slowest power monitor averages, as its driver says; 0 where none does."""
+        nodes = {path.rpartition("/")[0] for channel in self._sensors.channels() for path in channel.paths}
+        return max((self._files.find_int(f"{node}/{_UPDATE}") or 0 for node in nodes), default=0) / 1e3
+
+    def missing_rails(self) -> list[str]:
+        """The energy rails that have no sensor."""
+        found = self._sensors.rails_mw()
+        return [rail for rail in self.description.energy_rails if rail not in found]
+
+    @contextlib.contextmanager
+    def daemon(self, own: bool) -> Iterator[Client]:
+        """A connection to its daemon; with ``own``, or where there is none, to one that is started for the time being.
+
+        Raises:
+            DaemonError: there is none, and none can be started.
+        """
+        here = self._root.resolve() == Path("/")
+        if here and not own:
+            try:
+                with Client(default_socket()) as client:
+                    yield client
+                return
+            except NoDaemon:
+                if os.geteuid() != 0:
+                    raise
+        with tempfile.TemporaryDirectory(prefix="jetdvfs-setup-") as name, contextlib.ExitStack() as stack:
+            folder = Path(name)
+            socket = folder / "jetdvfs.sock"
+            command = ["jetdvfs.daemon.service", "--root", str(self._root.resolve()), "--socket", str(socket)]
+            (folder / "setup.yaml").write_text("floors: off\n")  # nobody else's work is measured meanwhile
+            command += ["--config", str(folder / "setup.yaml")]
+            if not here:
+                command += ["--state-dir", str(folder / "state"), "--runtime-dir", str(folder / "run")]
+            child = spawn("jetdvfsd", [*command, "--board", self.description.name], folder)
+            stack.callback(child.stop)
+            yield stack.enter_context(when_it_answers(child, socket))
+
+    def observe(
+        self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
+    ) -> Observed:
+        """A network's latency and power at a configuration, and the power before it runs.
+
+        Raises:
+            NoDaemon: it has gone.
+            ProfilesError: the network cannot be run.
+        """
+        try:
+            return self._observed(client, runner, candidate, configuration, seconds)
+        except NoDaemon:
+            raise
+        except DaemonError as error:  # heat takes levels away; others' limits do
+            return Observed(configuration, 0.0, None, None, next(iter(self._hot()), str(error)))
+
+    def _observed(
+        self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
+    ) -> Observed:
+        with client.hold(configuration=configuration, reason="being set up", app="jetdvfs setup") as lease:
+            assert lease.applied is not None
+            accepted = FrequencyConfiguration(**lease.applied["accepted"])
+            notes = () if lease.applied["verified"] else tuple(lease.applied["notes"]) or ("not as requested",)
+            self._clock.sleep(_SETTLING_S)
+            before = self._sensors.over_current()
+            mean_s = self.averaging_s()
+            idle_mw = self._mean_mw(_IDLE_S) if mean_s <= _LONG_MEAN_S else None
+            with self._sampling() as samples:
+                latency_ms = runner.latency_ms(candidate, seconds + mean_s)
+            began = self._clock.monotonic() - seconds
+            hot = self._hot()
+            after = client.status()["applied"]
+            if after is not None and after["accepted"] != lease.applied["accepted"]:
+                notes += ("clocks were kept up for other work meanwhile",)
+            over = {name: count - before.get(name, 0) for name, count in self._sensors.over_current().items()}
+        return Observed(
+            accepted, latency_ms, _mean([mw for at, mw in samples if at > began]), idle_mw,
+            self._why_rejected(accepted, (*hot, *notes), {name: count / (seconds + mean_s) for name, count in over.items()}),
+        )  # fmt: skip
+
+    def _hot(self) -> tuple[str, ...]:
+        return tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
+
+    def _why_rejected(self, accepted: FrequencyConfiguration, amiss: tuple[str, ...], over_per_s: Mapping[str, float]) -> str:
+        if amiss:
+            return amiss[0]
+        often = [name for name, rate in over_per_s.items() if rate > _OVER_CURRENT_PER_S]
+        if often:
+            return f"over-current throttling ({often[0]}) takes more than a twentieth of the time"
+        grid = self.description.grid
+        astray = [axis for axis, value in accepted._asdict().items() if value not in grid.levels(axis)]
+        return f"{astray[0]} is at {getattr(accepted, astray[0])}, no level of it" if astray else ""
+
+    def _total_mw(self) -> float | None:
+        found = self._sensors.rails_mw()
+        rails = self.description.energy_rails
+        return sum(found[rail] for rail in rails) if all(rail in found for rail in rails) else None
+
+    def _mean_mw(self, seconds: float) -> float | None:
+        end, found = self._clock.monotonic() + seconds, []
+        while self._clock.monotonic() < end:
+            found.append(self._total_mw())
+            self._clock.sleep(_READ_EVERY_S)
+        return _mean(found)
+
+    @contextlib.contextmanager
+    def _sampling(self) -> Iterator[list[tuple[float, float | None]]]:
+        """Power with its time, read again and again by a thread for as long as the context lasts."""
+        samples: list[tuple[float, float | None]] = []
+        over = threading.Event()
+
+        def read() -> None:
+            while not over.is_set():
+                samples.append((self._clock.monotonic(), self._total_mw()))
+                over.wait(_READ_EVERY_S)
+
+        thread = threading.Thread(target=read, name="setup-sensors", daemon=True)
+        thread.start()
+        try:
+            yield samples
+        finally:
+            over.set()
+            thread.join()
+
+
+def _mean(found: list[float | None]) -> float | None:
+    known = [one for one in found if one is not None]
+    return sum(known) / len(known) if known else None
+
+
+def spread_out(grid: FrequencyGrid, count: int, seed: int) -> list[FrequencyConfiguration]:
+    """Configurations that leave no part of the grid out, the top first: every axis by a sequence that fills it evenly.
+
+    Each axis takes the multiples of an irrational number, modulo one (Roberts's R3 sequence, 2018).
+    """
+    phi = 1.2207440846057596  # the real root of x^4 = x + 1
+    steps = np.array([1 / phi, 1 / phi**2, 1 / phi**3])
+    start: NDArray[np.float64] = np.random.default_rng(seed).random(3)
+    found = [grid.top]
+    for number in range(1, count):
+        place = (start + number * steps) % 1.0
+        found.append(grid.configuration([int(at * size) for at, size in zip(place, grid.shape, strict=True)]))
+    return found

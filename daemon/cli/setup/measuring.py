@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring a board that is set up, adapting a profile to it, and proving that."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....kernels.cost.model import surface
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.network import Network
+from ....kernels.units import AXES
+from ....profiles.bundle.bundle import Bundle, load_bundle
+from ....profiles.bundle.writing import install_bundle
+from ....profiles.errors import MeasurementError
+from ....profiles.measuring.measurements import TABLES, Measurements, Rows
+from ....profiles.training.transfer.adapting import bundle_adapted
+from ...planner import Limits, plan
+from ...wire.client import Client
+from .board import Observed, SetUpBoard, spread_out
+from .knowing import Known
+from .runners import Candidate, Runner
+
+_RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
+_MOST = 2_000
+_MOST_REJECTED = 5  # one after the other; then something is wrong that more of them do not cure
+_PROOF = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done.
+
+    Attributes:
+        seconds: how long networks are observed.
+        record: the file that keeps it.
+        name: of the new profile, which is installed ``into`` a folder.
+    """
+
+    board: SetUpBoard
+    known: Known
+    candidates: tuple[Candidate, ...]
+    seconds: float
+    record: Path
+    name: str
+    into: Path | None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A configuration that was not observed before: what was predicted, and what was observed then."""
+
+    what: str
+    configuration: FrequencyConfiguration
+    predicted_ms: float
+    observed_ms: float
+    predicted_mw: float
+    observed_mw: float
+
+    def cells(self) -> list[str]:
+        """A row of a table."""
+        return [
+            self.what, *self.configuration.mhz_texts,
+            f"{self.predicted_ms:.2f}", f"{self.observed_ms:.2f}", f"{self.predicted_ms / self.observed_ms - 1:+.1%}",
+            f"{self.predicted_mw / 1e3:.2f}", f"{self.observed_mw / 1e3:.2f}",
+            f"{self.predicted_mw / self.observed_mw - 1:+.1%}",
+        ]  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "configuration": self.configuration._asdict()}
+
+
+def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int, int, str], None]) -> Measurements:
+    """Observe networks until the time is over; what a record there is already has counts as well.
+
+    Raises:
+        MeasurementError: a network cannot be run, or nothing that was observed counts; what was is kept.
+    """
+    board, end, start = what.board, time.monotonic() + what.seconds, time.monotonic()
+    record = _begun(what, runner)
+    rejected: list[str] = []
+    configurations = spread_out(board.grid, _MOST, seed=len(record.tables["network_ms"]))
+    pace_ms: dict[str, float] = {}
+    for number in range(_MOST):
+        candidate = what.candidates[number % len(what.candidates)]
+        left_s = end - time.monotonic()
+        if left_s <= 0 and len(record.tables["network_ms"]) >= len(what.candidates):
+            break
+        text = f"{candidate.network.name}, {max(left_s, 0.0):.0f} s left"
+        progress(int(min(time.monotonic() - start, what.seconds)), int(what.seconds) + 1, text)
+        seconds = min(max(_RUN_S, _INFERENCES * pace_ms.get(candidate.network.name, 0.0) / 1e3), _LONGEST_RUN_S)
+        seen = board.observe(client, runner, candidate, configurations[number], seconds)
+        pace_ms[candidate.network.name] = seen.latency_ms
+        if seen.rejected or seen.power_mw is None:
+            rejected.append(seen.rejected or "power could not be read")
+            if len(rejected) >= _MOST_REJECTED:
+                kept = f"{len(record.tables['network_ms'])} are kept in {what.record}, and the clocks are back"
+                raise MeasurementError(
+                    f"{len(rejected)} observations one after the other do not count ({rejected[-1]}): let it cool; {kept}"
+                )
+            continue
+        rejected.clear()
+        record = _with(record, what, candidate.network, seen)
+        record.save(what.record)
+    progress(1, 1, "measured")
+    return record
+
+
+def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
+    """The profile adapted to a record, and where it is installed."""
+    prior = load_bundle(what.known.prior)
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-setup-") as scratch:
+        folder = Path(scratch) / what.name
+        command = f"jetdvfs profile adapt {prior.manifest.name} {what.record.name} --name {what.name} --out {what.name}"
+        bundle_adapted(prior, record, what.name, command, folder)
+        installed = install_bundle(folder, what.into)
+    return load_bundle(installed), installed
+
+
+def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Proof]:
+    """The first network at configurations that were not observed before."""
+    first, grid = what.candidates[0], what.board.grid
+    predicted = surface(first.network, bundle.cost)
+    limits = Limits(**{axis: (grid.levels(axis)[0], grid.levels(axis)[-1]) for axis in AXES})
+    chosen = [("least energy", plan(predicted, "min-energy", limits=limits).configuration)]
+    chosen += [("any", one) for one in spread_out(grid, _PROOF + 1, seed=10_007)[2:]]
+    rows = []
+    for name, configuration in chosen:
+        seen = what.board.observe(client, runner, first, configuration, _RUN_S)
+        if seen.power_mw is None or seen.rejected:
+            continue
+        expected = predicted.at(seen.configuration)
+        rows.append(Proof(name, seen.configuration, expected.latency_ms, seen.latency_ms, expected.power_mw, seen.power_mw))
+    return rows
+
+
+def _begun(what: Plan, runner: Runner) -> Measurements:
+    """The record there is, where it is of this board and these networks; else an empty one.
+
+    Raises:
+        MeasurementError: there is one of something else.
+    """
+    networks = tuple(candidate.network for candidate in what.candidates)
+    description = what.board.description
+    if what.record.exists():
+        found = Measurements.load(what.record)
+        if (found.board, [one.digest for one in found.networks]) != (description.name, [one.digest for one in networks]):
+            raise MeasurementError(f"{what.record}: is of another board or other networks; give another --record")
+        return found
+    return Measurements(
+        board=description.name,
+        silicon_version="simulated" if runner.simulated else "",
+        temperature_c=what.known.manifest.measured_at_c,
+        rails=description.energy_rails,
+        invocations=(),
+        calls=(),
+        networks=networks,
+        tables={name: Rows.joined([]) for name in TABLES},
+        environment={"meter": runner.what},
+    )
+
+
+def _with(record: Measurements, what: Plan, network: Network, seen: Observed) -> Measurements:
+    """A record with one more observation."""
+    grid = what.board.description.grid
+    flat = np.array([np.ravel_multi_index(grid.index(seen.configuration), grid.shape)], np.int64)
+    position = np.array([[one.digest for one in record.networks].index(network.digest)], np.int64)
+    node = np.zeros(1, np.int64)
+    assert seen.power_mw is not None
+    more = {"network_ms": (position, seen.latency_ms), "network_mw": (position, seen.power_mw)}
+    if seen.idle_mw is not None:
+        more["idle_mw"] = (node, seen.idle_mw)
+    tables = dict(record.tables)
+    for name, (of, value) in more.items():
+        tables[name] = Rows.joined([tables[name], Rows(of, node, flat, np.array([value]))])
+    return replace(record, tables=tables)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Set a new board up: measure networks on it for some minutes, adapt a profile to it, install that, and prove it.
+
+Says first what is known of the board: whether a profile of it is there, which clocks can be set, which rails are measured.
+Then the clocks are set one way after the other, by the daemon that runs or by one of its own, MODEL runs back to back, and
+latency and power are observed. The profile that is closest to the board is adapted to what was observed and installed. Last,
+MODEL runs at configurations that were not observed before, beside what the new profile predicts there.
+
+The board is given back whatever happens: its daemon holds the clocks for this program, and lets go of them when it ends.
+
+examples:
+  sudo jetdvfs setup resnet18.pt --input 1x3x224x224 --minutes 10
+  jetdvfs setup --dry-run
+  jetdvfs twin serve --board orin-nano-8gb --mount board &
+  jetdvfs setup --root board --bench board.bench --minutes 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from ....kernels.inputs import parse_input
+from ....profiles.reference import reference_input, reference_model, reference_names
+from ... import arguments
+from ...errors import UsageError
+from ..networks import read_model
+from ..output import print_json, progress_bar, table
+from .board import SetUpBoard
+from .knowing import what_is_known
+from .measuring import Plan, adapt, measure, prove
+from .runners import Candidate, Runner, TorchRunner, TwinRunner
+
+_NETWORKS = ("resnet18", "mobilenet_v2", "squeezenet1_0")
+_LEAST_MINUTES = 0.2
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="TorchScript or torch.export files, or names of reference networks, the first of which is proven (default: "
+        f"{', '.join(_NETWORKS)})",
+    )
+    arguments.add_input(parser)
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long to measure (default 10)")
+    arguments.add_root(parser)
+    parser.add_argument("--board", metavar="NAME", help="the board's description, where it does not say what it is")
+    parser.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
+    parser.add_argument("--name", help="the new profile's name (default: BOARD-adapted)")
+    parser.add_argument(
+        "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="where what is measured is kept, and gone on with (default: BOARD-setup.npz)",
+    )
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)"
+    )
+    parser.add_argument(
+        "--device", default="cuda", choices=("cuda", "cpu"), help="what PyTorch runs networks on (default: cuda, the GPU)"
+    )
+    parser.add_argument(
+        "--bench", type=Path, metavar="PATH", help="a simulated board's application port: networks run there, not under PyTorch"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what is known and what would be done; change nothing")
+    arguments.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if not _LEAST_MINUTES <= args.minutes < math.inf:
+        raise UsageError(f"--minutes {args.minutes:g}: expected {_LEAST_MINUTES:g} or more")
+    say = (lambda text: None) if args.json else print
+    board = SetUpBoard(args.root, args.board)
+    known = what_is_known(board, args.prior)
+    candidates = _candidates(args)
+    told: dict[str, Any] = {"simulated": args.bench is not None, **known.to_json()}
+    for line in known.lines():
+        say(line)
+    plan = Plan(
+        board, known, tuple(candidates), args.minutes * 60, args.record or Path(f"{board.description.name}-setup.npz"),
+        args.name or f"{board.description.name}-adapted", args.into,
+    )  # fmt: skip
+    say(f"would take     {args.minutes:g} minutes, {len(candidates)} networks; keeps what it measures in {plan.record}")
+    if args.dry_run:
+        if args.json:
+            print_json({**told, "minutes": args.minutes, "networks": [one.network.name for one in candidates], "done": False})
+        return 0
+    known.check_ready()
+    with contextlib.closing(_runner(args)) as runner, board.daemon(own=False) as client:
+        say(f"measured by    {runner.what}")
+        record = measure(plan, runner, client, progress_bar)
+        bundle, installed = adapt(plan, record)
+        rows = prove(plan, bundle, runner, client)
+    told |= {
+        "done": True, "observations": len(record.tables["network_ms"]), "record": str(plan.record), "profile": plan.name,
+        "installed": str(installed), "evaluation": dict(bundle.manifest.evaluation), "proof": [row.to_json() for row in rows],
+    }  # fmt: skip
+    if args.json:
+        print_json(told)
+        return 0
+    print(f"profile        {plan.name}, from {len(record.tables['network_ms'])} observations, in {installed}")
+    for row in bundle.manifest.evaluation.values():
+        mean = row["mean"]["timeline"]
+        print(f"left out       each network predicted from the others: latency {mean['latency_percent']:.1f}%, energy "
+              f"{mean['energy_percent']:.1f}% off")  # fmt: skip
+    print(f"\n{candidates[0].network.name}, predicted beside observed at clocks not observed before")
+    headers = ["", "CPU MHz", "GPU MHz", "EMC MHz", "ms", "observed", "", "W", "observed", ""]
+    print(table(headers, [row.cells() for row in rows]))
+    print(f"\nnext: {_next(args, candidates[0], plan)}")
+    return 0
+
+
+def _next(args: argparse.Namespace, first: Candidate, plan: Plan) -> str:
+    inputs = " ".join(f"--input {spec}" for spec in (args.inputs or ["x".join(map(str, first.inputs[0].shape))]))
+    return (
+        f"jetdvfs plan {first.path} {inputs} --profile {plan.name} --target min-energy --fps 15\n"
+        "      the daemon takes the profile when it starts again: sudo systemctl restart jetdvfsd\n"
+        "      more networks and minutes make it better: run setup again with them"
+    )
+
+
+def _runner(args: argparse.Namespace) -> Runner:
+    return TwinRunner(args.bench) if args.bench is not None else TorchRunner(args.python, args.device)
+
+
+def _candidates(args: argparse.Namespace) -> list[Candidate]:
+    known, found = reference_names(), []
+    for name in args.models or _NETWORKS:
+        path = reference_model(name) if name in known else Path(name)
+        if name not in known and not args.inputs:
+            raise UsageError(f"{name}: say the shape of its inputs, for instance --input 1x3x224x224")
+        texts = args.inputs if name not in known or args.inputs else [str(reference_input(name))]
+        specs = tuple(parse_input(text) for text in texts)
+        network = read_model(path, texts, default=True)
+        network.check_whole()
+        found.append(Candidate(path, network, specs))
+    return found

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of a GStreamer or DeepStream pipeline, reported for a lease: two pad probes around the element that infers.
+
+::
+
+    from jetdvfs import qos
+    from jetdvfs_gst import watch
+
+    with qos.hold("detector.pt", ["1x3x544x960"], "latency_ms=30", fps=30, required=False) as lease:
+        watch(pipeline.get_by_name("infer"), lease)
+        pipeline.set_state(Gst.State.PLAYING)
+        ...
+
+A frame's latency is the time between its buffer's way into the element and its way out; buffers are known by their presentation
+time, or by their order where they have none. Buffers that the element drops are not reported. The probes never wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import Any, Protocol
+
+import gi
+
+gi.require_version("Gst", "1.0")
+from gi.repository import Gst  # noqa: E402  (its version is said first)
+
+_MOST = 256  # buffers on their way through the element; older ones were dropped by it
+
+
+class Lease(Protocol):
+    """What frames are reported to: a lease of ``qos.hold`` or ``Client.hold``."""
+
+    def report(self, latency_ms: float) -> None: ...
+
+
+class Watch:
+    """Probes around an element. ``frames`` says how many went through; ``stop`` takes the probes away."""
+
+    def __init__(self, element: Any, lease: Lease) -> None:
+        self.frames = 0
+        self._lease = lease
+        self._entered: OrderedDict[int, float] = OrderedDict()
+        self._unnamed = 0
+        pads = [element.get_static_pad(name) for name in ("sink", "src")]
+        if None in pads:
+            raise ValueError(f"{element.get_name()} has no pads sink and src: watch the element that infers, or its bin")
+        self._probes = [
+            (pad, pad.add_probe(Gst.PadProbeType.BUFFER, probe))
+            for pad, probe in zip(pads, (self._enters, self._leaves), strict=True)
+        ]
+
+    def stop(self) -> None:
+        """Report no more frames."""
+        for pad, probe in self._probes:
+            pad.remove_probe(probe)
+        self._probes.clear()
+
+    def _enters(self, _: Any, info: Any) -> Any:
+        stamp = info.get_buffer().pts
+        if stamp == Gst.CLOCK_TIME_NONE:
+            self._unnamed += 1
+            stamp = -self._unnamed
+        self._entered[stamp] = time.perf_counter()
+        if len(self._entered) > _MOST:
+            self._entered.popitem(last=False)
+        return Gst.PadProbeReturn.OK
+
+    def _leaves(self, _: Any, info: Any) -> Any:
+        now = time.perf_counter()
+        stamp = info.get_buffer().pts
+        if stamp == Gst.CLOCK_TIME_NONE:
+            stamp = next((entered for entered in self._entered if entered < 0), stamp)
+        entered = self._entered.pop(stamp, None)
+        if entered is not None:
+            self.frames += 1
+            self._lease.report((now - entered) * 1e3)
+        return Gst.PadProbeReturn.OK
+
+
+def watch(element: Any, lease: Lease) -> Watch:
+    """Report every frame that goes through an element, such as ``nvinfer`` or ``tensor_filter``.
+
+    Raises:
+        ValueError: it has not one way in and one out.
+    """
+    return Watch(element, lease)

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package as colcon builds it (ament_python)."""
+
+from setuptools import setup
+
+setup(
+    name="jetdvfs_ros",
+    version="0.1.0",
+    packages=["jetdvfs_ros"],
+    data_files=[
+        ("share/ament_index/resource_index/packages", ["resource/jetdvfs_ros"]),
+        ("share/jetdvfs_ros", ["package.xml"]),
+    ],
+    install_requires=["setuptools"],
+    zip_safe=True,
+    license="Apache-2.0",
+    entry_points={"console_scripts": ["holder = jetdvfs_ros.holder:main"]},
+)

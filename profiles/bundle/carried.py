@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profile carried to another board: its models read at that board's clocks, and rates as a few observations found them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, TypeAlias
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from ...kernels.cost.board import Regressor
+from ..board import ChipRates
+
+Factor: TypeAlias = Annotated[float, Meta(gt=0, description="a positive number")]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """By which factor what was predicted is too low: times of computing, of memory traffic and of the host, idle power, and
+    power above it."""
+
+    compute: Factor = 1.0
+    memory: Factor = 1.0
+    host: Factor = 1.0
+    idle: Factor = 1.0
+    dynamic: Factor = 1.0
+
+    def times(self, other: Mapping[str, float]) -> Factors:
+        """These, and others by name besides."""
+        return Factors(**{name: value * other.get(name, 1.0) for name, value in asdict(self).items()})
+
+    def rates(self, chip: ChipRates) -> ChipRates:
+        """A chip's rates by them."""
+        flops = {dtype: rate / self.compute for dtype, rate in chip.flops_per_gpu_cycle.items()}
+        return ChipRates(flops, chip.bytes_per_emc_cycle / self.memory)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Where a carried profile comes from.
+
+    Attributes:
+        profile: the profile that was there before, ``board`` its board.
+        clocks: the top CPU, GPU and memory clock of that board over those of the profile's own: models are read at clocks so
+            many times as high, so that both boards' tops are the same to them.
+        factors: what observations found; those of the host and of idle power are in the profile's files already.
+        networks: the networks that were observed, ``observations`` times together.
+    """
+
+    profile: str
+    board: str
+    clocks: tuple[Factor, Factor, Factor]
+    factors: Factors
+    networks: tuple[str, ...]
+    observations: int
+
+    def time(self, model: Regressor) -> Regressor:
+        """A model of time at the other board's clocks."""
+        return model if self.clocks == (1.0, 1.0, 1.0) else _AtClocks(model, self.clocks, 0.0)
+
+    def power(self, model: Regressor) -> Regressor:
+        """A model of power at the other board's clocks, by the factor found."""
+        return _AtClocks(model, self.clocks, math.log(self.factors.dynamic))
+
+
+@dataclass(frozen=True)
+class _AtClocks:
+    """A model read at other clocks, and something added to its logarithms."""
+
+    model: Regressor
+    clocks: tuple[float, float, float]
+    more: float
+
+    def sweep(
+        self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], /
+    ) -> NDArray[np.float32]:
+        cpu, gpu, emc = (np.asarray(axis * factor, np.float32) for axis, factor in zip(levels, self.clocks, strict=True))
+        return np.asarray(self.model.sweep(features, (cpu, gpu, emc)) + np.float32(self.more), np.float32)

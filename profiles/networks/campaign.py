@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring random networks: made, exported, decomposed, measured and recorded one by one.
+
+What is measured is a processor by PyTorch in a process of its own, or simulated boards over their clocks. A network that cannot
+be measured is left out by name; an interrupted campaign goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import psutil
+
+from ...kernels.decompose import decompose
+from ...kernels.errors import KernelsError
+from ...kernels.network import Network, TensorSpec
+from ..board import BoardDescription
+from ..errors import MeasurementError, ProfilesError
+from ..measuring.meters.cpu import CpuMeter, Patience, processor
+from ..measuring.meters.rapl import Rapl
+from ..measuring.meters.simulated import TwinMeter
+from ..measuring.meters.torch_process import TorchProcess
+from ..twin.silicon.silicon import Silicon
+from .families import FAMILIES, make
+from .graph import graph_of
+from .record import GIB, About, MeasuredNetwork, Recorder, Row, device_features
+
+Progress = Callable[[int, int, str], None]
+"""Told how many networks are done, of how many, and a line of text."""
+
+MOST_GFLOP, MOST_MIB = 40.0, 1024.0
+"""Networks of more operations, or more memory, are left out: one would take minutes, or the machine's memory."""
+PATIENCE = Patience(network_s=1.0, timings=30)
+"""With each network."""
+
+
+class NetworkMeter(Protocol):
+    """Measures whole networks."""
+
+    @property
+    def about(self) -> About: ...
+
+    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+        """What a network does, whose file this is.
+
+        Raises:
+            MeasurementError: it could not be measured.
+        """
+        ...
+
+
+class ProcessorMeter:
+    """This machine's processor: latency, and the memory that a fresh process grows by until its first inferences are done."""
+
+    def __init__(self, python: str = sys.executable, patience: Patience = PATIENCE) -> None:
+        self._python, self._patience, self._rapl = python, patience, Rapl()
+        with TorchProcess(python, threads=1) as process:
+            self._device = processor(process, self._rapl)
+            told = process.about
+        memory_gib = psutil.virtual_memory().total / GIB
+        figures = device_features(self._device.chip, [self._device.grid.top], memory_gib)[0]
+        self._figures = tuple(float(figure) for figure in figures)
+        self.about = About(
+            f"this machine's processor ({told['device_name']}), PyTorch {told['torch']}, one thread",
+            False,
+            ("latency_ms", "peak_mib"),
+            "latency in time of the thread; other programs may have run meanwhile and shared caches and memory",
+        )
+
+    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+        with TorchProcess(self._python, threads=1) as process:
+            before = _kib(process.pid, "VmRSS")
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the highest so far is forgotten
+            meter = CpuMeter(process, {network.name: (path, network.inputs)}, self._rapl, self._patience)
+            latency_ms = float(meter.network_latency_ms(network, [self._device.grid.top])[0])
+            grown = _kib(process.pid, "VmHWM") - before
+        return [Row("cpu", self._figures, {"latency_ms": latency_ms, "peak_mib": grown / 1024})]
+
+
+class BoardMeter:
+    """Simulated boards, each at some random configurations: latency, and energy of the rails that count."""
+
+    def __init__(
+        self, boards: Sequence[tuple[BoardDescription, int]], configurations: int, version: int, seed: int = 0
+    ) -> None:
+        self._boards, self._count, self._seed = boards, configurations, seed
+        self._silicons = [Silicon(node, board, version=version) for board, node in boards]
+        names = ", ".join(f"{board.name} {node}" for board, node in boards)
+        self.about = About(
+            f"simulated boards {names}, silicon {version}, {configurations} configurations", True, ("latency_ms", "energy_mj")
+        )
+
+    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+        rows = []
+        for (board, node), silicon in zip(self._boards, self._silicons, strict=True):
+            random = np.random.default_rng([self._seed, node, *network.name.encode()])
+            grid = board.grid
+            chosen = random.choice(grid.size, min(self._count, grid.size), replace=False)
+            configurations = [grid.configuration([int(at) for at in np.unravel_index(one, grid.shape)]) for one in chosen]
+            meter = TwinMeter(silicon, int(random.integers(1 << 31)))
+            latency_ms = meter.network_latency_ms(network, configurations)
+            rails = meter.network_rails_mw(network, configurations)
+            energy_mj = latency_ms * sum(rails[rail] for rail in board.energy_rails) / 1e3
+            figures = device_features(board.chip, configurations, board.chip.dram_gib)
+            for device, latency, energy in zip(figures, latency_ms, energy_mj, strict=True):
+                values = {"latency_ms": float(latency), "energy_mj": float(energy)}
+                rows.append(Row(f"{board.name} {node}", tuple(map(float, device)), values))
+        return rows
+
+
+def measure_networks(
+    folder: Path,
+    meter: NetworkMeter,
+    count: int,
+    families: Sequence[str] = tuple(FAMILIES),
+    progress: Progress = lambda done, total, text: None,
+    now: Callable[[], float] = time.monotonic,
+) -> Recorder:
+    """Record so many networks, those of the families in turn; what the folder holds already counts.
+
+    Raises:
+        RecordError: the folder holds another record.
+        MeasurementError: there is no PyTorch here, or no such family.
+    """
+    strange = [name for name in families if name not in FAMILIES]
+    if strange or not families:
+        raise MeasurementError(f"families {', '.join(strange) or 'none'}: valid: {', '.join(FAMILIES)}")
+    recorder = Recorder(folder, meter.about)
+    names = [(families[number % len(families)], number // len(families)) for number in range(count)]
+    waiting = [(family, number) for family, number in names if f"{family}-{number}" not in recorder.done]
+    began = now()
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+        for position, (family, number) in enumerate(waiting):
+            left_s = (now() - began) / max(position, 1) * (len(waiting) - position)
+            progress(len(names) - len(waiting) + position, count, f"{family}-{number}, {_duration(left_s)} left")
+            name = f"{family}-{number}"
+            path = Path(scratch) / f"{name}.pt"
+            try:
+                network = export(family, number, path)
+                _check_size(network)
+                recorder.add(MeasuredNetwork(name, family, network, tuple(meter.rows(network, path))))
+            except (MeasurementError, KernelsError, ProfilesError) as error:
+                recorder.leave_out(name, " ".join(str(error).replace(f"{path}: ", "").split()))
+            finally:
+                path.unlink(missing_ok=True)
+    progress(count, count, "done")
+    return recorder
+
+
+def export(family: str, number: int, path: Path) -> Network:
+    """Make a network of a family, save it as TorchScript, and list what it launches.
+
+    Raises:
+        MeasurementError: there is no PyTorch here, or it cannot make it.
+        KernelsError: the file cannot be followed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MeasurementError(f"networks are made by PyTorch, which is not installed here ({error})") from error
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            module, shape = make(family, number)
+            traced = torch.jit.trace(module, torch.zeros(shape), check_trace=False)
+            torch.jit.save(traced, str(path))
+    except RuntimeError as error:  # an image that has become too small for a window, or too little memory
+        raise MeasurementError(f"{family}-{number}: {error}") from error
+    return decompose(path, [TensorSpec(shape)], name=f"{family}-{number}")
+
+
+def _check_size(network: Network) -> None:
+    graph = graph_of(network)
+    gflop, mib = graph.globals["flops_total"] / 1e9, graph.memory.total_bytes / (1 << 20)
+    if gflop > MOST_GFLOP or mib > MOST_MIB:
+        raise MeasurementError(f"{gflop:.3g} GFLOP and {mib:.3g} MiB; at most {MOST_GFLOP:g} and {MOST_MIB:g} are measured")
+
+
+def _kib(pid: int, name: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise MeasurementError(f"meter: /proc/{pid}/status has no {name}")
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{seconds:.0f} s"

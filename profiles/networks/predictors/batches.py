@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several graphs as one: rows below each other, and which belong to which graph and sample.
+
+Where a device's figures stand in the whole alone, all configurations of a network share its rows; where they stand in nodes or
+edges, each configuration has rows of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .encodings import Encoded, Encoding
+from .layers import Edges
+from .operations import Segments
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows in float32, scaled.
+
+    Attributes:
+        nodes, edge_rows: of all graphs.
+        edges: their ends.
+        graphs: to which graph each node belongs.
+        whole: a row for each sample.
+        graph_of: (samples,) the graph of each.
+        spread: (m,) nodes, each as often as its graph has samples; ``samples`` says whose.
+        samples: to which sample each of those belongs.
+    """
+
+    nodes: NDArray[np.float32]
+    edge_rows: NDArray[np.float32]
+    edges: Edges
+    graphs: Segments
+    whole: NDArray[np.float32]
+    graph_of: NDArray[np.int64]
+    spread: NDArray[np.int64]
+    samples: Segments
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How columns become numbers around one: ``(x - offset) * scale``, of logarithms of one more if ``log``."""
+
+    log: bool
+    offset: Matrix
+    scale: Matrix
+
+    @classmethod
+    def fit(cls, how: str, rows: Matrix) -> Scaling:
+        """``standard``: logarithms of mean 0 and deviation 1. ``minmax``: from 0 to 1, as DNNPerf's."""
+        log = how == "standard"
+        x = np.log1p(np.maximum(rows, 0)) if log else rows
+        if not len(x):
+            return cls(log, np.zeros(x.shape[1]), np.ones(x.shape[1]))
+        offset, width = (x.mean(0), x.std(0)) if log else (x.min(0), np.ptp(x, axis=0))
+        return cls(log, offset, 1 / np.where(width > 1e-9, width, 1.0))
+
+    def __call__(self, rows: Matrix) -> NDArray[np.float32]:
+        x = np.log1p(np.maximum(rows, 0)) if self.log else rows
+        return np.asarray((x - self.offset) * self.scale, np.float32)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"log": self.log, "offset": self.offset.tolist(), "scale": self.scale.tolist()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Scaling:
+        return cls(bool(data["log"]), np.array(data["offset"], np.float64), np.array(data["scale"], np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Scalings:
+    """The scalings of nodes, edges and the whole, the device's columns included."""
+
+    nodes: Scaling
+    edges: Scaling
+    whole: Scaling
+
+    @classmethod
+    def fit(cls, how: str, encoding: Encoding, encoded: Sequence[Encoded], devices: Matrix) -> Scalings:
+        """From the samples of a training set: the graph and the device of each."""
+        distinct = list({id(one): one for one in encoded}.values())
+        nodes, edges = np.concatenate([one.nodes for one in distinct]), np.concatenate([one.edges for one in distinct])
+        whole = np.stack([one.whole for one in encoded])
+        of_device = [_with(np.zeros((len(devices), 0)), devices, c) for c in (encoding.node_device, encoding.edge_device)]
+        return cls(
+            _joined(Scaling.fit(how, nodes), Scaling.fit(how, of_device[0])),
+            _joined(Scaling.fit(how, edges), Scaling.fit(how, of_device[1])),
+            Scaling.fit(how, _with(whole, devices, encoding.whole_device)),
+        )
+
+
+def _joined(first: Scaling, second: Scaling) -> Scaling:
+    return Scaling(first.log, np.concatenate([first.offset, second.offset]), np.concatenate([first.scale, second.scale]))
+
+
+def _with(rows: Matrix, devices: Matrix, columns: Sequence[int]) -> Matrix:
+    return np.concatenate([rows, devices[:, list(columns)]], axis=1)
+
+
+def make_batch(encoding: Encoding, scalings: Scalings, encoded: Sequence[Encoded], devices: Matrix) -> Batch:
+    """A batch of samples.
+
+    Args:
+        encoded: the graph of each.
+        devices: (samples, figures) the device of each.
+    """
+    own = bool(encoding.node_device or encoding.edge_device)
+    places: dict[int, int] = {}
+    graph_of = np.array([number if own else places.setdefault(id(one), len(places)) for number, one in enumerate(encoded)])
+    first = {int(graph): number for number, graph in reversed(list(enumerate(graph_of)))}
+    graphs = [encoded[first[graph]] for graph in range(len(first))]
+    counts = np.array([len(one.nodes) for one in graphs])
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    nodes, edges = np.concatenate([one.nodes for one in graphs]), np.concatenate([one.edges for one in graphs])
+    if own:
+        edge_counts = [len(one.edges) for one in graphs]
+        nodes = _with(nodes, np.repeat(devices, counts, axis=0), encoding.node_device)
+        edges = _with(edges, np.repeat(devices, edge_counts, axis=0), encoding.edge_device)
+    ends = Edges(
+        np.concatenate([one.sources + start for one, start in zip(graphs, starts, strict=True)]),
+        np.concatenate([one.targets + start for one, start in zip(graphs, starts, strict=True)]),
+        int(counts.sum()),
+    )
+    spread = np.concatenate([np.arange(starts[graph], starts[graph] + counts[graph]) for graph in graph_of])
+    whole = _with(np.stack([one.whole for one in encoded]), devices, encoding.whole_device)
+    return Batch(
+        scalings.nodes(nodes),
+        scalings.edges(edges),
+        ends,
+        Segments(np.repeat(np.arange(len(graphs)), counts), len(graphs)),
+        scalings.whole(whole),
+        graph_of,
+        spread,
+        Segments(np.repeat(np.arange(len(encoded)), counts[graph_of]), len(encoded)),
+    )

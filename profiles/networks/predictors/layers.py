@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers of graph networks, as functions of their weights: for NumPy and PyTorch alike.
+
+Weights are a mapping from names to matrices ``(read, written)`` and rows ``(1, written)``; a layer's are ``NAME.PART``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .operations import Operations, Segments
+
+Weights: TypeAlias = Mapping[str, Any]
+Initial: TypeAlias = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """From which node to which."""
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    nodes: int
+
+    @cached_property
+    def into(self) -> Segments:
+        """Edges by the node that they lead to."""
+        return Segments(self.targets, self.nodes)
+
+    @cached_property
+    def looped(self) -> Edges:
+        """With one more edge at each node, to itself."""
+        own = np.arange(self.nodes)
+        return Edges(np.concatenate([self.sources, own]), np.concatenate([self.targets, own]), self.nodes)
+
+
+def add_linear(weights: Initial, name: str, read: int, written: int, rng: np.random.Generator, bias: bool = True) -> None:
+    """Weights as PyTorch starts its linear layers: uniform within one over the root of what is read."""
+    bound = 1 / np.sqrt(max(read, 1))
+    weights[f"{name}.weight"] = rng.uniform(-bound, bound, (read, written)).astype(np.float32)
+    if bias:
+        weights[f"{name}.bias"] = rng.uniform(-bound, bound, (1, written)).astype(np.float32)
+
+
+def linear(weights: Weights, name: str, x: Any) -> Any:
+    found = x @ weights[f"{name}.weight"]
+    return found + weights[f"{name}.bias"] if f"{name}.bias" in weights else found
+
+
+def segment_mean(ops: Operations, x: Any, segments: Segments) -> Any:
+    return ops.segment_sum(x, segments) * ops.array(np.asarray(1 / np.maximum(segments.sizes, 1), np.float32))
+
+
+def segment_softmax(ops: Operations, x: Any, segments: Segments) -> Any:
+    """Each row's share of its group, column by column."""
+    raised = ops.exp(x - ops.take(ops.segment_max(x, segments), segments.index))
+    return raised / ops.take(ops.segment_sum(raised, segments), segments.index)
+
+
+def softmax_sum(ops: Operations, x: Any, segments: Segments) -> Any:
+    """The rows of each group weighed by their softmax: between their mean and their largest."""
+    return ops.segment_sum(segment_softmax(ops, x, segments) * x, segments)
+
+
+def synmm(ops: Operations, weights: Weights, name: str, x: Any, segments: Segments) -> Any:
+    """PerfSeer's synergistic max-mean aggregation: largest and mean side by side, and a linear layer."""
+    return linear(weights, name, ops.concat([ops.segment_max(x, segments), segment_mean(ops, x, segments)]))
+
+
+def sage(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
+    """GraphSAGE's layer with the mean: what a node is, and the mean of what leads to it (Hamilton et al., 2017)."""
+    near = segment_mean(ops, ops.take(x, edges.sources), edges.into)
+    return linear(weights, f"{name}.near", near) + linear(weights, f"{name}.own", x)
+
+
+def gcn(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
+    """Graph convolution, normalised on both sides, each node its own neighbour too (Kipf and Welling, 2017)."""
+    looped = edges.looped
+    scale = (1 / np.sqrt(looped.into.sizes)).astype(np.float32)
+    scaled = ops.array(scale[looped.sources] * scale[looped.targets])
+    sent = x @ weights[f"{name}.weight"]
+    return ops.segment_sum(ops.take(sent, looped.sources) * scaled, looped.into) + weights[f"{name}.bias"]
+
+
+def gin(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
+    """Graph isomorphism: what a node is and the sum of what leads to it, through two layers (Xu et al., 2019; eps 0)."""
+    total = x + ops.segment_sum(ops.take(x, edges.sources), edges.into)
+    return linear(weights, f"{name}.second", ops.relu(linear(weights, f"{name}.first", total)))
+
+
+def gat(ops: Operations, weights: Weights, name: str, x: Any, edges: Edges) -> Any:
+    """Graph attention with one head, each node its own neighbour too (Velickovic et al., 2018)."""
+    looped = edges.looped
+    sent = x @ weights[f"{name}.weight"]
+    from_, to = sent @ weights[f"{name}.source"], sent @ weights[f"{name}.target"]
+    raw = ops.leaky_relu(ops.take(from_, looped.sources) + ops.take(to, looped.targets), 0.2)
+    shares = segment_softmax(ops, raw, looped.into)
+    return ops.segment_sum(ops.take(sent, looped.sources) * shares, looped.into) + weights[f"{name}.bias"]
+
+
+def anee(ops: Operations, weights: Weights, name: str, nodes: Any, edge_rows: Any, edges: Edges) -> tuple[Any, Any]:
+    """One round of DNNPerf's attention-based node-edge encoder: nodes and edges anew.
+
+    The softmax goes over the edges that lead to a node. A node to which none leads becomes 0, as the formula says.
+    """
+    local = ops.leaky_relu(nodes @ weights[f"{name}.node"], 0.01)
+    ends = ops.concat([ops.take(local, edges.sources), ops.take(local, edges.targets)])
+    edge_rows = ops.sigmoid((ends @ weights[f"{name}.attention"]) * (edge_rows @ weights[f"{name}.edge"]))
+    shares = segment_softmax(ops, edge_rows @ weights[f"{name}.message"], edges.into)
+    return ops.leaky_relu(ops.segment_sum(shares * ops.take(local, edges.sources), edges.into), 0.01), edge_rows
+
+
+def add_layer(weights: Initial, kind: str, name: str, read: int, written: int, rng: np.random.Generator) -> None:
+    """The weights of a layer by its name: ``sage``, ``gcn``, ``gin``, ``gat``, or ``mlp``, which has no edges."""
+    if kind == "sage":
+        add_linear(weights, f"{name}.near", read, written, rng)
+        add_linear(weights, f"{name}.own", read, written, rng, bias=False)
+    elif kind == "gin":
+        add_linear(weights, f"{name}.first", read, written, rng)
+        add_linear(weights, f"{name}.second", written, written, rng)
+    else:
+        add_linear(weights, name, read, written, rng)
+    if kind == "gat":
+        for part in ("source", "target"):
+            weights[f"{name}.{part}"] = rng.uniform(-1, 1, (written, 1)).astype(np.float32) / np.float32(np.sqrt(written))
+
+
+def layer(ops: Operations, weights: Weights, kind: str, name: str, x: Any, edges: Edges) -> Any:
+    if kind == "mlp":
+        return linear(weights, name, x)
+    return {"sage": sage, "gcn": gcn, "gin": gin, "gat": gat}[kind](ops, weights, name, x, edges)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every predictor there is by name, and reading one that was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import RecordError
+from . import estimator
+from .estimator import Estimator
+from .graph_network import GraphNetwork, dippm, dnnperf, seernet, seernet_multi
+from .kernel_level import Roofline, Stack
+from .trees import Addition, GlobalTrees
+
+PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
+    "forest": lambda: GlobalTrees("rf"),
+    "boosting": lambda: GlobalTrees("gb"),
+    "xgboost": lambda: GlobalTrees("xgb"),
+    "roofline": Roofline,
+    "xgboost-added": lambda: GlobalTrees("xgb", Addition()),
+    "seernet": seernet,
+    "seernet-multi": seernet_multi,
+    "dnnperf": dnnperf,
+    "dippm": dippm,
+    "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
+    "roofline+seernet": lambda: Stack(Roofline(), seernet()),
+}
+"""With the settings of their papers; the stacks learn what a roofline is off by."""
+
+_GLOBALS = ("graph profile", "global computation", "global memory", "global intensity", "batch size")
+
+#: What the papers leave out or put in the place of something, on one split at one size: PerfSeer's tables 1 and 2 and figure 6,
+#: DNNPerf's table VIII, DIPPM's table 4.
+ABLATIONS: Mapping[str, Callable[[], Estimator]] = {
+    "seernet": seernet,
+    "seernet without GNPB": lambda: _with(seernet(), gnpb=False),
+    "seernet without SynMM, GNPB": lambda: _with(seernet(), synmm=False, gnpb=False),
+    "seernet without shares": lambda: _with(seernet(), without=("node intensity", "proportions")),
+    "seernet without edges": lambda: _with(seernet(), without=("edge size", "edge shape")),
+    "seernet without globals": lambda: _with(seernet(), without=_GLOBALS),
+    "seernet-multi": seernet_multi,
+    "seernet-multi without PCGrad": lambda: seernet_multi(pcgrad=False),
+    "dnnperf": dnnperf,
+    "dnnperf with GAT": lambda: _with(dnnperf(), encoder="gat"),
+    "dnnperf with mean readout": lambda: _with(dnnperf(), readout="mean"),
+    "dippm": dippm,
+    "dippm with GCN": lambda: _with(dippm(), conv="gcn"),
+    "dippm with GIN": lambda: _with(dippm(), conv="gin"),
+    "dippm with GAT": lambda: _with(dippm(), conv="gat"),
+    "dippm with MLP": lambda: _with(dippm(), conv="mlp"),
+}
+
+
+def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
+    """A predictor with another architecture's settings."""
+    made.architecture = replace(made.architecture, **changes)  # type: ignore[type-var]
+    return made
+
+
+def with_epochs(make: Callable[[], Estimator], epochs: int | None) -> Callable[[], Estimator]:
+    """The same predictor, but trained for at most so many epochs; trees know of none."""
+
+    def made() -> Estimator:
+        one = make()
+        learner = one.learner if isinstance(one, Stack) else one
+        if epochs is not None and isinstance(learner, GraphNetwork):
+            learner.options = replace(learner.options, epochs=min(epochs, learner.options.epochs))
+        return one
+
+    return made
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Estimator]] = {
+    "graph": GraphNetwork.restored,
+    "trees": GlobalTrees.restored,
+    "roofline": Roofline.restored,
+}
+
+
+def load(path: Path) -> Estimator:
+    """Read a predictor that was saved.
+
+    Raises:
+        RecordError: it cannot be read as one.
+    """
+    about, arrays = estimator.read(path)
+    try:
+        return _restored(about, arrays)
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from error
+
+
+def _restored(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Estimator:
+    kind = str(about.get("kind"))
+    if kind == "stack":
+        inner = {name.removeprefix("inner/"): array for name, array in arrays.items() if name.startswith("inner/")}
+        return Stack.restored(about, arrays, _restored(about.get("inner", {}), inner))
+    if kind not in _KINDS:
+        raise RecordError(f"a predictor of kind {kind:.40}; valid: stack, {', '.join(_KINDS)}")
+    return _KINDS[kind](about, arrays)

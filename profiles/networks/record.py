@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A record of measured networks: a folder that grows network by network, and is whole after every one.
+
+``about.json`` says what was measured and how; ``networks.jsonl.gz`` has a compressed line for each network, with its calls and
+what was measured of it at each configuration; ``left_out.jsonl`` names those that could not be measured, and why. What an
+interruption left half written is cut off when the record is opened to go on.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.cost.roofline import DeviceRates
+from ...kernels.errors import KernelsError
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.network import Network
+from ..documents import DocumentError, convert
+from ..errors import RecordError
+from .graph import PerformanceGraph, graph_of
+
+FORMAT = 1
+GIB = 1 << 30
+
+#: What predictors are told of a device at one configuration, in this order. DNNPerf (tables I and II) has all but the host's
+#: clock.
+DEVICE_FEATURES = ("host_ghz", "gflops_per_s", "gbytes_per_s", "memory_gib")
+
+
+def device_features(
+    chip: DeviceRates, configurations: Sequence[FrequencyConfiguration], memory_gib: float
+) -> NDArray[np.float64]:
+    """A device's :data:`DEVICE_FEATURES` at each configuration, ``(n, 4)``: clocks enter by what they make of the rates."""
+    cpu, gpu, emc = (np.array(column, np.float64) for column in zip(*configurations, strict=True))
+    flops = chip.flops_per_gpu_cycle["float32"] * gpu / 1e9
+    memory = np.full(len(cpu), memory_gib)
+    return np.stack([cpu / 1e6, flops, chip.bytes_per_emc_cycle * emc / 1e9, memory], axis=1)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a record holds.
+
+    Attributes:
+        source: what was measured, in words.
+        simulated: whether it was a simulated board.
+        metrics: what was measured of each network, by names that have their unit in them.
+        conditions: what a reader must know of how.
+        format: version of the form.
+    """
+
+    source: str
+    simulated: bool
+    metrics: tuple[str, ...]
+    conditions: str = ""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of a network on one device at one configuration.
+
+    Attributes:
+        board: which device, with its number where there are several alike.
+        device: its :data:`DEVICE_FEATURES`.
+        values: the metrics.
+    """
+
+    board: str
+    device: tuple[float, ...]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredNetwork:
+    """A network, its family and its rows."""
+
+    name: str
+    family: str
+    network: Network
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def graph(self) -> PerformanceGraph:
+        return graph_of(self.network)
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """What a predictor is asked: a network on a device at one configuration."""
+
+    graph: PerformanceGraph
+    device: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(Query):
+    """A query with the answer."""
+
+    name: str
+    family: str
+    board: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a folder holds."""
+
+    about: About
+    networks: tuple[MeasuredNetwork, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """A sample for each row of each network."""
+        return [
+            Sample(one.graph, row.device, one.name, one.family, row.board, row.values)
+            for one in self.networks
+            for row in one.rows
+        ]
+
+
+class Recorder:
+    """Adds networks to a record, of which it may hold some already.
+
+    Raises:
+        RecordError: the folder holds a record of something else, or cannot be written.
+    """
+
+    def __init__(self, folder: Path, about: About) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            found = _about(folder) if (folder / "about.json").exists() else None
+            if found is not None and found != about:
+                raise RecordError(
+                    f"{folder}: holds a record of {found.source} ({', '.join(found.metrics)}), not of {about.source}"
+                )
+            (folder / "about.json").write_text(json.dumps(asdict(about), indent=1) + "\n")
+            self._cut()
+        except OSError as error:
+            raise RecordError(f"{folder}: {error.strerror or error}") from error
+        self.done = {str(line["name"]) for line, _ in _lines(folder)} | set(_left_out(folder))
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The networks that could not be measured, and why."""
+        return _left_out(self._folder)
+
+    def add(self, network: MeasuredNetwork) -> None:
+        line = {
+            "name": network.name,
+            "family": network.family,
+            "network": network.network.to_json(host_calls=True),
+            "rows": [asdict(row) for row in network.rows],
+        }
+        with open(self._folder / "networks.jsonl.gz", "ab") as file:
+            file.write(gzip.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n", mtime=0))
+        self.done.add(network.name)
+
+    def leave_out(self, name: str, why: str) -> None:
+        with open(self._folder / "left_out.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"name": name, "why": why}) + "\n")
+        self.done.add(name)
+
+    def _cut(self) -> None:
+        """Drop what follows the last whole line."""
+        whole = max((end for _, end in _lines(self._folder)), default=0)
+        path = self._folder / "networks.jsonl.gz"
+        if path.exists() and path.stat().st_size > whole:
+            with open(path, "r+b") as file:
+                file.truncate(whole)
+
+
+def read_record(folder: Path) -> Record:
+    """Read a record; of one that was interrupted, what it holds.
+
+    Raises:
+        RecordError: there is none, or it is damaged.
+    """
+    about = _about(folder)
+    networks = []
+    for line, _ in _lines(folder):
+        try:
+            rows = tuple(convert(row, Row) for row in line["rows"])
+            networks.append(MeasuredNetwork(str(line["name"]), str(line["family"]), Network.from_json(line["network"]), rows))
+        except (KeyError, TypeError, DocumentError, KernelsError) as error:
+            raise RecordError(f"{folder}: network {len(networks)}: not a record's line ({error!r:.200})") from error
+    return Record(about, tuple(networks), _left_out(folder))
+
+
+def _about(folder: Path) -> About:
+    try:
+        about = convert(json.loads((folder / "about.json").read_bytes()), About)
+    except (OSError, ValueError, DocumentError) as error:
+        raise RecordError(f"{folder}: no record of networks ({error!s:.200}); 'jetdvfs profile networks' makes one") from error
+    if about.format != FORMAT:
+        raise RecordError(f"{folder}: a record of format {about.format}; this release reads {FORMAT}")
+    return about
+
+
+def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Every whole line, and where it ends in the file: each is a gzip member of its own."""
+    path = folder / "networks.jsonl.gz"
+    if not path.exists():
+        return
+    data, at = path.read_bytes(), 0
+    while at < len(data):
+        member = zlib.decompressobj(wbits=31)
+        try:
+            text = member.decompress(data[at:])
+        except zlib.error as error:
+            raise RecordError(f"{path}: damaged at byte {at} ({error})") from error
+        if not member.eof:
+            return  # an interruption cut it short
+        at = len(data) - len(member.unused_data)
+        yield json.loads(text), at
+
+
+def _left_out(folder: Path) -> dict[str, str]:
+    path = folder / "left_out.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            found[str(entry["name"])] = str(entry["why"])
+        except (ValueError, KeyError, TypeError):
+            continue  # cut short; the network is tried again
+    return found

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle from a profile of another board and a record of some networks on this one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....kernels.correction.observation import Observation
+from ....kernels.cost.board import BoardCost
+from ....kernels.cost.model import surface
+from ....kernels.cost.totals import NO_SHARES
+from ...bundle.bundle import Bundle, load_bundle, model_targets
+from ...bundle.files import model_file
+from ...bundle.manifest import UNSEEN_NETWORK, Manifest
+from ...bundle.writing import write_around
+from ...device import MeasuredDevice
+from ...errors import BundleError, MeasurementError
+from ...measuring.measurements import Measurements
+from ..evaluation import NetworkError, NetworkMeasurement, compare, summary
+from .prior import Observed, Prior, adapted, by_factors, prior_of
+
+_STEADY = 100  # frames that a campaign's figure is of
+_ONE_NETWORK = 0.15  # deviation of what other networks err where none could be left out
+
+
+def bundle_adapted(prior: Bundle, record: Measurements, name: str, command: str, directory: Path) -> Bundle:
+    """Carry a profile to the board of a record, adapt it to the networks measured there, judge and write it.
+
+    Where the record has two networks or more, each is predicted from observations of the others; its own then count as well.
+
+    Raises:
+        BundleError: the profile was carried itself, or knows no power.
+        MeasurementError: the record has no network that was measured as a whole, with its power.
+    """
+    manifest = prior.manifest
+    if manifest.carried is not None:
+        raise BundleError(f"profile {manifest.name}: was carried itself; valid: {manifest.carried.profile}, or one measured")
+    if not manifest.rails:
+        raise BundleError(f"profile {manifest.name}: power was not measured; only times would be carried")
+    device, measured = record.described, observed_networks(record)
+    before = idling_as(prior_of(prior, device), record)
+    after = adapted(before, device, observations(device, measured))
+    errors = _left_out(before, device, measured)
+    cost = _with_errors(after.cost, errors)
+    directory.mkdir(parents=True, exist_ok=True)
+    for kind in manifest.kinds:
+        for what in model_targets(manifest):
+            shutil.copyfile(prior.path / model_file(kind, what), directory / model_file(kind, what))
+    told = _manifest(manifest, record, device, cost, after, name, command, errors)
+    write_around(directory, told, cost)
+    return load_bundle(directory)
+
+
+def idling_as(prior: Prior, record: Measurements) -> Prior:
+    """What is known of a board, its idle power by as much higher or lower as a record has it."""
+    rows = record.tables["idle_mw"]
+    if not len(rows):
+        return prior
+    expected = prior.cost.idle_mw.ravel()[rows.configuration]
+    return by_factors(prior, record.described, {"idle": float(np.exp(np.median(np.log(rows.value / expected))))})
+
+
+def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
+    """The networks of a record that were measured as a whole, one item for each and board.
+
+    Raises:
+        MeasurementError: there is none, or its power was not measured.
+    """
+    found = []
+    for what, network in enumerate(record.networks):
+        times = record.tables["network_ms"].where(record.tables["network_ms"].what == what)
+        powers = record.tables["network_mw"].where(record.tables["network_mw"].what == what)
+        if not network.calls or not len(times):
+            continue
+        if not np.array_equal(times.configuration, powers.configuration) or not np.array_equal(times.node, powers.node):
+            raise MeasurementError(f"network {network.name}: expected latency and power at the same configurations")
+        for node in np.unique(times.node):
+            mine = times.node == node
+            energy_mj = powers.value[mine] * times.value[mine] / 1e3
+            found.append(NetworkMeasurement(network, times.configuration[mine], times.value[mine], energy_mj))
+    if not found:
+        raise MeasurementError("no network with known launches was measured as a whole")
+    return found
+
+
+def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement]) -> Observed:
+    """What was measured as the observations that a correction takes."""
+    grid = device.grid
+    found = []
+    for item in measured:
+        assert item.energy_mj is not None  # refused above
+        each = [
+            Observation(
+                grid.configuration([int(at) for at in np.unravel_index(index, grid.shape)]),
+                float(ms),
+                float(mj / ms * 1e3),
+                frames=_STEADY,
+            )
+            for index, ms, mj in zip(item.index, item.latency_ms, item.energy_mj, strict=True)
+        ]
+        found.append((item.network, each))
+    return found
+
+
+def _left_out(before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement]) -> list[NetworkError]:
+    """Each network predicted from observations of the others; nothing with one network."""
+    errors = []
+    for network in {item.network.digest: item.network for item in measured}.values():
+        others = [item for item in measured if item.network.digest != network.digest]
+        if others:
+            seen = surface(network, adapted(before, device, observations(device, others)).cost)
+            errors += [compare(seen, item) for item in measured if item.network.digest == network.digest]
+    return errors
+
+
+def _with_errors(cost: BoardCost, errors: Sequence[NetworkError]) -> BoardCost:
+    """The cost with the errors of networks left out in place of what was thought before anything was observed."""
+
+    def deviation(found: Sequence[float | None]) -> float:
+        known = [percent / 100 for percent in found if percent is not None]
+        # Of a normal distribution, the mean of absolute values is the deviation times the root of 2 / pi.
+        return float(np.mean(known) / np.sqrt(2 / np.pi)) if known else _ONE_NETWORK
+
+    return replace(
+        cost,
+        latency_shares=NO_SHARES,
+        energy_shares=NO_SHARES,
+        sigma_latency=deviation([error.latency_percent for error in errors]),
+        sigma_energy=deviation([error.energy_percent for error in errors]),
+    )
+
+
+def _manifest(
+    prior: Manifest,
+    record: Measurements,
+    device: MeasuredDevice,
+    cost: BoardCost,
+    after: Prior,
+    name: str,
+    command: str,
+    errors: Sequence[NetworkError],
+) -> Manifest:
+    evaluation: Mapping[str, Any] = {}
+    if errors:
+        found = [error.to_json() for error in errors]
+        evaluation = {UNSEEN_NETWORK: {"nodes": list(record.nodes), "mean": summary(errors), "networks": found}}
+    return replace(
+        prior,
+        name=name,
+        board=device.name,
+        grid=device.grid,
+        rails=record.rails,
+        simulated=bool(record.silicon_version),
+        silicon_version=record.silicon_version,
+        nodes=record.nodes,
+        temperature_c=prior.temperature_c,
+        sigma_latency=cost.sigma_latency,
+        sigma_energy=cost.sigma_energy,
+        latency_shares=cost.latency_shares,
+        energy_shares=cost.energy_shares,
+        evaluation=evaluation,
+        command=command,
+        device=record.device,
+        carried=after.carried,
+    )

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated board whose frames take and draw what was measured on a real one: the daemon's loop on real physics.
+
+Clocks, governors, sensors, heat and idle power are the simulated board's; a frame is the table's. Where a table has not a
+configuration, the nearest that it has is taken, axis by axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.network import Network
+from ...board import load_board
+from ...timing import Clock, SystemClock
+from ..silicon.chip import AMBIENT_DIE_C, Array, Clocks
+from ..silicon.silicon import Silicon
+from ..simulated_board import SimulatedBoard
+from .tables import MeasuredTable
+
+# Idle power is not in the tables; it is the simulated board's, but no more than this part of what a frame draws.
+_MOST_IDLE = 0.8
+# Of a frame, that either of CPU and GPU is at work, whatever the table says.
+_LEAST_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedFrame:
+    """What one frame took; see :class:`~jetdvfs.profiles.twin.silicon.execution.Execution`."""
+
+    latency_s: Array
+    rail_energy_j: dict[str, Array]
+    host_busy_s: Array
+    gpu_busy_s: Array
+    dram_bytes: Array
+
+
+class ReplayedSilicon:
+    """The silicon of a simulated board, but for what a frame takes and draws; its shunts show what is there.
+
+    Args:
+        table: what was measured on a real one.
+    """
+
+    def __init__(self, table: MeasuredTable) -> None:
+        description = load_board(table.board)
+        self._silicon = Silicon(0, description)
+        self._energy_rails = description.energy_rails
+        self._table = table
+
+    @property
+    def node(self) -> int:
+        return self._silicon.node
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        return self._silicon.rails
+
+    def idle_rails_w(
+        self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
+    ) -> dict[str, Array]:
+        """Power of every rail while nothing runs."""
+        rails = self._silicon.idle_rails_w(clocks, temperature_c, cluster_hz)
+        _, power_w = self.measured(clocks)
+        drawn = sum((rails[rail] for rail in self._energy_rails), np.zeros(len(clocks)))
+        share = np.minimum(1.0, _MOST_IDLE * power_w / drawn)
+        return {rail: watts * share for rail, watts in rails.items()}
+
+    def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
+        """Power above idle of other work, as on the simulated board."""
+        return self._silicon.other_rails_w(clocks, cores=cores, dram_bytes_s=dram_bytes_s)
+
+    def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
+        """What the shunts show: what there is."""
+        return rails
+
+    def measured(self, clocks: Clocks) -> tuple[Array, Array]:
+        """What a frame takes in seconds and draws in W, at each of the clocks."""
+        table, grid = self._table, self._table.grid
+        asked = (clocks.cpu_hz / 1e3, clocks.gpu_hz, clocks.emc_hz)
+        places = np.array(
+            [_nearest(grid, axis, levels) for axis, levels in zip(FrequencyConfiguration._fields, asked, strict=True)]
+        ).T
+        cells = [tuple(place) if table.measured[tuple(place)] else table.nearest(tuple(place)) for place in places]
+        return (
+            np.array([table.latency_ms[cell] for cell in cells]) / 1e3,
+            np.array([table.power_mw[cell] for cell in cells]) / 1e3,
+        )
+
+    def frame(self, network: Network, silicon: object, clocks: Clocks, temperature_c: float) -> ReplayedFrame:
+        """One frame at each of the clocks, whatever the network is called; the table's power goes to the energy rails."""
+        latency_s, power_w = self.measured(clocks)
+        idle = self.idle_rails_w(clocks)
+        whole = sum((idle[rail] for rail in self._energy_rails), np.zeros(len(clocks)))
+        energy = {rail: watts * latency_s for rail, watts in idle.items()}
+        energy |= {rail: idle[rail] / whole * power_w * latency_s for rail in self._energy_rails}
+        host = self._host_share(clocks)
+        return ReplayedFrame(latency_s, energy, host * latency_s, (1 - host) * latency_s, np.zeros(len(clocks)))
+
+    def _host_share(self, clocks: Clocks) -> Array:
+        """The part of a frame in which the CPU is at work: as much as the time falls with its clock; the GPU has the rest."""
+        levels, step = np.log(clocks.cpu_hz), 0.3
+        low, high = (
+            np.log(self.measured(Clocks(np.exp(levels + way), clocks.gpu_hz, clocks.emc_hz))[0]) for way in (-step, step)
+        )
+        return np.clip((low - high) / (2 * step), _LEAST_SHARE, 1 - _LEAST_SHARE)
+
+
+def replay_board(table: MeasuredTable, clock: Clock | None = None) -> SimulatedBoard:
+    """A board whose frames are those of a table.
+
+    Raises:
+        BoardDescriptionError: the table's board is not described.
+        TwinError: there is no simulated board of that kind.
+    """
+    silicon = ReplayedSilicon(table)
+    return SimulatedBoard(load_board(table.board), silicon, clock or SystemClock(), silicon.frame)
+
+
+def _nearest(grid: FrequencyGrid, axis: str, asked: Array) -> Array:
+    levels = np.log(np.array(grid.levels(axis), np.float64))
+    nearest: Array = np.abs(np.log(np.maximum(asked, 1.0))[:, None] - levels[None, :]).argmin(axis=1)
+    return nearest

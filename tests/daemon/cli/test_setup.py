@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs setup``: from a new board to a profile of it, on a simulated board with the real daemon."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.demo.stage import Stage, clock_files
+from jetdvfs.daemon.cli.setup.board import spread_out
+from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
+from jetdvfs.profiles.bundle.finding import resolve_bundle
+from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.training.transfer.prior import prior_of
+from jetdvfs.profiles.twin.application import Application
+from jetdvfs.profiles.twin.silicon.silicon import version_of
+from jetdvfs.tests.support.paths import REFERENCE
+
+BOARD = load_board("agx-xavier")
+PRIOR = "agx-xavier-sim"
+NETWORKS = ("resnet18", "mobilenet_v2")
+OTHER_SILICON = 3 - version_of(read_manifest(resolve_bundle(PRIOR)).silicon_version, BOARD.name)
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """A simulated board of a silicon that no shipped profile has seen."""
+    with Stage(BOARD.name, 5, PRIOR, "auto", OTHER_SILICON) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def about(stage: Stage) -> list[str]:
+    return ["--root", str(stage.root), "--board", BOARD.name, "--prior", PRIOR]
+
+
+@pytest.fixture(scope="module")
+def done(stage: Stage, about: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What setting the board up in a quarter of a minute told; the clocks before and after with it."""
+    folder = tmp_path_factory.mktemp("setup")
+    before = clock_files(Files(stage.root), BOARD)
+    into, record = ["--into", str(folder / "profiles")], ["--record", str(folder / "record.npz")]
+    words = ["setup", *NETWORKS, *about, "--bench", stage.application_port, "--minutes", "0.25", *into, *record, "--json"]
+    with pytest.MonkeyPatch.context() as patch:
+        told = folder / "told.json"
+        with told.open("w") as file:
+            patch.setattr(sys, "stdout", file)
+            assert main(words) == 0
+    return {**json.loads(told.read_text()), "before": before, "after": clock_files(Files(stage.root), BOARD)}
+
+
+def test_a_new_board_gets_a_profile_and_its_clocks_back(done: dict[str, Any]) -> None:
+    assert done["done"] and done["simulated"] and done["prior"] == PRIOR
+    assert done["before"] == done["after"]
+    bundle = load_bundle(done["installed"])
+    assert bundle.manifest.board == BOARD.name and bundle.manifest.carried is not None
+    assert bundle.manifest.carried.observations == done["observations"] >= len(NETWORKS)
+
+
+def test_what_is_predicted_stands_beside_what_was_observed_where_nothing_was_before(done: dict[str, Any]) -> None:
+    record, grid = Measurements.load(Path(done["record"])), BOARD.grid
+    observed = {tuple(grid.configuration(_place(int(flat)))) for flat in record.tables["network_ms"].configuration}
+    assert done["proof"]
+    for row in done["proof"]:
+        assert row["observed_ms"] > 0 and row["observed_mw"] > 0
+        assert row["predicted_ms"] == pytest.approx(row["observed_ms"], rel=0.3)
+    assert {tuple(row["configuration"].values()) for row in done["proof"]} - observed
+
+
+def test_the_adapted_profile_is_nearer_to_the_board_than_the_one_it_was_made_of(done: dict[str, Any]) -> None:
+    record = Measurements.load(Path(done["record"]))
+    before = prior_of(load_bundle(PRIOR), BOARD).cost
+    after = load_bundle(done["installed"]).cost
+    off = []
+    for cost in (before, after):
+        errors = []
+        for what, network in enumerate(record.networks):
+            rows = record.tables["network_mw"].where(record.tables["network_mw"].what == what)
+            predicted = surface(network, cost).power_mw.ravel()[rows.configuration]
+            errors += list(np.abs(np.log(predicted / rows.value)))
+        off.append(float(np.mean(errors)))
+    assert off[1] < off[0]
+
+
+def test_a_dry_run_says_what_is_known_and_changes_nothing(
+    stage: Stage, about: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = clock_files(Files(stage.root), BOARD)
+    assert main(["setup", *about, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert BOARD.title in said and PRIOR in said and "29 of 29 levels" in said and "VDDRQ" in said
+    assert not list(tmp_path.iterdir()) and clock_files(Files(stage.root), BOARD) == before
+
+
+WORKER = """
+import json, sys
+answers = [{"torch": "2", "device_name": "stub"}, {"ms": 5.0, "ran": []}]
+for line in sys.stdin:
+    if not answers:
+        sys.exit(3)
+    print(json.dumps(answers.pop(0)), flush=True)
+"""
+
+
+def test_a_meter_that_dies_leaves_what_was_measured_and_the_clocks_as_they_were(
+    stage: Stage, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, record = tmp_path / "python", tmp_path / "record.npz"
+    (tmp_path / "worker.py").write_text(WORKER)
+    stub.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path / 'worker.py'}\n")
+    stub.chmod(0o755)
+    before = clock_files(Files(stage.root), BOARD)
+    assert main(["setup", "resnet18", *about, "--python", str(stub), "--record", str(record), "--minutes", "1"]) == 3
+    said = capsys.readouterr().err.strip().splitlines()
+    assert "the PyTorch process ended at 'network' with code 3" in said[-1]
+    assert len(Measurements.load(record).tables["network_ms"]) == 1
+    assert clock_files(Files(stage.root), BOARD) == before
+
+
+def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
+    about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.npz"
+    with Stage(BOARD.name, 6, PRIOR, "auto", OTHER_SILICON) as hot:
+        before = clock_files(Files(hot.root), BOARD)
+        with Application(hot.application_port) as application:
+            application.request("fault", kind="heat", degrees=51)
+        words = ["--root", str(hot.root), "--bench", hot.application_port, "--minutes", "1", "--record", str(record)]
+        assert main(["setup", "resnet18", *about, *words]) == 3
+        said = capsys.readouterr().err.strip().splitlines()[-1]
+        assert "observations one after the other do not count (it throttles" in said and "the clocks are back" in said
+        after = clock_files(Files(hot.root), BOARD)
+    # What heat takes from a limit, the kernel gives back step by step.
+    assert {path: value for path, value in after.items() if "max_freq" not in path} == {
+        path: value for path, value in before.items() if "max_freq" not in path
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--minutes", "0"], 2, "--minutes 0: expected 0.2 or more"),
+        (["--minutes", "nan"], 2, "--minutes nan"),
+        ([str(REFERENCE / "resnet18.pt")], 2, "say the shape of its inputs"),
+        (["--prior", "nobodys"], 3, "nobodys"),
+        (["--bench", "/nowhere/port"], 3, "/nowhere/port"),
+        (["--python", "/nowhere/python"], 3, "/nowhere/python cannot be started"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_no_clock_is_touched(
+    words: list[str], code: int, said: str, about: list[str], stage: Stage, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    before = clock_files(Files(stage.root), BOARD)
+    assert main(["setup", *about, *words]) == code
+    told = capsys.readouterr().err
+    assert said in told and told.count("\n") == 1
+    assert clock_files(Files(stage.root), BOARD) == before and not list(tmp_path.iterdir())
+
+
+def test_a_torch_without_cuda_is_told_before_anything_is_set(
+    about: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is what is asked")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.chdir(tmp_path)
+    assert main(["setup", *about]) == 3
+    told = capsys.readouterr().err
+    assert "CUDA" in told and told.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_observed_configurations_begin_at_the_top_and_leave_no_part_of_an_axis_out() -> None:
+    found = spread_out(BOARD.grid, 60, seed=1)
+    assert found[0] == BOARD.grid.top and len(set(found)) > 55
+    for axis, levels in zip(np.array(found).T, (BOARD.grid.cpu_khz, BOARD.grid.gpu_hz, BOARD.grid.emc_hz), strict=True):
+        assert len(set(axis.tolist())) >= 0.8 * len(levels)
+    assert spread_out(BOARD.grid, 60, seed=2) != found
+
+
+def _place(flat: int) -> list[int]:
+    return [int(at) for at in np.unravel_index(flat, BOARD.grid.shape)]

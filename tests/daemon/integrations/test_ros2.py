@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package for ROS 2, with the real daemon on a simulated board and a stand-in for rclpy: no ROS is at hand."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.pages import INTEGRATIONS
+from jetdvfs.tests.support.paths import REFERENCE, ROOT
+
+PACKAGE = INTEGRATIONS / "ros2"
+OURS = ("rclpy", "diagnostic_msgs", "std_srvs", "jetdvfs_ros")
+
+
+@pytest.fixture
+def holder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The node, made of the stand-in."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "support" / "ros2_stand_in"))
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    node = importlib.import_module("jetdvfs_ros.holder").Holder()
+    yield node
+    node.clocks.destroy()
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
+def daemon(board: Board, tmp_path: Path, bundle: Path) -> Iterator[Daemon]:
+    with Daemon(board, tmp_path, "--profile", str(bundle)) as daemon:
+        daemon.client().close()
+        yield daemon
+
+
+def configure(node: Any, daemon: Daemon, folder: Path) -> None:
+    model = shutil.copy(REFERENCE / "squeezenet1_0.pt", folder)
+    node.parameters |= {"jetdvfs.model": str(model), "jetdvfs.inputs": ["1x3x224x224"], "jetdvfs.fps": 10.0}
+    node.parameters["jetdvfs.socket"] = str(daemon.socket)
+
+
+def told(node: Any) -> tuple[Any, dict[str, str]]:
+    node.clocks.diagnose()
+    (status,) = node.published[-1].status
+    return status, {item.key: item.value for item in status.values}
+
+
+def test_an_active_node_holds_and_an_inactive_one_has_given_back(
+    holder: Any, board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path
+) -> None:
+    configure(holder, daemon, tmp_path)
+    assert holder.on_activate(None) == "SUCCESS" and holder.clocks.held
+    with daemon.client() as client:
+        (lease,) = client.status()["leases"]
+        assert (lease["app"], lease["reason"], lease["target"]) == ("jetdvfs", "ROS 2 node /jetdvfs", "min-energy")
+        stamp = holder.get_clock().now().to_msg()
+        time.sleep(0.02)
+        for _ in range(5):
+            holder.clocks.frame(stamp)
+        assert eventually(lambda: client.status()["leases"][0]["observed"])
+        assert 20 <= client.status()["leases"][0]["observed"]["p50_ms"] < 5_000
+        status, values = told(holder)
+        assert (status.level, status.message) == (b"\0", "held for min-energy")
+        assert values["frames"] == "5" and float(values["last_ms"]) >= 20 and int(values["gpu_hz"]) > 0
+        assert holder.on_deactivate(None) == "SUCCESS" and not holder.clocks.held
+        assert eventually(lambda: client.status()["leases"] == [])
+    assert eventually(lambda: board.settings() == found)
+    assert told(holder)[0].message == "not held"
+
+
+def test_services_hold_and_release(holder: Any, daemon: Daemon, tmp_path: Path) -> None:
+    configure(holder, daemon, tmp_path)
+    assert holder.call("~/release").success is False
+    answer = holder.call("~/hold")
+    assert (answer.success, answer.message) == (True, "held for min-energy")
+    assert holder.call("~/hold").success
+    assert holder.call("~/release").success and not holder.clocks.held
+    holder.parameters["jetdvfs.inputs"] = ["nonsense"]
+    refused = holder.call("~/hold")
+    assert refused.success is False and "nonsense" in refused.message
+
+
+def test_without_a_daemon_the_node_runs_the_same(holder: Any, tmp_path: Path) -> None:
+    configure(holder, SimpleNamespace(socket=tmp_path / "none.sock"), tmp_path)  # type: ignore[arg-type]
+    assert holder.on_activate(None) == "SUCCESS" and not holder.clocks.held
+    holder.clocks.report(5.0)
+    status, values = told(holder)
+    assert status.level == b"\1" and status.message.startswith("not held: ") and values["frames"] == "1"
+    assert holder.on_shutdown(None) == "SUCCESS"
+
+
+def test_the_package_is_one_and_its_readme_names_the_stand_in() -> None:
+    manifest = ET.parse(PACKAGE / "package.xml").getroot()
+    assert manifest.findtext("name") == "jetdvfs_ros" and manifest.findtext("export/build_type") == "ament_python"
+    needed = {element.text for element in manifest.findall("exec_depend")}
+    imported = set()
+    for path in (PACKAGE / "jetdvfs_ros").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        imported |= set(re.findall(r"^(?:from|import) (rclpy|\w+_(?:msgs|srvs))", text, re.MULTILINE))
+    assert imported == needed
+    assert (PACKAGE / "resource" / "jetdvfs_ros").is_file()
+    readme = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    assert "Not tried with a real ROS 2" in readme and "tests/support/ros2_stand_in" in readme

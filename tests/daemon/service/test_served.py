@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that count their work: what their counters come to, and that it arrives at the daemon. The servers are made here."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetdvfs.daemon.cli.leases.served import KNOWN, Pace, read_counters
+from jetdvfs.tests.support.board_daemon import LOW, Daemon, eventually
+
+LLAMA = """# HELP llamacpp:tokens_predicted_total Number of generation tokens processed.
+# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total {tokens}
+llamacpp:tokens_predicted_seconds_total {seconds}
+llamacpp:requests_processing 0
+"""
+TRITON = """nv_inference_exec_count{{model="a",version="1"}} {count}
+nv_inference_exec_count{{model="b",version="1"}} {count}
+nv_inference_compute_input_duration_us{{model="a",version="1"}} {us}
+nv_inference_compute_infer_duration_us{{model="a",version="1"}} {us}
+nv_inference_compute_output_duration_us{{model="b{{x}}",version="1"}} {us} 1712345678000
+"""
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers with its ``text``."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.text = ""
+        self.asked = 0
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Server)
+        self.server.asked += 1
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.server.text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_tokens_between_two_looks_have_their_mean_time() -> None:
+    pace = Pace("decode")
+    assert pace.look(LLAMA.format(tokens=100, seconds=5)) is None
+    assert pace.look(LLAMA.format(tokens=100, seconds=5)) is None
+    assert pace.look(LLAMA.format(tokens=120, seconds=6)) == pytest.approx((20, 50))
+    assert pace.look(LLAMA.format(tokens=3, seconds=0.1)) is None  # started again
+    assert pace.look(LLAMA.format(tokens=5, seconds="2e-1")) == pytest.approx((2, 50))
+
+
+def test_a_text_that_was_sent_as_json_is_read_all_the_same() -> None:
+    assert read_counters(json.dumps(LLAMA.format(tokens=7, seconds=1)))["llamacpp:tokens_predicted_total"] == 7
+
+
+def test_models_and_parts_of_their_time_are_added_up() -> None:
+    pace = Pace(None)
+    pace.look(TRITON.format(count=10, us=1000))
+    assert pace.look(TRITON.format(count=15, us=11_000)) == pytest.approx((10, 3.0))
+
+
+def test_each_phase_has_its_own_counters() -> None:
+    text = "vllm:time_to_first_token_seconds_sum 2\nvllm:time_to_first_token_seconds_count 4\n"
+    pace = Pace("prefill")
+    pace.look(text)
+    assert pace.look(text.replace(" 2", " 2.5").replace(" 4", " 5")) == pytest.approx((1, 500))
+    with pytest.raises(ValueError, match="known of llama-server, vLLM are there"):
+        Pace("decode").look(text)
+    assert {one.server for one in KNOWN} == {"llama-server", "vLLM", "Triton"}
+
+
+@given(st.text())
+def test_any_text_is_read_or_left(text: str) -> None:
+    assert all(value >= 0 for value in read_counters(text).values())
+
+
+def hold(daemon: Daemon, server: Server, *options: str) -> subprocess.Popen[str]:
+    daemon.client().close()
+    url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
+    configuration = ",".join(map(str, LOW))
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--config", configuration, "--socket", str(daemon.socket)]
+    return subprocess.Popen([*command, "--metrics", url, *options, "--", "sleep", "60"], stderr=subprocess.PIPE, text=True)
+
+
+def test_what_a_server_counts_arrives_at_its_lease(daemon: Daemon, server: Server) -> None:
+    server.text = TRITON.format(count=10, us=1000)
+    process = hold(daemon, server)
+    try:
+        assert eventually(lambda: server.asked, within_s=30)
+        server.text = TRITON.format(count=20, us=21_000)
+        with daemon.client() as client:
+            assert eventually(lambda: any(lease["observed"] for lease in client.status()["leases"]), within_s=30)
+            observed = client.status()["leases"][0]["observed"]
+        assert observed["frames"] >= 20 and observed["p50_ms"] == pytest.approx(3.0)
+    finally:
+        process.terminate()
+        error = process.communicate(timeout=30)[1]
+    assert "its pace is followed" in error
+
+
+def test_a_server_without_counters_is_said_once(daemon: Daemon, server: Server) -> None:
+    server.text = "go_goroutines 5\n"
+    process = hold(daemon, server)
+    try:
+        assert eventually(lambda: server.asked > 1, within_s=30)
+    finally:
+        process.terminate()
+        error = process.communicate(timeout=30)[1]
+    assert error.count("none of the counters") == 1
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "localhost:8080", "http://", "http://[::1"])
+def test_what_is_no_address_is_refused(url: str, daemon: Daemon) -> None:
+    command = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--config", "1,2,3", "--metrics", url, "--", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "expected an address such as" in done.stderr and done.stderr.count("\n") == 1

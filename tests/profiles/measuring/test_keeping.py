@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured is kept, whatever becomes of the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.network import KernelInvocation
+from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
+from jetdvfs.profiles.measuring.keeping import KeptUnits
+from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.tests.support.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
+
+FULL = Path("/dev/full")
+SIZE = CampaignSize((0,), {}, 4, 2, 2, 2, 2, idle_configurations=40)
+
+
+def campaign(size: CampaignSize = SIZE) -> Measurements:
+    return run_campaign(planned(size), SyntheticMeter)
+
+
+def planned(size: CampaignSize) -> Campaign:
+    def kernels(kind: str, count: int) -> Sequence[KernelInvocation]:
+        return [pointwise(kind, 10_000 * (number + 1)) for number in range(count)]
+
+    return plan_campaign(BOARD, [network("net", [20_000])], kernels, size, kinds=("relu", "add"), temperature_c=45.0)
+
+
+def test_a_full_disk_ends_a_campaign_with_one_line_and_what_was_measured_is_gone_on_with(tmp_path: Path) -> None:
+    if not FULL.exists():
+        pytest.skip("needs /dev/full")
+    plan = planned(SIZE)
+    folder = tmp_path / plan.digest
+    folder.mkdir()
+    (folder / "unit-00002.tmp").symlink_to(FULL)
+    with pytest.raises(MeasurementError, match="No space left on device; the 2 steps before are kept"):
+        run_campaign(plan, SyntheticMeter, tmp_path)
+    assert sorted(path.name for path in folder.glob("*.npz")) == ["unit-00000.npz", "unit-00001.npz"]
+    again = run_campaign(plan, SyntheticMeter, tmp_path)
+    for name, rows in campaign().tables.items():
+        assert np.array_equal(rows.value, again.tables[name].value), name
+
+
+def test_a_record_that_cannot_be_written_leaves_the_one_there_is(tmp_path: Path) -> None:
+    if not FULL.exists():
+        pytest.skip("needs /dev/full")
+    path, record = tmp_path / "record.npz", campaign()
+    record.save(path)
+    (tmp_path / "record.npz.tmp").symlink_to(FULL)
+    with pytest.raises(MeasurementError, match=r"record\.npz: No space left on device; nothing there was changed"):
+        replace(record, board="tx2").save(path)
+    assert Measurements.load(path).board == BOARD.name
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MeasurementError, match="nothing was measured"):
+        KeptUnits(tmp_path / "file" / "folder")
+
+
+def test_idle_power_is_measured_at_so_many_configurations_as_the_campaign_says() -> None:
+    assert len(campaign().tables["idle_mw"]) == 40
+    assert len(campaign(replace(SIZE, idle_configurations=0)).tables["idle_mw"]) == BOARD.grid.size

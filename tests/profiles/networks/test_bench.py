@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Splits and scores of the bench of predictors, and its command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.networks.bench import SPLITS, evaluate, split
+from jetdvfs.profiles.networks.predictors.estimator import Packed, Told, silent
+from jetdvfs.profiles.networks.record import About, Query, Recorder, Sample
+from jetdvfs.tests.support.measured_networks import DEVICES, measured, samples
+
+
+class Constant:
+    """Predicts the same for all, whatever it learns."""
+
+    metrics: tuple[str, ...] = ()
+    parameters = 0
+
+    def fit(self, learnt: Sequence[Sample], told: Told = silent) -> None:
+        self.metrics = tuple(learnt[0].values)
+
+    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+        return np.full((len(queries), len(self.metrics)), 2.0)
+
+    def packed(self) -> Packed:
+        return {}, {}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_nothing_is_judged_by_what_was_learnt(name: str) -> None:
+    given = samples(40)
+    if name == "unseen clocks":  # of one board
+        given = [dataclasses.replace(sample, board="device") for sample in given]
+    learnt, tested = split(given, name)
+    assert learnt and tested and len(learnt) + len(tested) == 80
+
+    def traits(of: Sequence[Sample]) -> set[object]:
+        if name == "unseen family":
+            return {sample.family for sample in of}
+        if name == "unseen board":
+            return {sample.board for sample in of}
+        if name == "unseen clocks":
+            return {sample.device for sample in of}
+        return {sample.name for sample in of}
+
+    assert not traits(learnt) & traits(tested)
+
+
+def test_the_largest_networks_are_the_unseen_size() -> None:
+    learnt, tested = split(samples(40), "unseen size")
+    flops = [[sample.graph.globals["flops_total"] for sample in part] for part in (learnt, tested)]
+    assert max(flops[0]) <= min(flops[1]) and len(tested) == 2 * 8
+
+
+def test_a_record_of_one_device_has_no_unseen_boards_or_clocks() -> None:
+    one = samples(20, devices=DEVICES[:1])
+    assert not split(one, "unseen board")[1] and not split(one, "unseen clocks")[1]
+    assert {score.split for score in evaluate(one, {"constant": Constant}, [100])} == set(SPLITS[:3])
+
+
+def test_scores_are_those_of_a_count_by_hand() -> None:
+    few = samples(10, devices=DEVICES[:1])
+    tested = split(few, "in distribution")[1]
+    clock = iter([0.0, 3.0, 3.5])
+    scores = list(evaluate(few, {"constant": Constant}, [100], ["in distribution"], now=lambda: next(clock)))
+    wanted = np.array([sample.values["peak_mib"] for sample in tested])
+    score = next(score for score in scores if score.metric == "peak_mib")
+    errors = np.abs(2 / wanted - 1)
+    assert score.mape == pytest.approx(100 * errors.mean()) and score.rmspe == pytest.approx(100 * np.sqrt((errors**2).mean()))
+    assert score.within_10 == (errors <= 0.1).mean() and (score.networks, score.tested) == (8, 2)
+    assert (score.training_s, score.prediction_ms) == (3.0, 250.0)
+
+
+def test_sizes_that_there_are_not_become_all_there_are() -> None:
+    found = [score.networks for score in evaluate(samples(30), {"constant": Constant}, [5, 10, 500, 1000], ["unseen size"])]
+    assert sorted(set(found)) == [5, 10, 24]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    recorder = Recorder(tmp_path / "record", About("a formula", True, ("latency_ms", "peak_mib")))
+    for network in measured(24):
+        recorder.add(network)
+    return tmp_path / "record"
+
+
+def test_the_command_prints_one_table(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("xgboost", reason="grows the trees")
+    asked = ("profile", "evaluate", "--networks", str(record), "--predictor", "roofline", "--predictor", "boosting")
+    assert main([*asked, "--train-size", "10"]) == 0
+    shown = capsys.readouterr().out
+    assert "24 networks of a formula; simulated" in shown and "Reported by the papers" in shown
+    assert sum(line.startswith(("roofline ", "boosting ")) for line in shown.splitlines()) == 2 * (len(SPLITS) - 1) * 2
+    assert main([*asked, "--split", "unseen family", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["record"]["networks"] == 24 and {score["split"] for score in data["scores"]} == {"unseen family"}
+
+
+def test_the_command_says_what_is_valid(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("profile", "evaluate", "--networks", str(record))
+    for more, code, words in (
+        (("--predictor", "oracle"), 2, "valid: forest"),
+        (("--split", "unseen planet"), 2, "valid: in distribution"),
+        (("--board", "agx-xavier"), 2, "the record has device 0"),
+    ):
+        assert main([*asked, *more]) == code
+        assert words in capsys.readouterr().err
+    assert main(["profile", "evaluate", "--networks", str(tmp_path / "none")]) == 3

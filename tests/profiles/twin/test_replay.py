@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boards that replay a measured table: what it says is what applications and sensors see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.twin.replay.board import replay_board
+from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
+from jetdvfs.tests.support.analytic import network, relu
+from jetdvfs.tests.support.measured_table import latency_ms, power_w, write_table
+from jetdvfs.tests.support.twin_fakes import VirtualClock
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MeasuredTable:
+    (table,) = load_tables(tmp_path, [write_table(tmp_path)])
+    return table
+
+
+def test_a_table_is_read_as_its_mapping_says(table: MeasuredTable) -> None:
+    assert (table.name, table.workload, table.board, table.source) == ("camera", "camera small", "nano", "a formula")
+    assert table.grid.shape == (13, 11, 1) and table.measured.all()
+    assert table.latency_ms[-1, -1, 0] == pytest.approx(latency_ms(1479, 921.6), rel=0.02)
+    assert table.power_mw[0, 0, 0] == pytest.approx(1e3 * power_w(307.2, 153.6), rel=0.02)
+    np.testing.assert_allclose(table.energy_mj, table.latency_ms * table.power_mw / 1e3)
+
+
+def test_a_frame_on_its_board_takes_and_draws_what_was_measured(table: MeasuredTable) -> None:
+    board = replay_board(table, VirtualClock())
+    board.infer(network(relu()), frames=60)  # its governors have come to rest
+    settled = board.configuration
+    stream = board.infer(network(relu()), frames=20)
+    assert board.configuration == settled
+    # Clocks below the table's are taken to be its lowest.
+    cpu_mhz, gpu_mhz = max(settled.mhz[0], 307.2), max(settled.mhz[1], 153.6)
+    assert 1e3 * np.median(stream.latencies_s) == pytest.approx(latency_ms(cpu_mhz, gpu_mhz), rel=0.05)
+    joules = np.array(stream.closing_j) - np.array(stream.opening_j)
+    drawn_w = joules[list(board.rails.rails).index("POM_5V_IN")] / sum(stream.latencies_s)
+    assert drawn_w == pytest.approx(power_w(cpu_mhz, gpu_mhz), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("columns: [watts]", "columns: [amperes]", "camera.csv: no column 'amperes'; it has size, cpu, gpu"),
+        ("file: camera.csv", "file: none.csv", "none.csv: .*No such file"),
+        ("unit: W", "unit: horse", "camera.yaml, line 11: power.unit: .*horse"),
+        ("board: nano", "board: banana", "banana"),
+    ],
+)
+def test_what_is_wrong_with_a_table_or_its_mapping_is_said_in_one_line(tmp_path: Path, old: str, new: str, text: str) -> None:
+    mapping = write_table(tmp_path)
+    mapping.write_text(mapping.read_text().replace(old, new))
+    with pytest.raises(Exception, match=text) as error:
+        load_tables(tmp_path, [mapping])
+    assert "\n" not in str(error.value) and error.value.exit_code == 3  # type: ignore[attr-defined]
+
+
+def test_a_value_that_is_no_measurement_is_named_by_its_line(tmp_path: Path) -> None:
+    mapping = write_table(tmp_path)
+    lines = (tmp_path / "camera.csv").read_text().splitlines()
+    lines[7] = lines[7].rsplit(",", 1)[0] + ",nan"
+    (tmp_path / "camera.csv").write_text("\n".join(lines))
+    with pytest.raises(MeasurementError, match=r"camera.csv, line 8: watts is 'nan', expected a positive number"):
+        load_tables(tmp_path, [mapping])
+
+
+def test_a_folder_without_any_known_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match=r"none of the tables agx-orin-cpu-gpu, gpu-clock-sweeps, .* is there"):
+        load_tables(tmp_path)
+
+
+def test_rows_of_one_configuration_add_up_or_are_averaged(tmp_path: Path) -> None:
+    mapping = write_table(tmp_path, noise=0.0)
+    rows = (tmp_path / "camera.csv").read_text().splitlines()
+    (tmp_path / "camera.csv").write_text("\n".join([*rows, *rows[1:]]))
+    (middle,) = load_tables(tmp_path, [mapping])
+    mapping.write_text(mapping.read_text() + "rows: sum\n")
+    (whole,) = load_tables(tmp_path, [mapping])
+    np.testing.assert_allclose(whole.latency_ms, 2 * middle.latency_ms)
+    mapping.write_text(mapping.read_text() + "median_over: cpu_khz\n")
+    (narrow,) = load_tables(tmp_path, [mapping])
+    assert narrow.grid.shape == (1, 11, 1)
