@@ -17,6 +17,7 @@ from ...kernels.cost.board import UNSCALED, BoardCost, KernelModel, Regressor, U
 from ...kernels.cost.features import columns
 from ...kernels.cost.region import Region, size_names
 from ...kernels.errors import KernelsError
+from ...kernels.text import printable
 from ...kernels.trees.ensemble import TreeEnsemble
 from ..board import BOARDS_DIR, BoardDescription
 from ..documents import DocumentError, load_json
@@ -66,13 +67,22 @@ def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
         strange = [rail for rail in manifest.rails if rail not in known]
         if strange:
             raise BundleError(f"board {board.name} has no rail {', '.join(strange)}; valid: {', '.join(known)}")
+        _check_features(manifest)
+    except (ProfilesError, KernelsError, DocumentError) as error:
+        raise BundleError(f"bundle {directory}: {error}") from error
+    return manifest
+
+
+def _check_features(manifest: Manifest) -> None:
+    """Refuse a profile whose models were told other things than this release knows."""
+    try:
         for kind, entry in manifest.kinds.items():
             columns(kind, entry.features)
             if entry.region is not None and entry.region.sizes != size_names(kind):
                 raise BundleError(f"{kind}: its region has not the sizes of this release ({', '.join(size_names(kind))})")
-    except (ProfilesError, KernelsError, DocumentError) as error:
-        raise BundleError(f"bundle {directory}: {error}") from error
-    return manifest
+    except (BundleError, KernelsError) as error:
+        again = printable(manifest.command)[:200]
+        raise BundleError(f"made by another release of jetdvfs: {error}; make it again: {again}") from error
 
 
 def load_bundle(

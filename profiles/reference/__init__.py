@@ -2,8 +2,7 @@
 """The reference networks: the ten of MIRAGE (SEC '21) as TorchScript files, shipped without weights; and the lists of what
 many others launch, by family: those that profiles are trained on, those that judge them, and those that bounds are fitted to.
 
-``tests/fixtures/make_reference_models.py`` writes the files, ``tests/fixtures/make_trained_networks.py`` and
-``tests/fixtures/make_calibrating_networks.py`` the lists.
+``tests/fixtures/make_reference_models.py`` writes the files, ``tests/fixtures/make_trained_networks.py`` the lists.
 """
 
 from __future__ import annotations

@@ -54,7 +54,6 @@ Figure: TypeAlias = Literal["latency", "energy"]
 
 _FIGURES: tuple[Figure, Figure] = ("latency", "energy")
 _NAMES = {"latency": ("latency_ms", "latency_sigma"), "energy": ("energy_mj", "energy_sigma")}
-_VERB = "jetdvfs profile bounds"
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +198,15 @@ def _measured(item: NetworkMeasurement, figure: Figure) -> NDArray[np.float64]:
     return item.energy_mj
 
 
+def _command(name: str) -> str:
+    return f"jetdvfs profile bounds {name} --out {name}-bounded"
+
+
 def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
     """Measure networks on simulated boards, fit a finished bundle's bounds to them, and write it with those.
+
+    Args:
+        directory: a new folder, or the bundle's own.
 
     Raises:
         TwinError: the silicon that it was trained on is not here.
@@ -229,7 +235,7 @@ def bound(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, i
         sigma_latency=fitted.sigma_latency,
         sigma_energy=fitted.sigma_energy,
         bounds=entry,
-        command=manifest.command if _VERB in manifest.command else f"{manifest.command}; {_VERB} {manifest.name} --out DIR",
+        command=manifest.command if directory == bundle.path else f"{manifest.command}; {_command(manifest.name)}",
     )
     if directory != bundle.path:
         directory.mkdir(parents=True, exist_ok=True)

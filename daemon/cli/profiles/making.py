@@ -258,7 +258,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
 def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     """The bundle of simulated boards; None with --dry-run."""
     try:
-        from ....profiles.training import production
+        from ....profiles.training import bounding, production
     except ModuleNotFoundError as error:
         raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
     name = args.name or f"{args.board}-sim"
@@ -279,4 +279,6 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
         _print_plan(what, args.json)
         return None
     measurements = production.measure_simulated(plan, args.campaign, progress_bar)
-    return production.make_bundle(plan, measurements, args.out, progress_bar)
+    bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
+    # A small campaign's profile is not relied on; its bounds would take longer than all else.
+    return bundle if args.quick else bounding.bound(bundle, args.out, args.seed, progress_bar)

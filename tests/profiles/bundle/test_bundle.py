@@ -201,6 +201,35 @@ def test_a_manifest_that_is_no_manifest_is_refused(tmp_path: Path, text: str) ->
         load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
 
 
+def test_a_profile_of_another_release_s_features_is_refused_by_name_with_the_way_out(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "aged")
+    kinds = json.loads((tmp_path / "aged/manifest.json").read_text())["kinds"]
+    kinds["relu"]["features"][0] = "log2_age"
+    edit_manifest(tmp_path / "aged", kinds=kinds, command="jetdvfs profile train --board agx-xavier --out aged")
+    said = (
+        r"aged: made by another release of jetdvfs: relu: .*log2_age.*; make it again: jetdvfs profile train --board agx-xavier"
+    )
+    with pytest.raises(BundleError, match=said) as refused:
+        load_bundle(tmp_path / "aged", cache_dir=tmp_path / "cache")
+    assert "\n" not in str(refused.value)
+
+
+def test_bounds_are_read_back_and_what_makes_none_is_refused(tmp_path: Path) -> None:
+    tail = {"quantiles": [0.0, 0.1, 0.4, 0.9, 1.5, 2.0], "shape": 0.1, "scale": 0.8}
+    tails = dict.fromkeys(("latency", "energy", "frames"), tail)
+    bounds: dict[str, Any] = {"own": [0.5, 0.6], **tails, "nodes": [7], "networks": ["one"]}
+    make_bundle(tmp_path / "bounded")
+    edit_manifest(tmp_path / "bounded", bounds=bounds)
+    bundle = load_bundle(tmp_path / "bounded", cache_dir=tmp_path / "cache")
+    assert bundle.cost.own_scale == (0.5, 0.6) and bundle.cost.tails is not None
+    assert bundle.cost.tails.latency.quantile(0.95) == 2.0
+    assert json.loads(json.dumps(bundle.manifest.to_json()["bounds"])) == bounds
+    for wrong in ({"own": [-1, 0.6]}, {"latency": {**tail, "scale": 0}}, {"frames": {**tail, "quantiles": [1.0]}}):
+        edit_manifest(tmp_path / "bounded", bounds={**bounds, **wrong})
+        with pytest.raises(BundleError, match="bounds"):
+            load_bundle(tmp_path / "bounded", cache_dir=tmp_path / "cache")
+
+
 def test_trees_of_another_number_of_features_are_refused(tmp_path: Path) -> None:
     make_bundle(tmp_path / "one", time=stump(len(FEATURES) + 1, 0, 1.0, 0.0, 1.0))
     with pytest.raises(BundleError, match=r"relu\.time.*features"):
