@@ -6,6 +6,7 @@
 # make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
+# make profiles  measure and train the shipped profiles again, of BOARDS; in build/campaign, what was measured is kept
 # make zoo    export models of timm, transformers and others in every format, and hold what is listed against PyTorch; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
 # make lint   style and types only
@@ -29,10 +30,12 @@ CYCLES  ?= 10000
 HOURS   ?= 24
 MINUTES ?= 60
 MODELS  ?=
+LARGE   := agx-xavier agx-orin-64gb
+BOARDS  ?= $(basename $(notdir $(wildcard profiles/boards/*.yaml)))
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: demo test soak fuzz zoo zoo-judge test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
+.PHONY: demo test soak fuzz profiles zoo zoo-judge test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
@@ -50,6 +53,14 @@ endif
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m jetdvfs.tests.fuzz.socket_calls --seed $(SEED) --minutes $(MINUTES)
+
+profiles: $(VENV)/.test
+	@set -e; for board in $(BOARDS); do \
+	  rm -rf build/profiles/$$board-sim; \
+	  $(BIN)/jetdvfs profile train --board $$board --simulated $$(echo $(LARGE) | grep -qw -- $$board || echo --quick) \
+	    --out build/profiles/$$board-sim --campaign build/campaign; \
+	  rm -rf profiles/bundles/$$board-sim; mv build/profiles/$$board-sim profiles/bundles; \
+	done
 
 # In a virtual environment of its own. It goes on where it was left; remove build/zoo/results.jsonl to start again.
 zoo: build/zoo/.zoo

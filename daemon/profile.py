@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..profiles.bundle.bundle import read_manifest
+from ..profiles.bundle.bundle import is_of, read_manifest
 from ..profiles.bundle.finding import find_bundles, resolve_bundle
 from ..profiles.bundle.manifest import Manifest
 from ..profiles.errors import BundleError
@@ -53,6 +53,8 @@ def choose_profile(wanted: str | None, board: str, *, running_system: bool) -> t
         return find_profile(wanted, board), ()
     simulated = []
     for name, path in find_bundles().items():
+        if not is_of(path, board):
+            continue
         try:
             manifest = read_manifest(path)
             if manifest.board == board and not manifest.simulated:

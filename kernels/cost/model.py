@@ -20,6 +20,7 @@ from ..network import KernelInvocation, Network
 from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
+from .crowding import crowd
 from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
@@ -226,24 +227,29 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
         gpu_ms = costs.gpu_ms[run]
         gpu_ms *= np.float32(bound_ms(kernels, levels, cost.chip, cost.floor)[:, :1])  # the same at every CPU clock
         _fall_with_clocks(gpu_ms)
+        if cost.crowding:  # a slower host leaves more of the memory: only the other two clocks are put in order again
+            crowd(gpu_ms, cost.crowding, levels[0], levels[2])
+            _fall_with_clocks(gpu_ms, (2, 3))
 
     def power() -> None:
         swept(model.power, costs.dynamic_mw[run])
+        crowd(costs.dynamic_mw[run], cost.crowding, levels[0], levels[2])
 
     return time, power
 
 
-def _fall_with_clocks(gpu_ms: NDArray[np.float32]) -> None:
+def _fall_with_clocks(gpu_ms: NDArray[np.float32], axes: tuple[int, ...] = (1, 2, 3)) -> None:
     """Let no time rise with a clock, in place: between the least time at lower clocks and the greatest at higher ones.
 
     Trees know nothing of clocks; where few kernels were measured, they can have a kernel end sooner at a lower clock. The
     geometric mean of the closest that never rise from below and from above is one itself, and leaves what never rose as it was.
     """
-    above = gpu_ms[:, ::-1, ::-1, ::-1].copy()
-    for axis in (1, 2, 3):
+    backwards = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(gpu_ms.ndim))
+    above = gpu_ms[backwards].copy()
+    for axis in axes:
         np.minimum.accumulate(gpu_ms, axis=axis, out=gpu_ms)
         np.maximum.accumulate(above, axis=axis, out=above)
-    gpu_ms *= above[:, ::-1, ::-1, ::-1]
+    gpu_ms *= above[backwards]
     np.sqrt(gpu_ms, out=gpu_ms)
 
 

@@ -43,6 +43,15 @@ class Bundle:
     cost: BoardCost
 
 
+def is_of(directory: Path, board: str) -> bool:
+    """Whether a bundle says that it is of a board; one that cannot be read may be."""
+    try:
+        said = load_json(read_file(directory / MANIFEST))
+    except (BundleError, DocumentError):
+        return True
+    return not isinstance(said, dict) or said.get("board", board) == board
+
+
 def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
     """Read a bundle's manifest and check it against the board or device it names, without looking at its models.
 
@@ -150,6 +159,7 @@ def load_bundle(
             latency_shares=manifest.latency_shares,
             energy_shares=manifest.energy_shares,
             floor=manifest.floor,
+            crowding=manifest.crowding,
             leakage_mw=arrays.leakage_mw,
             heat=manifest.heat,
             own_scale=manifest.bounds.own if manifest.bounds else UNSCALED,

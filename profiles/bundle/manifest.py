@@ -137,6 +137,7 @@ class Manifest:
         sigma_latency, sigma_energy: standard deviation of the error that a whole network or board shares, as a fraction.
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing.
+        crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -168,6 +169,7 @@ class Manifest:
     leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
     bounds: BoundsEntry | None = None
     device: Device | None = None
+    crowding: NotNegative = 0.0
     carried: Carried | None = None
 
     @property
@@ -233,6 +235,7 @@ class Manifest:
             "latency_shares": asdict(self.latency_shares),
             "energy_shares": asdict(self.energy_shares),
             "floor": asdict(self.floor),
+            "crowding": self.crowding,
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             "kinds": {
                 kind: {

@@ -27,6 +27,8 @@ from .finding import bundle_folders
 from .manifest import Manifest
 from .tables import write_atomically
 
+_PRESET = 9 | lzma.PRESET_EXTREME
+
 
 @dataclass(frozen=True)
 class BundleContents:
@@ -57,7 +59,7 @@ def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) 
     }
     for kind, models in contents.models.items():
         for what, model in zip(model_targets(manifest), models, strict=True):
-            files[model_file(kind, what)] = lzma.compress(model, preset=9)
+            files[model_file(kind, what)] = lzma.compress(model, preset=_PRESET)
     for name, data in files.items():
         (directory / name).write_bytes(data)
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}

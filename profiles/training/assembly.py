@@ -20,7 +20,6 @@ from ...kernels.cost.host import HostModel
 from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
-from ...kernels.heat import Heat
 from ...kernels.kinds import served_by
 from ...kernels.network import Network
 from ..bundle.manifest import KindEntry, Manifest, RegionEntry
@@ -155,6 +154,7 @@ def board_cost(
         latency_shares=uncertainty.latency if uncertainty else NO_SHARES,
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
         floor=floor_of(measurements, board),
+        crowding=inside.crowding,
         leakage_mw=leakage and leakage[0],
         heat=leakage and leakage[1],
     )
@@ -296,7 +296,7 @@ def manifest_of(
     regions: Mapping[str, Region],
     command: str,
     tools: Mapping[str, str],
-    heat: Heat | None,
+    cost: BoardCost,
 ) -> Manifest:
     """The manifest of a bundle, without evaluation and checksums."""
     dtypes = {kind: _types_of(measurements, kind) for kind in trained}
@@ -325,10 +325,11 @@ def manifest_of(
         sigma_energy=_LEAST_SIGMA,
         latency_shares=uncertainty.latency,
         energy_shares=uncertainty.energy,
-        floor=floor_of(measurements, board),
+        floor=cost.floor,
         command=command,
         tools=tools,
-        leakage_fold_c=None if heat is None else heat.fold_c,
+        leakage_fold_c=None if cost.heat is None else cost.heat.fold_c,
+        crowding=cost.crowding,
         device=measurements.device,
     )
 

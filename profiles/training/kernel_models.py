@@ -30,6 +30,7 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
+_LEAF_STEPS = 4096.0
 _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
 
@@ -312,13 +313,18 @@ def _boost(
 
 
 def treelite_bytes(booster: Any) -> bytes:
-    """A booster in treelite's serialised form, without the statistics of its training, which predictions do not need."""
+    """A booster in treelite's serialised form, without the statistics of its training, which predictions do not need.
+
+    Leaves are rounded, so that they compress: by far less than a sum of hundreds of them is off.
+    """
     import treelite
 
     model = treelite.frontend.from_xgboost(booster)
     for index in range(model.num_tree):
         tree = model.get_tree_accessor(index)
         nodes = int(tree.get_field("num_nodes")[0])
+        leaves = tree.get_field("leaf_value")
+        tree.set_field("leaf_value", (np.rint(leaves * _LEAF_STEPS) / _LEAF_STEPS).astype(leaves.dtype))
         for name, kind in (("sum_hess", np.float64), ("gain", np.float64), ("data_count", np.uint64)):
             if len(tree.get_field(name)) == nodes:
                 tree.set_field(name, np.zeros(nodes, kind))

@@ -61,7 +61,7 @@ def write_trained(
     inside = inside_networks(measurements, board, networks, trained)
     cost = board_cost(measurements, board, trained, uncertainty, inside=inside)
     regions = regions_of(measurements, board, networks, trained, uncertainty, options, progress)
-    manifest = manifest_of(name, measurements, board, trained, uncertainty, regions, command, _tools(), cost.heat)
+    manifest = manifest_of(name, measurements, board, trained, uncertainty, regions, command, _tools(), cost)
     written = write_bundle(directory, manifest, contents_of(trained, cost, inside))
     bundle = load_bundle(directory)
     complete = replace(written, evaluation=evaluation(bundle, uncertainty))

@@ -45,23 +45,21 @@ FULL = CampaignSize(
 )
 QUICK = CampaignSize(
     nodes=(0, 1, 2),
-    random_kernels={"conv2d": 300},
-    random_kernels_default=60,
-    configurations=8,
-    network_configurations=8,
-    whole_network_configurations=10,
+    random_kernels={"conv2d": 1200, "matmul": 800, ELEMENTWISE: 400},
+    random_kernels_default=120,
+    configurations=4,
+    network_configurations=4,
+    whole_network_configurations=16,
     host_configurations=16,
-    warm_configurations=128,
+    warm_configurations=64,
 )
-"""For trying the command out; too little for a bundle to rely on."""
+"""A seventh of the kernels on three boards."""
 
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
-_RECIPES = {
-    "conv2d": (Recipe(8, 0.1),),
-    "": (Recipe(6, 0.1),),
-}
+_RECIPES = {"conv2d": (Recipe(8, 0.1),), "matmul": (Recipe(8, 0.1),), "": (Recipe(6, 0.1),)}
+_SMALL_RECIPES = {"conv2d": (Recipe(8, 0.2),), "matmul": (Recipe(7, 0.2),), "": (Recipe(5, 0.2),)}
 
 
 @dataclass(frozen=True)
@@ -110,12 +108,8 @@ def plan_simulated(
         silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
-    options = TrainingOptions(
-        _RECIPES,
-        most_rounds=60 if quick else 300,
-        threads=threads,
-        seed=seed,
-    )
+    recipes, rounds = (_SMALL_RECIPES, 60) if quick else (_RECIPES, 300)
+    options = TrainingOptions(recipes, rounds, threads=threads, seed=seed)
     return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)
 
 

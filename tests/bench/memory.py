@@ -26,7 +26,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.worker.answers import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.profiles.bundle.bundle import read_manifest
-from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names, reference_network
 from jetdvfs.tests.bench.surfaces import large_bundle
 from jetdvfs.tests.support.board_daemon import Daemon, served_board
@@ -125,7 +125,7 @@ def at_mirages_sizes(profile: str, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile")
-    profile = parser.parse_args().profile or next(iter(find_bundles()))
+    profile = parser.parse_args().profile or "agx-orin-64gb-sim"
     with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder:
         with_a_daemon(profile, Path(folder))
     with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder:

@@ -21,7 +21,6 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ....profiles.board import load_board
 from ....profiles.bundle.bundle import load_bundle
-from ....profiles.bundle.finding import find_bundles
 from ....profiles.reference import reference_network
 from ....profiles.twin.application import Application
 from ....profiles.twin.silicon.chip import CURRENT
@@ -66,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     profile = args.profile or f"{args.board}-sim"
     if Path(profile).is_dir():
         profile = str(Path(profile).resolve())  # the daemon runs in a folder of its own
-    way = f"make one with jetdvfs profile train --board {args.board} --simulated --out DIR, and give it as --profile DIR"
-    if args.profile is None and profile not in find_bundles():
-        raise UsageError(f"board {args.board}: no profile of it is installed; {way}")
     bundle = load_bundle(profile)
     if bundle.manifest.board != args.board:
-        raise UsageError(f"profile {bundle.manifest.name}: is of board {bundle.manifest.board}, not of {args.board}; {way}")
+        raise UsageError(
+            f"profile {bundle.manifest.name}: is of board {bundle.manifest.board}, not of {args.board}; "
+            f"valid: {args.board}-sim, or one made by jetdvfs profile train --board {args.board} --simulated --out DIR"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     networks = {name: reference_network(name) for name in NETWORKS}
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}

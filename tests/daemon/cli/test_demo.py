@@ -83,12 +83,12 @@ def test_a_change_of_any_clock_shows_in_the_files_that_are_compared(name: str, t
     assert hardware.apply(top, "test").verified
 
 
-@pytest.mark.parametrize("profile", [[], ["--profile", "agx-xavier-sim"]])
-def test_without_a_profile_of_the_board_the_way_to_one_is_named(
-    profile: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_profile_of_another_board_is_refused_and_the_way_to_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["demo", "--board", "tx2", *profile, "--out", str(tmp_path / "out")]) == 2
-    assert "jetdvfs profile train --board tx2 --simulated" in capsys.readouterr().err
+    assert main(["demo", "--board", "tx2", "--profile", "agx-xavier-sim", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "valid: tx2-sim" in said and "jetdvfs profile train --board tx2 --simulated" in said
     assert not (tmp_path / "out").exists()
 
 

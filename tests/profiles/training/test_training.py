@@ -32,6 +32,7 @@ from jetdvfs.profiles.training.assembly import (
     train_all,
 )
 from jetdvfs.profiles.training.host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
+from jetdvfs.profiles.training.inside import Inside
 from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
 from jetdvfs.profiles.training.leakage_fit import fit_leakage
 from jetdvfs.profiles.training.region_fit import fit_region
@@ -251,10 +252,10 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
         "large",
     }
     assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
-    cost = board_cost(measurements, BOARD, trained, uncertainty)
+    cost = board_cost(measurements, BOARD, trained, uncertainty, inside=Inside(crowding=0.05))
     regions = regions_of(measurements, BOARD, NETWORKS, trained, uncertainty, OPTIONS, quiet)
     manifest = manifest_of(
-        "test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs profile train", {"tool": "1"}, cost.heat
+        "test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs profile train", {"tool": "1"}, cost
     )
     assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
     write_bundle(tmp_path / "test", manifest, contents_of(trained, cost))

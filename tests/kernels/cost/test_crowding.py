@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In a network, kernels have the memory of a slower clock: the host uses it too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jetdvfs.kernels.cost.crowding import LEAST_LEFT, crowd
+
+CPU_MHZ, EMC_MHZ = np.array([500.0, 2000.0], np.float32), np.array([400.0, 800.0, 1600.0], np.float32)
+
+
+def times(of_memory: float, of_rest: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """One kernel's times over the clocks, the same at both CPU clocks and at the only GPU clock."""
+    over_memory = of_memory / EMC_MHZ + of_rest
+    return np.broadcast_to(over_memory, (1, 2, 1, 3)).astype(np.float32)
+
+
+def test_a_kernel_that_waits_for_memory_takes_as_long_as_at_the_clock_that_is_left() -> None:
+    took = times(1000.0, 0.0)
+    crowd(took, 0.1, CPU_MHZ, EMC_MHZ)
+    left = EMC_MHZ - 0.1 * CPU_MHZ[:, None]
+    assert took[0, :, 0] == pytest.approx(1000.0 / left, rel=1e-4)
+
+
+def test_a_kernel_that_computes_takes_no_longer() -> None:
+    took = times(0.0, 2.0)
+    crowd(took, 0.1, CPU_MHZ, EMC_MHZ)
+    assert took == pytest.approx(2.0)
+
+
+def test_some_of_the_memory_is_always_left() -> None:
+    took = times(1000.0, 0.0)
+    crowd(took, 10.0, CPU_MHZ, EMC_MHZ)
+    assert took[0, :, 0] == pytest.approx(np.broadcast_to(1000.0 / (LEAST_LEFT * EMC_MHZ), (2, 3)), rel=1e-4)
+
+
+def test_nothing_changes_where_the_host_takes_nothing_or_the_memory_has_one_clock() -> None:
+    took = times(1000.0, 1.0)
+    crowd(took, 0.0, CPU_MHZ, EMC_MHZ)
+    assert (took == times(1000.0, 1.0)).all()
+    alone = took[..., :1].copy()
+    crowd(alone, 0.1, CPU_MHZ, EMC_MHZ[:1])
+    assert (alone == took[..., :1]).all()
