@@ -58,7 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(http://HOST:8080/metrics, started with --metrics), vLLM (:8000) or Triton (:8002)",
     )
     arguments.add_socket(parser)
-    parser.add_argument("--json", action="store_true", help="print the lease as JSON, on one line")
+    parser.add_argument(
+        "--json", action="store_true", help="print the lease as JSON, on one line, and on another at its end what it used"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,10 +97,14 @@ def run(args: argparse.Namespace) -> int:
         # From here on a request to end is for the command, or for the wait; none may fall in between.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         # A command's output is its own.
-        _show(lease, sys.stderr if command else sys.stdout, as_json=args.json)
+        stream = sys.stderr if command else sys.stdout
+        _show(lease, stream, as_json=args.json)
         code = run_command(command, before, _tell) if command else _wait(lease)
     if held.used is not None and code not in NEVER_RAN:
-        _tell(_summary(held.used))
+        if args.json:
+            print(json.dumps({"lease": held.id, "used": held.used}), file=stream, flush=True)
+        else:
+            _tell(_summary(held.used))
     return code
 
 
