@@ -8,8 +8,8 @@ from typing import Any
 
 from ..leases import Lease
 
-SHORTEST_S = 3.0
-"""Energy of less is not told: the sensors are read about once a second."""
+SHORTEST_S = 1.0
+"""Energy of less is not told: the sensors are read about once a second while somebody looks."""
 
 
 def energy_since_mj(began: Mapping[str, float] | None, now: Mapping[str, float], energy_rails: Sequence[str]) -> float | None:
