@@ -31,7 +31,7 @@ HOURS   ?= 24
 MINUTES ?= 60
 MODELS  ?=
 LARGE   := agx-xavier agx-orin-64gb
-BOARDS  ?= $(basename $(notdir $(wildcard profiles/boards/*.yaml)))
+BOARDS  ?= $(patsubst %-sim,%,$(notdir $(wildcard profiles/bundles/*)))
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
