@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import Board, served_board
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.daemons.board_daemon import Board, served_board
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 
 @pytest.fixture(scope="session")

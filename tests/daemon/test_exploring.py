@@ -17,8 +17,8 @@ from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
-from jetdvfs.tests.support.measured_table import write_table
 from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.support.profiles.measured_table import write_table
 
 # Tables that others measured; they are not part of the repository.
 SHARED = next((path for parent in ROOT.parents if (path := parent / "shared" / "data").exists()), ROOT / "shared" / "data")

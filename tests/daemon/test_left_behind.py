@@ -18,7 +18,7 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.baseline.store import COPIES
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
 
 OTHER = FrequencyConfiguration(2265600, 216750000, 2133000000)
 SEED = 20

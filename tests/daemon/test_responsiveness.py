@@ -19,7 +19,7 @@ from jetdvfs.daemon.errors import DaemonError, UsageError
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, asked_meanwhile, eventually
+from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, asked_meanwhile, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
 HIGH = FrequencyConfiguration(2265600, 1377000000, 2133000000)

@@ -7,7 +7,7 @@ import pytest
 
 from jetdvfs.daemon.planning.rewarming import OFF_C, SETTLED_S, Settling
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
-from jetdvfs.tests.support.twin_fakes import VirtualClock
+from jetdvfs.tests.support.boards.twin_fakes import VirtualClock
 
 LONG_S = 1200
 STEP_S = 2.0

@@ -16,7 +16,7 @@ from jetdvfs.daemon.planning.settling import Warmth, settled, warmth_of
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.analytic import board, conv2d, network, relu
+from jetdvfs.tests.support.profiles.analytic import board, conv2d, network, relu
 
 BOARD = load_board("agx-xavier")
 COLD = surface(network(*[conv2d(), relu()] * 5), board())

@@ -18,11 +18,11 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, InputError, LimitReached
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually
-from jetdvfs.tests.support.flood import FLOODS, flood
-from jetdvfs.tests.support.other_users import open_to_everybody
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually
+from jetdvfs.tests.support.daemons.flood import FLOODS, flood
+from jetdvfs.tests.support.daemons.other_users import open_to_everybody
+from jetdvfs.tests.support.daemons.silent_files import lingering_socket, silent_files
 from jetdvfs.tests.support.paths import REFERENCE
-from jetdvfs.tests.support.silent_files import lingering_socket, silent_files
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]

@@ -24,7 +24,7 @@ from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network, TensorSpec
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
 
 SHAPE = (1, 64, 56, 56)
 BYTES = 4 * 64 * 56 * 56
@@ -208,7 +208,7 @@ def torch() -> Iterator[Any]:
 
 def traced(torch: Any, name: str, *, folded: bool) -> tuple[Any, Network]:
     """A frozen torchvision network without mutation, its batch norms folded or not, and its decomposition."""
-    from jetdvfs.tests.support import oracle
+    from jetdvfs.tests.support.models import oracle
 
     image = torch.zeros(1, 3, SIDE, SIDE)
     with torch.no_grad():

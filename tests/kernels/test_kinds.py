@@ -18,8 +18,8 @@ from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.operators.recorder import Recorder
 from jetdvfs.kernels.operators.registry import RULES, operator, rule_of
 from jetdvfs.kernels.operators.values import Tensor
-from jetdvfs.tests.support.analytic import board, relu
-from jetdvfs.tests.support.handmade import archive, forward
+from jetdvfs.tests.support.models.handmade import archive, forward
+from jetdvfs.tests.support.profiles.analytic import board, relu
 
 IMAGE = TensorSpec((1, 8, 16, 16))
 

@@ -19,14 +19,14 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import Network, TensorSpec
-from jetdvfs.tests.support.handmade import archive, forward
+from jetdvfs.tests.support.models.handmade import archive, forward
 
 torch = pytest.importorskip("torch", reason="PyTorch's JIT is the oracle of its passes; it is not installed")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from jetdvfs.tests.support import oracle  # noqa: E402
-from jetdvfs.tests.support.dispatching import device  # noqa: E402
+from jetdvfs.tests.support.models import oracle  # noqa: E402
+from jetdvfs.tests.support.models.dispatching import device  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 

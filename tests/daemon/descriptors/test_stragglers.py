@@ -13,7 +13,7 @@ import pytest
 
 from jetdvfs.daemon.descriptors.stragglers import Stragglers
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.silent_files import silent_files
+from jetdvfs.tests.support.daemons.silent_files import silent_files
 
 needs_fuse = pytest.mark.skipif(bool(fuse.missing()), reason="a file system that does not answer needs FUSE")
 USER = 1000

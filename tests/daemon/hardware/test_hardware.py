@@ -16,7 +16,7 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareHangs, HardwareRefused, InputError, UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import CAP, CPU, EMC, GPU, INA, TREE, XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CAP, CPU, EMC, GPU, INA, TREE, XAVIER, FakeClock, Kernel
 
 MIDDLE = FrequencyConfiguration(1190400, 675750000, 1331200000)
 

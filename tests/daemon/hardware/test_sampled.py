@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from jetdvfs.daemon.hardware.sensors.sampled import TOO_OLD_S, SampledSensors
-from jetdvfs.tests.support.board_daemon import eventually
-from jetdvfs.tests.support.hardware_kernel import XAVIER, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import XAVIER, Kernel
+from jetdvfs.tests.support.daemons.board_daemon import eventually
 
 ZONE = "/sys/class/thermal/thermal_zone0"
 RAILS = {"GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"}

@@ -17,7 +17,7 @@ from jetdvfs.daemon.errors import (
     UsageError,
 )
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import EMC, GPU, LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import EMC, GPU, LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"

@@ -23,7 +23,7 @@ from jetdvfs.daemon.watch.demand import DemandMonitor, Leased
 from jetdvfs.daemon.watch.floors import Demand, FloorRules, Floors, floors
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.hardware_kernel import CPU, CPUFREQ, EMC, XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, CPUFREQ, EMC, XAVIER, FakeClock, Kernel
 
 GRID = XAVIER.grid
 RULES = FloorRules()

@@ -21,7 +21,7 @@ from jetdvfs import Client, qos
 from jetdvfs.daemon.errors import InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import kept
 from jetdvfs.daemon.wire.kept import KeptLease
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"

@@ -26,9 +26,9 @@ from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface, InterfaceError, Mismatch, parse
 from jetdvfs.daemon.wire.server import ServerLimits
 from jetdvfs.daemon.wire.session import Session
-from jetdvfs.tests.support.board_daemon import eventually
-from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
-from jetdvfs.tests.support.served import Served
+from jetdvfs.tests.support.daemons.board_daemon import eventually
+from jetdvfs.tests.support.daemons.other_users import open_to_everybody, somebody_else
+from jetdvfs.tests.support.daemons.served import Served
 
 DEFINITION = """interface test.echo
 # Comments are no part of it.

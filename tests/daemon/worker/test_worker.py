@@ -34,10 +34,10 @@ from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.profiles import reference
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
-from jetdvfs.tests.support import handmade, handmade_onnx
-from jetdvfs.tests.support.attached import attached
+from jetdvfs.tests.support.daemons.attached import attached
+from jetdvfs.tests.support.models import handmade, handmade_onnx
 from jetdvfs.tests.support.paths import REFERENCE
-from jetdvfs.tests.support.small_bundle import BOARD
+from jetdvfs.tests.support.profiles.small_bundle import BOARD
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = [TensorSpec((1, 3, 224, 224))]

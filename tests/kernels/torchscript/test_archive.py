@@ -23,7 +23,7 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
 from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.torchscript.archive import Archive
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import REFERENCE
 
 IMAGE = [TensorSpec((1, 3, 224, 224))]

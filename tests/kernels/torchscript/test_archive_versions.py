@@ -18,7 +18,7 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import KernelsError, ModelError, ShapeError
 from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.torchscript.versions import NEWEST, OLDEST, UPGRADES
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import DOCS, FIXTURES
 
 ARCHIVES = FIXTURES / "archives"

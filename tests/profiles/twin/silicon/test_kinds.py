@@ -27,7 +27,7 @@ from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.kernels import pointwise
 from jetdvfs.profiles.twin.silicon.kinds import SiliconKind
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
-from jetdvfs.tests.support.handmade import archive, forward
+from jetdvfs.tests.support.models.handmade import archive, forward
 
 #: The kinds that only the predictor knows. The silicon is frozen, so it goes on guessing them: arithmetic on elements.
 GUESSED = {

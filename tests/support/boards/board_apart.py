@@ -29,7 +29,7 @@ from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import BoardFiles
+from jetdvfs.tests.support.daemons.board_daemon import BoardFiles
 
 _READY_S = 60.0
 _ENDING_S = 15.0

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.tests.support.other_users import NOBODY
+from jetdvfs.tests.support.daemons.other_users import NOBODY
 
 CONNECTIONS = 16
 _LONG = protocol.MESSAGE_BYTES - (1 << 10)
@@ -45,7 +45,9 @@ FLOODS: dict[str, Callable[[], bytes]] = {
 @contextmanager
 def flood(path: Path, kind: str) -> Iterator[None]:
     """Someone floods the daemon on this socket from 16 connections; ``connections`` opens as many as it can instead."""
-    process = subprocess.Popen([sys.executable, "-m", "jetdvfs.tests.support.flood", str(path), kind], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jetdvfs.tests.support.daemons.flood", str(path), kind], stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
         yield

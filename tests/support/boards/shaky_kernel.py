@@ -7,7 +7,7 @@ import errno
 import os
 from typing import Any
 
-from jetdvfs.tests.support.hardware_kernel import Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import Kernel
 
 GARBAGE = ("", "²", "\x00\x00", "�", "-1", "0x1f", "12 34", "Segmentation fault", "schedutilschedutil", "9" * 400)
 

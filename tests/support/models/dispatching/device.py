@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch._prims_common import suggest_memory_format
 
-from jetdvfs.tests.support.dispatching.rules import ints
+from jetdvfs.tests.support.models.dispatching.rules import ints
 
 
 class Writer(Protocol):
@@ -51,7 +51,7 @@ def _laid_out(tensor: torch.Tensor, layout: torch.memory_format) -> torch.Tensor
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """A weight that is not there (:func:`jetdvfs.tests.support.oracle.without_weights`) as it would be by default."""
+    """A weight that is not there (:func:`jetdvfs.tests.support.models.oracle.without_weights`) as it would be by default."""
     return torch.empty(tensor.shape, device="meta") if 0 in tensor.stride() else tensor
 
 

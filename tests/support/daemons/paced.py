@@ -13,7 +13,7 @@ from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.held import HeldLease, LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.board_daemon import Board
+from jetdvfs.tests.support.daemons.board_daemon import Board
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"

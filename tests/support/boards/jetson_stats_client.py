@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the real jetson-stats client says of the board it is on, before and after it has asked for a power mode; as JSON.
 
-python tests/support/jetson_stats_client.py MODE
+python tests/support/boards/jetson_stats_client.py MODE
 """
 
 from __future__ import annotations

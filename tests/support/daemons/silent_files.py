@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jetdvfs.tests.support.board_daemon import eventually
+from jetdvfs.tests.support.daemons.board_daemon import eventually
 
 NAMES = ("read", "flush")
 
@@ -30,7 +30,7 @@ NAMES = ("read", "flush")
 def silent_files(mount: Path) -> Iterator[Mapping[str, int]]:
     """A descriptor of each file, by its name. When this ends, whoever waits for the file system gets an error instead."""
     mount.mkdir()
-    server = subprocess.Popen([sys.executable, "-m", "jetdvfs.tests.support.silent_files", str(mount)])
+    server = subprocess.Popen([sys.executable, "-m", "jetdvfs.tests.support.daemons.silent_files", str(mount)])
     descriptors = {}
     try:
         assert eventually((mount / "read").exists, 10)

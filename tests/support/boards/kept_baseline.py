@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
 
 LOW = FrequencyConfiguration(345600, 318750000, 665600000)
 HIGH = FrequencyConfiguration(1958400, 1198500000, 1600000000)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
-from jetdvfs.tests.support.twin_fakes import TreeFiles
+from jetdvfs.tests.support.boards.twin_fakes import TreeFiles
 
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated board in place of this machine's files, for as long as a command runs.
 
-    unshare --mount --propagation private python tests/support/whole_board.py BOARD FOLDER COMMAND...
+    unshare --mount --propagation private python tests/support/boards/whole_board.py BOARD FOLDER COMMAND...
 
 Needs root and a mount namespace of its own: it mounts the board over /sys, links it into /proc, and lays its other files over
 /etc, /usr, /opt, /var/lib and /run, none of which anybody outside sees. Python says there that it runs on a Jetson. Ends with
@@ -21,7 +21,7 @@ import pytest
 
 from jetdvfs.profiles.board import BoardDescription, load_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_apart import start_twin
+from jetdvfs.tests.support.boards.board_apart import start_twin
 
 NOT_HERE = 77
 NAMESPACE = ("unshare", "--mount", "--propagation", "private")

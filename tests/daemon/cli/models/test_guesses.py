@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.region import Pair, Region, spans_of
-from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.bundle import bundle
-from jetdvfs.tests.support.analytic import board, conv2d, network, relu
+from jetdvfs.tests.support.profiles.analytic import conv2d, network, relu
+from jetdvfs.tests.support.profiles.only import COST, only_profile
 
 MEASURED = [conv2d(channels) for channels in (16, 32, 64)]
 REGION = Region(spans_of("conv2d", feature_rows("conv2d", MEASURED)), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.1))
@@ -25,21 +23,8 @@ WHY = "grouped: none measured"
 
 @pytest.fixture(autouse=True)
 def profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    cost = board(sigma=0.1, common=0.05)
-    models = {**cost.kernels, "conv2d": replace(cost.kernels["conv2d"], region=REGION)}
-    told = SimpleNamespace(
-        manifest=SimpleNamespace(
-            name="small",
-            board="agx-xavier",
-            simulated=True,
-            temperature_c=45.0,
-            leakage_fold_c=None,
-            rails=("GPU",),
-            described=lambda: load_board("agx-xavier"),
-        ),
-        cost=replace(cost, kernels=models),
-    )
-    monkeypatch.setattr(bundle, "load_bundle", lambda name: told)
+    models = {**COST.kernels, "conv2d": replace(COST.kernels["conv2d"], region=REGION)}
+    only_profile(monkeypatch, replace(COST, kernels=models))
 
 
 @pytest.fixture
@@ -59,7 +44,7 @@ def written(path: Path, made: Any) -> str:
 
 
 def out_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main((*arguments, "--profile", "small")) == 0
+    assert main((*arguments, "--profile", "small-sim")) == 0
     return capsys.readouterr().out
 
 
@@ -92,10 +77,10 @@ def test_a_plan_of_which_much_is_guessed_says_so_before_all_else(
 def test_decompose_tells_it_before_anything_is_predicted(
     strange: str, familiar: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert f"guessed by profile small, whose models were trained on nothing like them:\n  conv2d  {WHY}  4" in out_of(
+    assert f"guessed by profile small-sim, whose models were trained on nothing like them:\n  conv2d  {WHY}  4" in out_of(
         capsys, "decompose", strange
     )
-    assert "guessed by profile small: nothing" in out_of(capsys, "decompose", familiar)
+    assert "guessed by profile small-sim: nothing" in out_of(capsys, "decompose", familiar)
     (kind,) = json_of(capsys, "decompose", strange)["guessed"]
     assert (kind["why"], kind["launches"]) == (WHY, 4) and 0 < kind["flops_share"] < 0.5
 

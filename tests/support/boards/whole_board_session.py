@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What somebody does on a Jetson on which jetdvfs is installed, and what comes of it; as JSON.
 
-    python tests/support/whole_board_session.py FOLDER
+    python tests/support/boards/whole_board_session.py FOLDER
 
 To be run by ``whole_board.py``: the product is told of no root, and takes this machine for a board.
 """

@@ -31,8 +31,8 @@ from torch.utils.flop_counter import flop_registry
 
 from jetdvfs.kernels import kinds as cost
 from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
-from jetdvfs.tests.support.dispatching import device
-from jetdvfs.tests.support.dispatching.rules import RULES
+from jetdvfs.tests.support.models.dispatching import device
+from jetdvfs.tests.support.models.dispatching.rules import RULES
 
 #: The ten networks of MIRAGE (SEC '21, section 4) as torchvision names them, with the side of the image they are made for.
 MIRAGE_NETWORKS = {

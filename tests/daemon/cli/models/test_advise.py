@@ -17,7 +17,7 @@ from jetdvfs.daemon.targets import Bound
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import BoardDescription, GpuSlice, GpuSlices, ModeSet, PowerMode, load_board
 from jetdvfs.profiles.reference import reference_model
-from jetdvfs.tests.support.analytic import board, conv2d, network
+from jetdvfs.tests.support.profiles.analytic import board, conv2d, network
 
 SURFACE = surface(network(*[conv2d()] * 40), board())
 LOW = PowerMode(1, "LOW", 2, gpu_hz=400_000_000, masks={"tpc_pg_mask": 0})
