@@ -1,121 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The varlink server, spoken to over real sockets: framing, descriptors, limits, and clients that misbehave."""
+"""The varlink server, spoken to over real sockets: framing, limits, and clients that misbehave."""
 
 from __future__ import annotations
 
-import array
-import asyncio
-import fcntl
-import json
 import os
 import socket
-import termios
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.descriptors.attached import Attached
-from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.daemon.wire.interface import Interface, InterfaceError, Mismatch, parse
+from jetdvfs.daemon.wire.interface import parse
 from jetdvfs.daemon.wire.server import ServerLimits
-from jetdvfs.daemon.wire.session import Session
 from jetdvfs.tests.support.daemons.board_daemon import eventually
+from jetdvfs.tests.support.daemons.echo import Echo, answer, ask, hangs_up, message, unread
 from jetdvfs.tests.support.daemons.other_users import open_to_everybody, somebody_else
 from jetdvfs.tests.support.daemons.served import Served
-
-DEFINITION = """interface test.echo
-# Comments are no part of it.
-type Pair (left: int, right: ?float)
-method Echo(text: string, wait_s: ?float) -> (text: string, descriptors: int)
-method Sum(pairs: []Pair, names: [string]bool, sort: ?(up, down)) -> (sum: float)
-method Fail(how: string) -> ()
-error Failed (message: string)
-"""
-
-
-class Echo:
-    """A service that says what it was told."""
-
-    def __init__(self) -> None:
-        self.interface = parse(DEFINITION)
-        self.ended = 0
-
-    async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
-    ) -> dict[str, Any]:
-        if attached is not None and method != "Echo":
-            raise UsageError(f"{method}: takes no descriptor")
-        if method == "Fail":
-            if parameters["how"] == "unspeakable":
-                return {"sum": float("nan")}
-            raise TargetNotAttainable("two\nlines") if parameters["how"] == "named" else ZeroDivisionError("oops")
-        if method == "Sum":
-            return {"sum": sum(pair["left"] for pair in parameters["pairs"])}
-        await asyncio.sleep(parameters.get("wait_s") or 0)
-        descriptors: list[int] = []
-        if attached is not None and parameters["text"] != "not taken":
-            _, descriptors, _, _ = socket.recv_fds(attached.sock, attached.size, 16)
-            for descriptor in descriptors:
-                os.close(descriptor)
-        return {"text": parameters["text"], "descriptors": len(descriptors)}
-
-    def closed(self, session: Session) -> None:
-        self.ended += 1
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served[Echo]]:
-    server = Served(tmp_path / "s", Echo(), ServerLimits(connections=10, message_s=0.4, reply_s=0.4))
-    yield server
-    server.stop()
-
-
-def message(method: str, **parameters: Any) -> bytes:
-    return protocol.encode({"method": f"test.echo.{method}", "parameters": parameters})
-
-
-def answer(sock: socket.socket) -> dict[str, Any]:
-    data = bytearray()
-    while not data.endswith(b"\0"):
-        chunk = sock.recv(1)
-        if not chunk:
-            raise EOFError
-        data += chunk
-    found: dict[str, Any] = json.loads(data[:-1])
-    return found
-
-
-def ask(sock: socket.socket, method: str, **parameters: Any) -> dict[str, Any]:
-    with suppress(BrokenPipeError):  # the answer may be there already: that this connection is refused
-        sock.sendall(message(method, **parameters))
-    return answer(sock)
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def unread(sock: socket.socket) -> int:
-    """How much of what was sent has not been received."""
-    size = array.array("i", [0])
-    fcntl.ioctl(sock, termios.TIOCOUTQ, size)
-    return size[0]
-
-
-def hangs_up(sock: socket.socket) -> bool:
-    while True:
-        try:
-            if not sock.recv(1 << 16):
-                return True
-        except ConnectionResetError:
-            return True
 
 
 def test_calls_on_one_connection_are_answered_in_order(served: Served[Echo]) -> None:
@@ -300,61 +204,6 @@ def test_a_oneway_call_is_not_answered(served: Served[Echo]) -> None:
         assert ask(sock, "Echo", text="b")["parameters"]["text"] == "b"
 
 
-def test_one_descriptor_comes_with_its_message_and_is_closed_afterwards(served: Served[Echo]) -> None:
-    with served.connect() as sock, open(os.devnull, "rb") as file:
-        before = 0
-        for _ in range(5):
-            socket.send_fds(sock, [message("Echo", text="with")], [file.fileno()])
-            assert answer(sock)["parameters"]["descriptors"] == 1
-            before = before or open_descriptors()
-        assert ask(sock, "Echo", text="without")["parameters"]["descriptors"] == 0
-        assert open_descriptors() == before
-
-
-def test_what_nobody_receives_is_taken_off_the_connection_and_it_goes_on(served: Served[Echo]) -> None:
-    with served.connect() as sock, open(os.devnull, "rb") as file:
-        for text in ("not taken", "taken", "not taken"):
-            socket.send_fds(sock, [message("Echo", text=text)], [file.fileno()])
-            assert answer(sock)["parameters"]["text"] == text
-        assert ask(sock, "Echo", text="without")["parameters"]["descriptors"] == 0
-
-
-def test_calls_before_one_with_a_descriptor_are_answered_first_however_they_were_sent(served: Served[Echo]) -> None:
-    with served.connect() as sock, open(os.devnull, "rb") as file:
-        for pause_s in (0, 0.05):
-            sock.sendall(message("Echo", text="slow", wait_s=0.1) + message("Echo", text="x" * 60_000))
-            sock.sendall(message("Echo", text="third"))
-            time.sleep(pause_s)
-            socket.send_fds(sock, [message("Echo", text="with")], [file.fileno()])
-            sock.sendall(message("Echo", text="last"))
-            answers = [answer(sock)["parameters"] for _ in range(5)]
-            assert [(one["text"][:5], one["descriptors"]) for one in answers] == [
-                ("slow", 0),
-                ("xxxxx", 0),
-                ("third", 0),
-                ("with", 1),
-                ("last", 0),
-            ]
-
-
-@pytest.mark.parametrize("how", ["two calls", "half a call", "the other half", "one and a half"])
-def test_a_descriptor_comes_with_exactly_one_call(served: Served[Echo], how: str) -> None:
-    with served.connect() as sock, open(os.devnull, "rb") as file:
-        ask(sock, "Echo", text="connected")
-        one = message("Echo", text="x")
-        if how == "the other half":
-            sock.sendall(one[:3])
-            assert eventually(lambda: not unread(sock))
-        data = {"two calls": one + one, "half a call": one[:-3], "the other half": one[3:], "one and a half": one + one[:3]}[
-            how
-        ]
-        socket.send_fds(sock, [data], [file.fileno()])
-        refusal = answer(sock)
-        assert refusal["error"] == "test.echo.InvalidRequest"
-        assert "with a descriptor is sent by itself" in refusal["parameters"]["message"]
-        assert hangs_up(sock)
-
-
 def test_a_connection_too_many_is_told_so_and_a_freed_place_is_given_again(served: Served[Echo]) -> None:
     socks = [served.connect() for _ in range(10)]
     for sock in socks:
@@ -401,27 +250,3 @@ def test_the_service_is_told_of_every_connection_that_ends(served: Served[Echo])
     while served.service.ended < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert served.service.ended == 2
-
-
-@pytest.mark.parametrize("name", sorted(protocol.DEFINITIONS))
-def test_the_product_s_own_definitions_are_valid(name: str) -> None:
-    definition = Interface.load(protocol.DEFINITIONS[name])
-    assert definition.name == name
-    assert definition.methods
-    for members in definition.errors.values():
-        assert set(members.members) == {"message", "exit_code"}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "interface", "interface a.b\nmethod X(a: int)", "interface a.b\ntype T (a: Unknown)", "interface a.b\n%"]
-)
-def test_a_definition_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InterfaceError):
-        parse(text)
-
-
-def test_a_reply_that_the_definition_does_not_promise_is_found() -> None:
-    definition = parse(DEFINITION)
-    definition.check_reply("Sum", {"sum": 1.5})
-    with pytest.raises(Mismatch, match="sum"):
-        definition.check_reply("Sum", {"sum": "1.5"})
