@@ -22,7 +22,7 @@ from jtop import JtopException, jtop
 from jetdvfs.daemon.hardware.jetson_stats import SOCKET, connect
 from jetdvfs.daemon.hardware.power_modes import changed_masks, find_mode, parse_modes
 
-_LONGEST_S = 20.0
+_LONGEST_S = 60.0
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jetdvfs.kernels.cost.model import BoardCost
+from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle import bundle
 from jetdvfs.profiles.errors import BundleError
