@@ -36,7 +36,7 @@ from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, serve
 ECHO = """
 import asyncio, socket, sys
 from jetdvfs.daemon.wire.interface import parse
-from jetdvfs.daemon.wire.server import Server
+from jetdvfs.daemon.wire.serving.server import Server
 
 class Echo:
     interface = parse("interface io.jetdvfs\\nmethod Status() -> (status: object)")

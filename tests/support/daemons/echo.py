@@ -18,7 +18,7 @@ from jetdvfs.daemon.descriptors.attached import Attached
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import parse
-from jetdvfs.daemon.wire.session import Session
+from jetdvfs.daemon.wire.serving.session import Session
 
 DEFINITION = """interface test.echo
 # Comments are no part of it.

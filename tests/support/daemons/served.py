@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from jetdvfs.daemon.wire.server import Server, ServerLimits
-from jetdvfs.daemon.wire.session import Service
+from jetdvfs.daemon.wire.serving.server import Server, ServerLimits
+from jetdvfs.daemon.wire.serving.session import Service
 
 S = TypeVar("S", bound=Service)
 

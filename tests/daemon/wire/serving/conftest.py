@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.wire.server import ServerLimits
+from jetdvfs.daemon.wire.serving.server import ServerLimits
 from jetdvfs.tests.support.daemons.echo import Echo
 from jetdvfs.tests.support.daemons.served import Served
 

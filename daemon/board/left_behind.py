@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..profiles.timing import SystemClock
-from .hardware.baseline import BaselineKeeper
-from .hardware.baseline.record import Marker
-from .hardware.baseline.stock import Stock
-from .hardware.files import Files
-from .hardware.hardware import Hardware
-from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME
+from ...profiles.timing import SystemClock
+from ..hardware.baseline import BaselineKeeper
+from ..hardware.baseline.record import Marker
+from ..hardware.baseline.stock import Stock
+from ..hardware.files import Files
+from ..hardware.hardware import Hardware
+from ..system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME
 
 LAST_TRY_S = 1.0
 """For how long what does not take at once is tried again, where nobody tries later."""

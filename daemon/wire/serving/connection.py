@@ -16,10 +16,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from ..descriptors.attached import Attached
-from ..descriptors.disposal import Disposal
-from ..errors import UsageError
-from . import protocol
+from ...descriptors.attached import Attached
+from ...descriptors.disposal import Disposal
+from ...errors import UsageError
+from .. import protocol
 from .session import Session
 from .turns import Turns
 

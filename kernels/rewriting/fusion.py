@@ -25,9 +25,9 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from .errors import ModelError
-from .kinds import KINDS
-from .network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape, numel, tensor_bytes
+from ..errors import ModelError
+from ..kinds import KINDS
+from ..network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape, numel, tensor_bytes
 
 POINTWISE_GROUP = "fused_pointwise"
 _UNFUSIBLE_TYPES = frozenset({"uint8", "complex64", "complex128", "quint8", "qint8", "qint32"})

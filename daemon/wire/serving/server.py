@@ -15,9 +15,9 @@ import struct
 from collections import Counter
 from dataclasses import dataclass
 
-from ..descriptors.disposal import Disposal
-from ..descriptors.stragglers import Stragglers
-from ..errors import DaemonError, LimitReached, NotPermitted, UsageError
+from ...descriptors.disposal import Disposal
+from ...descriptors.stragglers import Stragglers
+from ...errors import DaemonError, LimitReached, NotPermitted, UsageError
 from .answers import Answers
 from .connection import Connection
 from .refusals import Refusals

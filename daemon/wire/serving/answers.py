@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from ...kernels.errors import KernelsError
-from ...profiles.errors import ProfilesError
-from ..errors import DaemonError, UsageError
-from . import protocol
+from ....kernels.errors import KernelsError
+from ....profiles.errors import ProfilesError
+from ...errors import DaemonError, UsageError
+from .. import protocol
+from ..interface import Mismatch, parse
+from ..parameters import Call, Parameters, read_call
 from .connection import Message
-from .interface import Mismatch, parse
-from .parameters import Call, Parameters, read_call
 from .refusals import Refusals
 from .session import Service, Session
 

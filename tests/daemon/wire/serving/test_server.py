@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import parse
-from jetdvfs.daemon.wire.server import ServerLimits
+from jetdvfs.daemon.wire.serving.server import ServerLimits
 from jetdvfs.tests.support.daemons.board_daemon import eventually
 from jetdvfs.tests.support.daemons.echo import Echo, answer, ask, hangs_up, message, unread
 from jetdvfs.tests.support.daemons.other_users import open_to_everybody, somebody_else

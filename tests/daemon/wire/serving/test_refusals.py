@@ -8,8 +8,8 @@ import asyncio
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
-from jetdvfs.daemon.wire.refusals import Refusals
-from jetdvfs.daemon.wire.session import Peer
+from jetdvfs.daemon.wire.serving.refusals import Refusals
+from jetdvfs.daemon.wire.serving.session import Peer
 
 
 def test_refusals_are_summed_up_by_user(caplog: pytest.LogCaptureFixture) -> None:

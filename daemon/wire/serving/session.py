@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ..descriptors.attached import Attached
-from .interface import Interface
+from ...descriptors.attached import Attached
+from ..interface import Interface
 
 
 class Peer(NamedTuple):

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from .protocol import one_line
+from ..protocol import one_line
 from .session import Peer
 
 log = logging.getLogger(__name__)
