@@ -50,6 +50,7 @@ def hanging_clocks(board: Board) -> None:
         board.twin.faults.slow_down(f"/{path}", 4.0)
 
 
+@pytest.mark.alone
 def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_life(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_only_whoever_asks_first_waits_for_the_first_look_at_a_board_that_is_slo
     assert took[0] > 0.5 and quick(sorted(took[2:])), took
 
 
+@pytest.mark.alone
 def test_one_clients_queue_of_holds_delays_neither_others_status_nor_their_release(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_child_that_ends_is_gone_and_counts_for_nobody() -> None:
     asyncio.run(job())
 
 
+@pytest.mark.alone
 @needs_fuse
 def test_a_child_that_hangs_as_it_ends_counts_for_its_user_until_it_is_gone(tmp_path: Path) -> None:
     async def job() -> None:

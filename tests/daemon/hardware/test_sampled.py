@@ -55,6 +55,7 @@ def test_while_they_are_read_sensors_keep_their_order(sampled: Sampled) -> None:
     assert all(listed == order for listed in seen)
 
 
+@pytest.mark.alone
 def test_a_zone_that_hangs_makes_nobody_wait_and_its_value_grows_old(sampled: Sampled) -> None:
     over = threading.Event()
     sampled.sensors.start()

@@ -115,6 +115,7 @@ def test_the_model_that_was_loaded_is_held_for_also_when_its_file_was_replaced(d
     assert psutil.Process().num_fds() == descriptors
 
 
+@pytest.mark.alone
 def test_frames_never_wait_for_a_daemon_that_is_frozen_dead_or_new(board: Board, daemon: Daemon) -> None:
     costs: dict[str, list[float]] = {}
     with qos.hold(configuration=LOW) as lease:

@@ -28,6 +28,7 @@ def test_calls_on_one_connection_are_answered_in_order(served: Served[Echo]) -> 
         assert [answer(sock)["parameters"]["text"] for _ in range(2)] == ["slow", "quick"]
 
 
+@pytest.mark.alone
 def test_a_waiting_client_does_not_hold_up_another(served: Served[Echo]) -> None:
     with served.connect() as slow, served.connect() as quick:
         slow.sendall(message("Echo", text="slow", wait_s=1))
