@@ -179,4 +179,11 @@ def _with(record: Measurements, what: Plan, network: Network, seen: Observed) ->
     tables = dict(record.tables)
     for name, (of, value) in more.items():
         tables[name] = Rows.joined([tables[name], Rows(of, node, flat, np.array([value]))])
-    return replace(record, tables=tables)
+    if not seen.launches_ms:
+        return replace(record, tables=tables)
+    kernels = {kernel.signature: kernel for kernel in (*record.invocations, *network.launches)}
+    numbers = {signature: number for number, signature in enumerate(kernels)}
+    of = np.array([numbers[launch.signature] for launch in network.launches])
+    rows = Rows(of, np.zeros(len(of), np.int64), np.repeat(flat, len(of)), np.array(seen.launches_ms))
+    tables["kernel_ms"] = Rows.joined([tables["kernel_ms"], rows])
+    return replace(record, tables=tables, invocations=tuple(kernels.values()))
