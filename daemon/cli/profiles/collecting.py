@@ -42,8 +42,17 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--meter",
         default="cpu",
-        choices=("cpu", "simulated"),
-        help="what measures: PyTorch on this machine's processor (default), or one simulated board, in virtual time",
+        choices=("cpu", "nvml", "simulated"),
+        help="what measures: PyTorch on this machine's processor (default), PyTorch on its NVIDIA GPU with power by NVML, or "
+        "one simulated board, in virtual time",
+    )
+    sub.add_argument(
+        "--gpu-mhz",
+        type=arguments.whole(1),
+        action="append",
+        default=[],
+        metavar="MHZ",
+        help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
     )
     arguments.add_simulated_board(sub)
     sub.add_argument(
@@ -74,7 +83,10 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 def collect(args: argparse.Namespace) -> int:
     if not args.out.parent.is_dir():
         raise InputError(f"--out: {args.out.parent} is not a folder")
-    return _collect_simulated(args) if args.meter == "simulated" else _collect_processor(args)
+    if args.gpu_mhz and args.meter != "nvml":
+        raise UsageError(f"--gpu-mhz: clocks are locked with --meter nvml; --meter is {args.meter}")
+    collectors = {"cpu": _collect_processor, "nvml": _collect_gpu, "simulated": _collect_simulated}
+    return collectors[args.meter](args)
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
@@ -116,6 +128,35 @@ def _collect_processor(args: argparse.Namespace) -> int:
         patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
         found = measure_processor(campaign, models, process, rapl, patience, args.folder, progress_bar)
     found.save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _collect_gpu(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.meters.cpu import Patience
+    from ....profiles.measuring.meters.nvml import installed_library
+    from ....profiles.measuring.meters.torch_process import TorchProcess
+    from ....profiles.measuring.workstation import measure_gpu, plan_gpu, workstation
+
+    models = _models(args.models, args.inputs)
+
+    def start() -> TorchProcess:
+        return TorchProcess(args.python, device="cuda", threads=args.threads)
+
+    with workstation(installed_library(), start, args.gpu_mhz) as gpu:
+        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
+        what = {
+            "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
+            "clocks": f"{len(args.gpu_mhz)} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
+            "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+            "writes": str(args.out),
+        }  # fmt: skip
+        if not args.dry_run:
+            patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
+            found = measure_gpu(campaign, models, gpu, patience, args.folder, progress_bar)
+    if not args.dry_run:
+        found.save(args.out)
     _print_about(what, args.json)
     return 0
 

@@ -76,8 +76,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=TRTEXEC,
         metavar="FILE",
-        help=f"MODEL are TensorRT engines, which this trtexec runs, their layers timed as well (default file: {TRTEXEC}); --input "
-        "is of engines that take several shapes, by name",
+        help=f"MODEL are TensorRT engines, which this trtexec runs, their layers timed as well (default file: {TRTEXEC}); "
+        "--input is of engines that take several shapes, by name",
     )
     parser.add_argument(
         "--bench", type=Path, metavar="PATH", help="a simulated board's application port: networks run there, not under PyTorch"
@@ -137,7 +137,7 @@ def _next(args: argparse.Namespace, first: Candidate, plan: Plan) -> str:
         model = f"{first.path} {inputs}"
     else:
         model = f"{first.network.name}.json"
-        about = f"      that file: {args.trtexec.name} --loadEngine={first.path} --exportLayerInfo={model} --profilingVerbosity=detailed\n"
+        about = f"      that file: {args.trtexec.name} --loadEngine={first.path} --exportLayerInfo={model}\n"
     return (
         f"jetdvfs plan {model} --profile {plan.name} --target min-energy --fps 15\n{about}"
         "      the daemon takes the profile when it starts again: sudo systemctl restart jetdvfsd\n"
