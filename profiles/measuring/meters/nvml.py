@@ -32,9 +32,11 @@ Found = TypeVar("Found")
 class NvmlLibrary(Protocol):
     """The part of the Python package ``pynvml`` (nvidia-ml-py) that is used, by its own names."""
 
-    NVMLError: type[Exception]
     NVML_CLOCK_SM: int
     NVML_CLOCK_MEM: int
+
+    @property
+    def NVMLError(self) -> type[Exception]: ...
 
     def nvmlInit(self) -> Any: ...
 
@@ -105,11 +107,9 @@ class Nvml:
 
     def clocks_mhz(self) -> tuple[int, int]:
         """Those of the GPU and of its memory, now."""
-        kinds = (self._library.NVML_CLOCK_SM, self._library.NVML_CLOCK_MEM)
-        gpu, memory = (
-            self._ask("clocks", lambda kind=kind: self._library.nvmlDeviceGetClockInfo(self._handle, kind)) for kind in kinds
-        )
-        return gpu, memory
+        library, handle = self._library, self._handle
+        gpu = self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM))
+        return gpu, self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM))
 
     def check_offered(self, wanted_mhz: Sequence[int]) -> None:
         """Refuse clocks that the GPU has not.
