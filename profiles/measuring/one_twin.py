@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign on one simulated board, as an afternoon with a single real one would be."""
+"""A campaign on one simulated board, as an afternoon with a single real one would be, or on several by a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...kernels.cost.features import MODELLED_KINDS
@@ -66,3 +67,15 @@ def measure_twin(campaign: Campaign, board: str, silicon: int, folder: Path | No
         return TwinMeter(Silicon(node, board=board, version=silicon), campaign.seed + 1000 * node)
 
     return run_campaign(campaign, meter, folder, progress)
+
+
+@dataclass(frozen=True)
+class TwinMeters:
+    """Gives the meters of simulated boards, whose noise follows from the board and the step."""
+
+    board: str
+    silicon: int
+    seed: int
+
+    def __call__(self, node: int, step: int) -> TwinMeter:
+        return TwinMeter(Silicon(node, board=self.board, version=self.silicon), self.seed + 1000 * node + 1_000_003 * step)

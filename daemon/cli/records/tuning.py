@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import arguments
 from ...errors import InputError, UsageError
+from ..clusters import cluster
 from ..output import print_json, progress_bar, table
 from ..profiles.checks import add_seed
 
@@ -49,7 +48,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="take the smallest model whose error is at most so much above the best one's (default 2)",
     )
     sub.add_argument(
-        "--workers", type=arguments.whole(1), default=1, metavar="N", help="processes that search, one thread each (default 1)"
+        "--workers",
+        default="1",
+        metavar="N|ADDRESS",
+        help="processes that search, one thread each (default 1), or the workers of the Dask cluster whose scheduler is there: "
+        "they must see RECORD and the search by the same names",
     )
     add_seed(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be searched")
@@ -64,10 +67,17 @@ def run(args: argparse.Namespace) -> int:
         from ....profiles.training.tuning.search import Search, models_of
 
         study = args.study or args.out.with_suffix(".db")
-        search = Search(args.record, study, args.trials, tuple(args.kind), args.loss / 100, seed=args.seed)
+        search = Search(
+            args.record.absolute(), study.absolute(), args.trials, tuple(args.kind), args.loss / 100, seed=args.seed
+        )
         if args.dry_run:
             models = [" ".join(model) for model in models_of(search)]
-            plan = {"models": models, "trials": args.trials * len(models), "study": str(study), "writes": str(args.out)}
+            plan = {
+                "models": models,
+                "trials": args.trials * len(models),
+                "study": str(search.storage),
+                "writes": str(args.out),
+            }
             print_json(plan) if args.json else print("\n".join(f"{name:8} {value}" for name, value in plan.items()))
             return 0
         tuned = _searched(search, args.workers)
@@ -78,12 +88,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _searched(search: Search, workers: int) -> Tuned:
+def _searched(search: Search, workers: str) -> Tuned:
     from ....profiles.training.tuning.search import tune
 
-    # Not forked: XGBoost's threads do not survive that.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as executor:
-        return tune(search, executor, workers, progress_bar)
+    with cluster("--workers", workers) as client:
+        return tune(search, client.get_executor(), len(client.ncores()), progress_bar)
 
 
 def _show(tuned: Tuned, path: Path, as_json: bool) -> None:

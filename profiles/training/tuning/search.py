@@ -2,8 +2,8 @@
 """The search itself: for each model a study of Optuna, TPE proposing recipes and Hyperband giving up on bad ones early.
 
 Together they are the recipe of BOHB (Falkner et al., ICML 2018), which MIRAGE (SEC '21) tunes with. Studies are kept in an
-SQLite file; a search that was interrupted, or is to try more, goes on there. Workers are processes, of this machine or of a
-Dask cluster, that share the file.
+SQLite file; a search that was interrupted, or is to try more, goes on there. Workers are those of a Dask
+cluster, be it of this machine alone, that share the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,11 +73,12 @@ def tune(search: Search, executor: Executor, workers: int, progress: Progress = 
     """Search until each study has as many trials as wanted; those that are in the file count.
 
     Args:
-        executor: of ``workers`` processes that see both files.
+        executor: of ``workers`` workers of a cluster that see both files.
 
     Raises:
         MeasurementError: the record has no model of a kind, the file cannot be kept, or a worker died.
     """
+    import distributed
     import optuna
     import xgboost
 
@@ -108,9 +108,9 @@ def tune(search: Search, executor: Executor, workers: int, progress: Progress = 
                 if done != told:
                     progress(done, total, f"recipes tried; {left_s / 60:.0f} min left" if done > before else "recipes tried")
                 told = done
-        except BrokenProcessPool as error:
+        except distributed.KilledWorker as error:
             kept = f"what was tried is kept in {search.storage}, and the same command goes on there"
-            raise MeasurementError(f"a worker ended, perhaps for want of memory; {kept}") from error
+            raise MeasurementError(f"workers ended one after the other, perhaps for want of memory; {kept}") from error
         finally:
             for future in futures:
                 future.cancel()

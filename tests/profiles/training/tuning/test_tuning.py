@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from jetdvfs.profiles.training.tuning.tuned import Found, Tried, Tuned, smallest
 
 pytest.importorskip("optuna", reason="tuning needs optuna")
 pytest.importorskip("xgboost", reason="training needs xgboost")
+distributed = pytest.importorskip("distributed", reason="a cluster needs dask and distributed")
 
 BOARD, SPACE = "agx-xavier", Space(rounds=(4, 36), max_depth=(2, 4))
 
@@ -38,10 +40,17 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def search(record: Path, folder: Path, trials: int) -> Tuned:
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """A cluster of two workers within this process."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def search(record: Path, client: Any, folder: Path, trials: int) -> Tuned:
     what = Search(record, folder / "study.db", trials, ("conv2d",), loss=0.05, space=SPACE, folds=2)
-    with ThreadPoolExecutor(2) as executor:
-        return tune(what, executor, 2)
+    return tune(what, client.get_executor(), 2)
 
 
 def test_what_validates_is_of_networks_and_boards_that_did_not_train(record: Path) -> None:
@@ -54,13 +63,13 @@ def test_what_validates_is_of_networks_and_boards_that_did_not_train(record: Pat
         assert not set(problem.table.kernel[training]) & set(problem.table.kernel[held])
 
 
-def test_a_search_goes_on_where_it_ended_and_its_recipes_train_models(record: Path, tmp_path: Path) -> None:
-    first = search(record, tmp_path, 4)
-    assert {found.trials for found in first.models["conv2d"].values()} == {4}
-    second = search(record, tmp_path, 8)
+def test_a_search_goes_on_where_it_ended_and_its_recipes_train_models(record: Path, client: Any, tmp_path: Path) -> None:
+    first = search(record, client, tmp_path, 3)
+    assert {found.trials for found in first.models["conv2d"].values()} == {3}
+    second = search(record, client, tmp_path, 5)
     assert set(second.models["conv2d"]) == {"time", "power"}
     for target, found in second.models["conv2d"].items():
-        assert found.trials == 8
+        assert found.trials == 5
         assert found.best_error <= first.models["conv2d"][target].best_error
         assert found.error <= 1.05 * found.best_error and found.leaves <= found.best_leaves
         assert SPACE.max_depth[0] <= found.recipe.max_depth <= SPACE.max_depth[1]
@@ -85,10 +94,11 @@ def test_the_smallest_model_within_the_loss_is_chosen() -> None:
 
 
 def test_the_command_line_searches_and_its_file_is_taken_by_train(
-    record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    record: Path, client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, made = tmp_path / "recipes.json", tmp_path / "made"
-    words = ["profile", "tune", str(record), "--out", str(found), "--trials", "1", "--kind", "matmul"]
+    address = client.scheduler.address
+    words = ["profile", "tune", str(record), "--out", str(found), "--trials", "1", "--kind", "matmul", "--workers", address]
     assert main([*words, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["models"] == ["matmul time", "matmul power"]
     assert not list(tmp_path.iterdir())
