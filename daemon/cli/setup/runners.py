@@ -118,7 +118,7 @@ class TwinRunner:
     def __init__(self, port: Path) -> None:
         self._application = Application(port)
         self._loaded: dict[str, str] = {}
-        self.what = f"a simulated board's applications, {port}"
+        self.what = "a simulated board's applications"
 
     def run(self, candidate: Candidate, seconds: float) -> Ran:
         network = candidate.network
