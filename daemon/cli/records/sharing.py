@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ... import arguments
 from ...errors import InputError, UsageError
@@ -34,14 +35,15 @@ def export(args: argparse.Namespace) -> int:
         record = shareable(Measurements.load(args.record))
         record.save(args.out)
     rows = sum(len(rows) for rows in record.tables.values())
-    about = {
+    networks = [network.name for network in record.networks]
+    about: dict[str, Any] = {
         "board": record.board, "silicon": record.silicon_version or "real", "boards": len(record.nodes), "figures": rows,
-        "networks": [network.name for network in record.networks], "says": dict(record.environment), "written": str(args.out),
+        "networks": networks, "says": dict(record.environment), "written": str(args.out),
     }  # fmt: skip
     if args.json:
         print_json(about)
         return 0
-    print("\n".join(f"{name:9} {value}" for name, value in {**about, "networks": ", ".join(about["networks"])}.items()))
+    print("\n".join(f"{name:9} {value}" for name, value in {**about, "networks": ", ".join(networks)}.items()))
     return 0
 
 

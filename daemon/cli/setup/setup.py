@@ -51,6 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_input(parser)
     parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long to measure (default 10)")
+    parser.add_argument(
+        "--accuracy",
+        type=float,
+        metavar="PERCENT",
+        help="measure where plans of MODEL are least certain, and end before --minutes when they are known to so much "
+        "(default: evenly over all clocks)",
+    )
     arguments.add_root(parser)
     parser.add_argument("--board", metavar="NAME", help="the board's description, where it does not say what it is")
     parser.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
@@ -89,6 +96,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not _LEAST_MINUTES <= args.minutes < math.inf:
         raise UsageError(f"--minutes {args.minutes:g}: expected {_LEAST_MINUTES:g} or more")
+    if args.accuracy is not None and not 0 < args.accuracy < 100:
+        raise UsageError(f"--accuracy {args.accuracy:g}: expected a percentage between 0 and 100")
     say = (lambda text: None) if args.json else print
     board = SetUpBoard(args.root, args.board)
     known = what_is_known(board, args.prior)
@@ -98,9 +107,10 @@ def run(args: argparse.Namespace) -> int:
         say(line)
     plan = Plan(
         board, known, tuple(candidates), args.minutes * 60, args.record or Path(f"{board.description.name}-setup.npz"),
-        args.name or f"{board.description.name}-adapted", args.into,
+        args.name or f"{board.description.name}-adapted", args.into, args.accuracy and args.accuracy / 100,
     )  # fmt: skip
-    say(f"would take     {args.minutes:g} minutes, {len(candidates)} networks; keeps what it measures in {plan.record}")
+    most = "" if args.accuracy is None else f", or until plans are known to {args.accuracy:g}%"
+    say(f"would take     {args.minutes:g} minutes{most}, {len(candidates)} networks; keeps what it measures in {plan.record}")
     if args.dry_run:
         if args.json:
             print_json({**told, "minutes": args.minutes, "networks": [one.network.name for one in candidates], "done": False})
