@@ -23,7 +23,7 @@ from ..kernels.surface import Surface
 from ..kernels.text import printable
 from ..profiles.board import BoardDescription
 from .board.desk import Desk
-from .board.status import status
+from .board.status import beside_others, status
 from .config import Config, ConfigFile
 from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
@@ -196,7 +196,8 @@ class Api:
         self._learner.began(lease, course)
         self._asked[lease.id] = parameters
         need = lease.need
-        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
+        beside = beside_others(lease.id, self._context.board.snapshot)
+        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms, **beside}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
@@ -229,7 +230,8 @@ class Api:
         self._learner.follow(lease, course)
         self._asked[lease.id] = asked
         applied = board.snapshot.applied
-        return {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
+        told = {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
+        return {**told, **beside_others(lease.id, board.snapshot)}
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]

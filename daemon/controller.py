@@ -17,8 +17,9 @@ from .errors import DaemonError, TargetNotAttainable
 from .hardware.applied import Applied
 from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
-from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
-from .planner import Limits
+from .leases import Holder, Lease, LeaseLimits, Leases, Need
+from .planning.limits import Limits
+from .sharing.arbiter import Arbiter, Fare
 from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, fields
 from .system.repeated import Repeated
 from .watch.demand import Leased
@@ -48,6 +49,7 @@ class Controller:
         troubles: what went wrong and still stands.
         floors: what is kept up for other work.
         unkept: the leases whose targets the clocks in force do not keep, and why.
+        fares: how leases fare whose frames wait for those of others, by lease.
         changed_s: when the board was set last.
     """
 
@@ -64,6 +66,8 @@ class Controller:
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
         self.unkept: dict[str, Unkept] = {}
+        self.fares: dict[str, Fare] = {}
+        self._arbiter = Arbiter()
         self._unmet: dict[str, str] = {}
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
@@ -251,7 +255,9 @@ class Controller:
 
     def _judge(self) -> None:
         """Find which targets the clocks in force do not keep; said once, in the log."""
-        before, self.unkept = self.unkept, find_unkept(tuple(self.leases), self.applied, self.floors, self._unmet)
+        leases, applied = tuple(self.leases), self.applied
+        self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
+        before, self.unkept = self.unkept, find_unkept(leases, applied, self.floors, self._unmet, self.fares)
         for lease in self.leases:
             unkept = self.unkept.get(lease.id)
             if unkept is not None and unkept != before.get(lease.id):
@@ -354,7 +360,7 @@ class Controller:
 
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
-        needed = combine([lease.need for lease in self.leases])
+        needed = self._arbiter.wish(tuple(self.leases), lambda: self.last_limits or self._limits())
         return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
 
     def _setting(self) -> BoardSetting:

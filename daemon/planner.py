@@ -15,42 +15,14 @@ from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.surface import Guess, Surface
 from ..kernels.units import AXES, CLOCKS, mhz_text
 from .errors import TargetNotAttainable, UsageError
+from .planning.limits import TIE, Limits, lowest_clocks
 from .planning.outlooks import Outlooks, in_time, outlook, pareto_front, requirements
 from .targets import FIGURE_NAMES, Bound, Target, check_rate, parse_target
 
 __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "pareto_front", "parse_target", "plan"]
 
-# Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken.
-TIE = 1e-3
 # Where guessed kernels take more than this part of the GPU's time, a plan says so before all else.
 MUCH_GUESSED = 0.1
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The range each clock must stay in, lowest and highest included; None leaves a clock free."""
-
-    cpu_khz: tuple[int, int] | None = None
-    gpu_hz: tuple[int, int] | None = None
-    emc_hz: tuple[int, int] | None = None
-
-    def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
-        """Which configurations they leave, of the grid's shape.
-
-        Raises:
-            UsageError: they leave none; the text says which clock, and its frequencies.
-        """
-        masks = []
-        for name in AXES:
-            axis, bounds = np.array(grid.levels(name)), getattr(self, name)
-            mask = np.ones(len(axis), bool) if bounds is None else (axis >= bounds[0]) & (axis <= bounds[1])
-            if not mask.any():
-                valid = f"{mhz_text(name, axis[0])} to {mhz_text(name, axis[-1])} MHz"
-                low, high = (mhz_text(name, bound) for bound in bounds)
-                raise UsageError(f"limits: no {CLOCKS[name]} frequency from {low} to {high} MHz; this board has {valid}")
-            masks.append(mask)
-        permitted: NDArray[np.bool_] = masks[0][:, None, None] & masks[1][:, None] & masks[2]
-        return permitted
 
 
 @dataclass(frozen=True)
@@ -260,7 +232,7 @@ class _Planner:
                 raise TargetNotAttainable(self._unattainable(bound, attaining))
             attaining = met
         objective = self.target.objective(self.expected)
-        index = self._lowest_clocks(attaining & (objective <= objective[attaining].min() * (1 + TIE)))
+        index = lowest_clocks(self.grid, attaining & (objective <= objective[attaining].min() * (1 + TIE)))
         choice, top = self._option(index), self._option(_index_of_top(self.grid))
         return Plan(
             target=self.target,
@@ -285,13 +257,6 @@ class _Planner:
     def _meets(self, bound: Bound) -> NDArray[np.bool_]:
         met: NDArray[np.bool_] = getattr(self.cautious, bound.figure) <= bound.limit
         return met
-
-    def _lowest_clocks(self, among: NDArray[np.bool_]) -> tuple[int, int, int]:
-        """Of several configurations the one whose clocks are lowest, in sum of parts of each clock's top."""
-        parts = [np.array(self.grid.levels(name)) / self.grid.levels(name)[-1] for name in AXES]
-        height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
-        cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), self.grid.shape)
-        return int(cpu), int(gpu), int(emc)
 
     def _option(self, index: tuple[int, int, int]) -> Option:
         surface, paced, sure = self.surface, self.fps is not None, self.confidence is not None

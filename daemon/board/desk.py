@@ -187,6 +187,7 @@ class Desk:
             limits=controller.last_limits or self._limits,
             leases=controller.leases.by_id(),
             unkept=dict(controller.unkept),
+            fares=controller.fares,
             applied=controller.applied,
             set_s=controller.changed_s,
             deviating=controller.troubles,

@@ -15,6 +15,7 @@ from ..hardware.clocks.driver import Reading
 from ..hardware.hardware import Hardware
 from ..leases import Lease
 from ..planner import Limits
+from ..sharing.arbiter import Fare
 from ..watch.events import Event
 from ..watch.floors import Floors
 from .unkept import Unkept
@@ -57,6 +58,7 @@ class Snapshot:
     Attributes:
         limits: within which may be planned, or why that is not known.
         unkept: the leases whose targets are not kept.
+        fares: how leases fare whose frames wait for those of others.
         troubles: what went wrong, and what stands although nothing did.
         set_s: when the board was set last, on the monotonic clock.
         deviating: what is otherwise than it was set, and why.
@@ -68,6 +70,7 @@ class Snapshot:
     limits: Limits | DaemonError | KernelsError
     leases: Mapping[str, Lease] = field(default_factory=dict)
     unkept: Mapping[str, Unkept] = field(default_factory=dict)
+    fares: Mapping[str, Fare] = field(default_factory=dict)
     applied: Applied | None = None
     set_s: float = 0.0
     deviating: tuple[str, ...] = ()

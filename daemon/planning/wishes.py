@@ -14,8 +14,9 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
 from ..leases import Need
-from ..planner import Limits
+from ..sharing.interference import Work
 from ..targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
+from .limits import Limits
 from .outlooks import requirements
 from .plans import Planned, Plans
 
@@ -71,6 +72,7 @@ class Wish:
             self.missed,
             self.limit_ms,
             self.confidence,
+            work=self.work,
         )
 
     def closest(self, limits: Limits) -> Need:
@@ -104,7 +106,14 @@ class Wish:
             self.limit_ms,
             self.confidence,
             unmet,
+            self.work,
         )
+
+    @property
+    def work(self) -> Work:
+        """What its frames ask of the GPU."""
+        frugal = parse_target(self.target).goal == "least energy"
+        return Work(self.surface, self.fps, self.confidence, self.limit_ms, frugal)
 
     def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
         """By which share what the target prefers is lower at another configuration; 0 where that cannot be told."""

@@ -127,6 +127,11 @@ class KeptLease:
         return self._last.applied if self._last else None
 
     @property
+    def unkept(self) -> Mapping[str, Any] | None:
+        """What of its target was not kept when it was granted, the ``Unkept`` of the interface; None where all was."""
+        return self._last.unkept if self._last else None
+
+    @property
     def dropped(self) -> int:
         """How many frames were reported and never sent, for want of a daemon that takes them."""
         return self._dropped + (self._last.dropped if self._last else 0)

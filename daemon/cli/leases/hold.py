@@ -134,7 +134,8 @@ def _tell(text: str) -> None:
 def _show(lease: KeptLease, stream: TextIO, *, as_json: bool) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if as_json:
-        print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), file=stream, flush=True)
+        told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept}
+        print(json.dumps(told), file=stream, flush=True)
         return
     if lease.plan is not None:
         choice = lease.plan["choice"]
@@ -143,6 +144,8 @@ def _show(lease: KeptLease, stream: TextIO, *, as_json: bool) -> None:
         print(printable(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}"), file=stream)
         print(printable(lease.plan["why"]), file=stream)
     print(printable(f"lease {lease.id}: {output.clocks(applied['effective'])} in force"), file=stream, flush=True)
+    if lease.unkept is not None:
+        _tell(f"not kept: {lease.unkept['target']}: {lease.unkept['reason']}")
     if not applied["verified"]:
         _tell(f"not as requested: {'; '.join(applied['notes'])}")
 

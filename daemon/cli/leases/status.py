@@ -74,6 +74,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     yield f"     needs {_clocks(lease['configuration'])}"
     if lease["raised_by"]:
         yield f"     raised by lease {', '.join(lease['raised_by'])}"
+    if shared := lease.get("shared"):
+        yield f"     shares the GPU with lease {', '.join(shared['leases'])}: up to {shared['latency_ms']:.2f} ms with waiting"
     if unkept := lease.get("unkept"):
         yield f"     not kept: {unkept['target']}: {unkept['reason']}"
     if lease["predicted"]:
