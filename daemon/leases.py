@@ -14,6 +14,7 @@ from typing import Any
 
 from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration
+from .budgets.asked import Asked
 from .errors import LimitReached, NotPermitted, UsageError
 from .learning.frames import Frames
 from .planning.limits import Limits
@@ -49,6 +50,8 @@ class Need:
         confidence: with which that is to be kept, None for by median.
         unmet: why no configuration is predicted to meet the target, and which is the best; empty where one does.
         work: what its frames ask of the GPU; None where nobody knows.
+        closest: plans for what comes closest to the target, whether anything meets it or not; None as ``again``.
+        asked: what it asks of the board as a whole.
     """
 
     configuration: FrequencyConfiguration
@@ -65,6 +68,8 @@ class Need:
     confidence: float | None = None
     unmet: str = ""
     work: Work | None = field(default=None, compare=False)
+    closest: Callable[[Limits], Need] | None = field(default=None, compare=False)
+    asked: Asked = field(default_factory=Asked)
 
     @property
     def paced(self) -> bool:

@@ -221,10 +221,15 @@ class _Planner:
         self.grid = surface.grid
         self.expected = outlooks(surface, fps, None)
         self.cautious = outlooks(surface, fps, confidence)
+        self.limits = limits
         self.permitted = limits.permits(self.grid)
         self.requirements = requirements(target, fps)
 
     def plan(self) -> Plan:
+        affordable = self.permitted & self.limits.affords(self.expected.power_mw)
+        if not affordable.any():
+            raise TargetNotAttainable(self._too_dear())
+        self.permitted = affordable
         attaining = self.permitted.copy()
         for bound in reversed(self.requirements):  # the period first: without it no target makes sense
             met = attaining & self._meets(bound)
@@ -246,7 +251,7 @@ class _Planner:
             alternatives=tuple(self._alternatives(index, objective)),
             considered=int(self.permitted.sum()),
             attaining=int(attaining.sum()),
-            reason=self._choice_reason(attaining, objective),
+            reason=self._choice_reason(attaining, objective) + self._budget_reason(),
             saving=self._saving(choice, top),
             guessed=self.surface.guessed,
             boundary=self.surface.boundary,
@@ -325,6 +330,15 @@ class _Planner:
                 return f"{reason} What binds is {name}: without it, {self._merit()} could be {gain}."
         return f"{reason} Nothing binds: none of the others would be better."
 
+    def _budget_reason(self) -> str:
+        return f" The board may draw {self.limits.budget}." if self.limits.budget else ""
+
+    def _too_dear(self) -> str:
+        power_mw = np.where(self.permitted, self.expected.power_mw, np.inf)
+        cpu, gpu, emc = np.unravel_index(int(power_mw.argmin()), self.grid.shape)
+        least = f"{power_mw.min() / 1e3:.4g} W at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        return f"no configuration stays within {self.limits.budget}; the least is {least}"
+
     def _saving(self, choice: Option, top: Option) -> str:
         """The choice against the top clocks."""
         if choice.configuration == top.configuration:
@@ -345,6 +359,7 @@ class _Planner:
             need = f"{self.fps:g} frames per second need an inference within {bound.text(bound.limit)}{sure}"
             return f"{need}; the fastest takes {best}"
         within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
+        within += f" within {self.limits.budget}" if self.limits.budget else ""
         return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
 
 

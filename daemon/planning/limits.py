@@ -22,14 +22,27 @@ class Limits:
 
     Attributes:
         cpu_khz, gpu_hz, emc_hz: the range each clock must stay in, lowest and highest included; None leaves a clock free.
+        power_mw: what the board may draw in the mean; None for anything. ``because`` says why.
     """
 
     cpu_khz: tuple[int, int] | None = None
     gpu_hz: tuple[int, int] | None = None
     emc_hz: tuple[int, int] | None = None
+    power_mw: float | None = None
+    because: str = ""
+
+    def affords(self, power_mw: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which configurations draw no more than the board may."""
+        affordable: NDArray[np.bool_] = power_mw <= (np.inf if self.power_mw is None else self.power_mw)
+        return affordable
+
+    @property
+    def budget(self) -> str:
+        """What the board may draw, in words; empty where that is not bounded."""
+        return "" if self.power_mw is None else f"{self.power_mw / 1e3:.4g} W {self.because}".rstrip()
 
     def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
-        """Which configurations they leave, of the grid's shape.
+        """Which configurations the clocks' ranges leave, of the grid's shape.
 
         Raises:
             UsageError: they leave none; the text says which clock, and its frequencies.

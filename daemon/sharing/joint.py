@@ -47,6 +47,8 @@ def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration
     """
     grid, both = works[0].surface.grid, together(works)
     permitted = limits.permits(grid)
+    affordable = permitted & limits.affords(both.power_mw)
+    permitted = affordable if affordable.any() else permitted & (both.power_mw <= both.power_mw[permitted].min())
     if least is not None:
         raised = permitted & _at_least(grid, least, permitted)
         permitted = raised if raised.any() else permitted
