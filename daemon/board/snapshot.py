@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
-from ...profiles.board import PowerMode
+from ...profiles.board import ModeSet, PowerMode
 from ..budgets.asked import Budget
 from ..budgets.budgets import Supply
 from ..errors import DaemonError
@@ -43,6 +43,7 @@ class Look:
         configuration: the clocks as measured; None where they cannot be read.
         notes: what cannot be controlled or measured, and why.
         outdated: clocks were set since.
+        modes: all power modes; None where they are not known.
     """
 
     seen_s: float
@@ -51,6 +52,7 @@ class Look:
     mode: PowerMode | None
     notes: tuple[str, ...]
     outdated: bool = False
+    modes: ModeSet | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def look(hardware: Hardware, now_s: float) -> Look:
         policies = tuple(_policies(readings))
     except (DaemonError, KernelsError) as error:
         notes.append(str(error))
-    return Look(now_s, configuration, policies, mode, tuple(notes))
+    return Look(now_s, configuration, policies, mode, tuple(notes), modes=hardware.modes)
 
 
 def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicy]:

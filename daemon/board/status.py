@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -33,12 +33,14 @@ def status(
     profile: Profile | None,
     troubles: tuple[str, ...],
     frames: Watched,
+    proposed: Callable[[str], Mapping[str, Any] | None],
 ) -> dict[str, Any]:
     """All members but those of the process itself (``version``, ``uptime_s``). Figures that are none are left out.
 
     Args:
         troubles: what else keeps the daemon from doing all of its job.
         frames: knows how leases fare.
+        proposed: tells of a power mode that would be better for a lease.
     """
     seen = snapshot.look
     return {
@@ -51,7 +53,7 @@ def status(
         "cpu_policies": [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
         "floors": [vars(floor) for floor in snapshot.floors.floors],
-        "leases": [_lease(lease, snapshot, frames) for lease in snapshot.leases.values()],
+        "leases": [{**_lease(lease, snapshot, frames), "proposal": proposed(lease.id)} for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),
         "energy_rails": list(description.energy_rails),
         "energy_mj": sensors.energy_mj(),

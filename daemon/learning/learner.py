@@ -140,6 +140,11 @@ class Learner:
         """What a lease came to up to now: the ``Used`` of the interface."""
         return used(lease, self._monotonic(), self.energy_mj(lease))
 
+    def wish(self, lease_id: str) -> Wish | None:
+        """What a lease was planned by last; None for a configuration asked for by itself."""
+        course = self._courses.get(lease_id)
+        return course.wish if course else None
+
     def missed(self, lease_id: str) -> Missed | None:
         """How a lease misses its target; None while it keeps it."""
         course = self._courses.get(lease_id)

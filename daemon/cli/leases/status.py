@@ -85,6 +85,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["predicted"]:
         foreseen = lease["predicted"]
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"
+    if proposal := lease.get("proposal"):
+        yield f"     better: {proposal['note']}"
     if end := lease.get("boundary"):
         yield f"     planned for a part of the network: up to {end['operator']} at {end['place']}"
     if lease["observed"]:
