@@ -87,8 +87,9 @@ class Permitted:
         allowed = {axis: self.inside(axis, grid.levels(axis)) for axis in AXES}
         # Where the operator's upper limit is below what other work needs, it stands.
         ranges = {axis: (max(one[0], min(floors.least(axis), one[-1])), one[-1]) for axis, one in allowed.items()}
-        budget = self.budget
-        return Limits(**ranges, power_mw=budget and budget.power_mw, because=budget.reason if budget else "")
+        if self.budget is None:
+            return Limits(**ranges)
+        return Limits(**ranges, power_mw=self.budget.power_mw, because=self.budget.reason)
 
 
 def nearest_setting(wish: FrequencyConfiguration, permitted: Permitted, board: Board, floors: Floors) -> BoardSetting:

@@ -56,6 +56,14 @@ class Look:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """How often clocks were set otherwise than they stood, for leases, and how long that took in all."""
+
+    count: int = 0
+    total_ms: float = 0.0
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The board and its leases at one moment.
 
@@ -68,6 +76,7 @@ class Snapshot:
         supply: the battery that is to last, of several the one that bounds most.
         troubles: what went wrong, and what stands although nothing did.
         set_s: when the board was set last, on the monotonic clock.
+        changes: what setting it has cost since the daemon began.
         deviating: what is otherwise than it was set, and why.
         touched: whether anything may stand otherwise than it was found.
         writes: the last ones, oldest first.
@@ -83,6 +92,7 @@ class Snapshot:
     supply: Supply | None = None
     applied: Applied | None = None
     set_s: float = 0.0
+    changes: Changes = field(default_factory=Changes)
     deviating: tuple[str, ...] = ()
     floors: Floors = field(default_factory=Floors)
     troubles: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from statistics import median
 from typing import Any, Protocol
 
 from ...kernels.text import printable
@@ -52,6 +53,7 @@ def status(
         "configuration": None if seen.configuration is None else seen.configuration._asdict(),
         "cpu_policies": [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
+        "changes": asdict(snapshot.changes),
         "floors": [vars(floor) for floor in snapshot.floors.floors],
         "leases": [{**_lease(lease, snapshot, frames), "proposal": proposed(lease.id)} for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),
@@ -92,6 +94,8 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "missed": None if missed is None else missed.to_json(),
         "frames": lease.frames.reported,
         "late": lease.frames.late,
+        "first_frames": lease.frames.first_frames,
+        "first_ms": median(lease.frames.first_ms) if lease.frames.first_ms else None,
         "energy_mj": frames.energy_mj(lease),
         "boundary": need.boundary and need.boundary.to_json(),
     }

@@ -58,7 +58,8 @@ def response_ms(works: Sequence[Work], confidence: float | None) -> NDArray[np.f
     Args:
         confidence: with which each frame takes no longer than it is counted; None for by median.
     """
-    return np.sum([work.latency_ms(confidence) for work in works], axis=0)
+    total_ms: NDArray[np.float64] = np.sum([work.latency_ms(confidence) for work in works], axis=0)
+    return total_ms
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -65,6 +66,14 @@ def test_two_that_alone_fit_lower_clocks_get_clocks_at_which_both_keep_their_tar
             assert alone_ms > 1.1 * limit_ms
             assert sum(one > limit_ms for one in paced) <= 4
             assert sum(one > 1.1 * limit_ms for one in back_to_back) <= 4
+            # What they report, waiting included, is no reason to set the clocks otherwise.
+            changes = client.status()["changes"]
+            for lease, latencies in ((first, paced), (second, back_to_back)):
+                for latency_ms in latencies:
+                    lease.report(latency_ms)
+                lease.flush()
+            time.sleep(0.5)
+            assert client.status()["changes"] == changes and changes["count"] == 2 and board.clocks == together
             states = {lease["lease"]: lease for lease in client.status()["leases"]}
             assert states[first.id]["shared"]["leases"] == [second.id] and states[first.id].get("unkept") is None
         assert board.clocks == alone
