@@ -14,7 +14,7 @@ from .board.seams import Board, BoardSetting, Demands
 from .board.unkept import Judge, Unkept
 from .board.words import about, in_words, listed
 from .budgets.asked import Asked
-from .budgets.budgets import Budgets
+from .budgets.budgets import ASKED, Budgets
 from .budgets.granting import planned
 from .config import Config
 from .errors import DaemonError, TargetNotAttainable
@@ -315,7 +315,7 @@ class Controller:
         wishes = {lease.id: lease.need.asked for lease in self.leases}
         if asked is not None:
             self.budgets.check(asked)
-            wishes[""] = asked
+            wishes[ASKED] = asked
         if self.budgets.look(self._config.ceiling_c if wishes else None, wishes):
             self._permitted.budget = self.budgets.budget
             self._plan_again()

@@ -18,6 +18,8 @@ from .ceiling import Ceiling
 
 log = logging.getLogger(__name__)
 
+ASKED = ""
+"""What a lease is called that is not granted yet."""
 _BATTERY_EVERY_S = 5.0
 
 
@@ -74,6 +76,7 @@ class Budgets:
         Raises:
             UsageError: nobody knows what is left in the battery, or how hot the board is.
         """
+        self._draining.pop(ASKED, None)
         if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
             raise UsageError(
                 f"hours={asked.hours:g}: this board tells of no battery (/sys/class/power_supply); say what is left in it: "
@@ -101,7 +104,8 @@ class Budgets:
         lasting = {name: one for name, one in leases.items() if one.hours is not None}
         for name, one in lasting.items():
             if name not in self._draining:
-                self._draining[name] = Draining(now_s, one.hours or 0.0, one.battery_wh)
+                # A lease that was just granted goes on where it was asked for.
+                self._draining[name] = self._draining.pop(ASKED, None) or Draining(now_s, one.hours or 0.0, one.battery_wh)
         self._draining = {name: one for name, one in self._draining.items() if name in lasting}
         ceilings = [one for one in (ceiling_c, *(asked.ceiling_c for asked in leases.values())) if one is not None]
         self.ceiling_c = min(ceilings, default=None)

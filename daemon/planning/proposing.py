@@ -100,7 +100,7 @@ def within_mode(grid: FrequencyGrid, mode: PowerMode, bounds: ClockLimits | None
         if bounds is not None:
             levels = getattr(bounds, axis).allowed(levels)
         ranges[axis] = (levels[0], levels[-1])
-    return Limits(**ranges)
+    return Limits.within(ranges)
 
 
 def _note(wish: Wish, mode: PowerMode, active: PowerMode, configuration: FrequencyConfiguration, gain: float | None) -> str:

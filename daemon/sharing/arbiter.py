@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
@@ -38,11 +39,15 @@ class Fare:
     unmet: str = ""
 
 
+Decided: TypeAlias = tuple[tuple[Need, ...], Limits, "Joint | None"]
+"""For which needs and within what was decided, and what."""
+
+
 class Arbiter:
     """Decides for the leases in force; what it found is kept until they, or the limits, are others. For one thread."""
 
     def __init__(self) -> None:
-        self._decided: tuple[tuple[Need, ...], Limits, Joint | None] | None = None
+        self._decided: Decided | None = None
         self._fared: tuple[tuple[Need, ...], FrequencyConfiguration, dict[str, Fare]] | None = None
 
     def wish(self, leases: Sequence[Lease], limits: Callable[[], Limits]) -> FrequencyConfiguration:
@@ -78,7 +83,7 @@ class Arbiter:
             others = [lease for lease in leases if lease.id in works and lease.id != name]
             fare = Fare(tuple(other.id for other in others), latency_ms, works[name].limit_ms)
             if fare.limit_ms is not None and latency_ms > fare.limit_ms * KEPT:
-                fare = replace(fare, unmet=_unmet(fare, others, configuration, self._decided[2] if self._decided else None))
+                fare = replace(fare, unmet=_unmet(fare, others, configuration, self._decided))
             fares[name] = fare
         return fares
 
@@ -114,9 +119,11 @@ def _decide(needs: Sequence[Need], limits: Limits) -> Joint | None:
         return None
 
 
-def _unmet(fare: Fare, others: Sequence[Lease], configuration: FrequencyConfiguration, joint: Joint | None) -> str:
+def _unmet(fare: Fare, others: Sequence[Lease], configuration: FrequencyConfiguration, decided: Decided | None) -> str:
     whose = " and ".join(other.label for other in others)
     text = f"latency up to {fare.latency_ms:.4g} ms, over {fare.limit_ms:.4g} ms, as its frames wait for those of {whose}"
+    _, limits, joint = decided or ((), Limits(), None)
     if joint is None or joint.attained or joint.configuration != configuration:
         return f"{text} at the clocks in force"
-    return f"{text}; no configuration meets what all ask for, and that is the best attainable, at {configuration}"
+    within = f" within {limits.budget}" if limits.budget else ""
+    return f"{text}; no configuration{within} meets what all ask for, and that is the best attainable, at {configuration}"
