@@ -87,8 +87,8 @@ class Controller:
         """What stands although nothing went wrong: limits that no level fits, targets that are not kept, demand that cannot be
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        hot = self.budgets.notes if self.budgets is not None else ()
-        return (*self._permitted.missed, *blind, *hot, *self._judged.texts)
+        bounds = self.budgets.notes if self.budgets is not None else ()
+        return (*self._permitted.missed, *blind, *bounds, *self._judged.texts)
 
     @property
     def unkept(self) -> Mapping[str, Unkept]:
@@ -269,7 +269,6 @@ class Controller:
         self._judge()
 
     def _judge(self) -> None:
-        """Find which targets the clocks in force do not keep."""
         self._judged.look(tuple(self.leases), self.applied, self.floors, self._unmet)
 
     def _sample(self) -> None:

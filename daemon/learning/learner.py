@@ -31,6 +31,7 @@ from ..hardware.sensors.sampled import SampledSensors
 from ..leases import Lease, Need
 from ..planner import Limits
 from ..planning.wishes import Wish
+from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
@@ -261,13 +262,14 @@ class Learner:
         """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""
         now_s = self._monotonic()
         seen = lease.frames.observations(now_s, company)
-        others = [other.need.work for other in self._company(lease, self._desk.snapshot, now_s)]
-        known = [work for work in others if work is not None]
+        others = self._company(lease, self._desk.snapshot, now_s)
+        known = list(sharers(others).values())
         if not company or len(known) < len(others):
             return seen
         alone = lease.frames.observations(now_s, frozenset())
-        own = await asyncio.to_thread(course.make, alone, course.missed is not None)
-        return without_waiting(seen, alone, own, known)
+        surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
+        own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
+        return await asyncio.to_thread(without_waiting, seen, alone, own, known)
 
 
 def best_need(wish: Wish, limits: Limits) -> Need:

@@ -57,7 +57,7 @@ class Arbiter:
             DaemonError: the limits cannot be told.
         """
         needs = tuple(lease.need for lease in leases)
-        joint = self._joint(needs, limits()) if len(sharers(leases)) > 1 else None
+        joint = self._joint(leases, limits()) if len(sharers(leases)) > 1 else None
         if joint is None:
             return combine(needs)
         return combine([replace(needs[0], configuration=joint.configuration), *(n for n in needs if n.work is None)])
@@ -87,17 +87,17 @@ class Arbiter:
             fares[name] = fare
         return fares
 
-    def _joint(self, needs: tuple[Need, ...], limits: Limits) -> Joint | None:
-        decided = self._decided
+    def _joint(self, leases: Sequence[Lease], limits: Limits) -> Joint | None:
+        decided, needs = self._decided, tuple(lease.need for lease in leases)
         if decided is None or decided[1] != limits or not _same(decided[0], needs):
-            self._decided = decided = (needs, limits, _decide(needs, limits))
+            self._decided = decided = (needs, limits, _decide(leases, limits))
             self._fared = None
         return decided[2]
 
 
 def sharers(leases: Sequence[Lease]) -> Mapping[str, Work]:
     """What the frames of each lease ask of the GPU, where that is known and of one grid."""
-    works = {lease.id: lease.need.work for lease in leases if lease.need.work is not None}
+    works = {lease.id: replace(lease.need.work, process=lease.holder.pid) for lease in leases if lease.need.work is not None}
     grids = {work.surface.grid for work in works.values()}
     return works if len(grids) == 1 else {}
 
@@ -106,12 +106,12 @@ def _same(ones: Sequence[Need], others: Sequence[Need]) -> bool:
     return len(ones) == len(others) and all(one is other for one, other in zip(ones, others, strict=True))
 
 
-def _decide(needs: Sequence[Need], limits: Limits) -> Joint | None:
-    planned = [(need, need.work) for need in needs if need.work is not None]
-    firm = [need for need in needs if need.work is None or not need.work.frugal]
+def _decide(leases: Sequence[Lease], limits: Limits) -> Joint | None:
+    works = sharers(leases)
+    firm = [lease.need for lease in leases if lease.id not in works or not works[lease.id].frugal]
     least = combine(firm) if firm else None
-    cautious = [work for _, work in planned]
-    asked = [replace(work, confidence=need.confidence) for need, work in planned]
+    cautious = list(works.values())
+    asked = [replace(works[lease.id], confidence=lease.need.confidence) for lease in leases if lease.id in works]
     try:
         found = jointly(cautious, limits, least)
         return found if found.attained else jointly(asked, limits, least)
