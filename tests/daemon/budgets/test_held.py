@@ -64,7 +64,7 @@ def test_a_battery_that_is_to_last_bounds_what_the_board_draws_as_little_as_it_c
             assert battery["battery"] == "battery" and battery["left_wh"] == pytest.approx(LEFT_WH, rel=0.02)
             drawn_mw = power_mw(longer.applied["requested"])
             assert 0.7 * budget["limit_mw"] < drawn_mw <= 1.05 * budget["limit_mw"]
-            assert "so that the 30 Wh" in longer.plan["why"]
+            assert "Wh left in the battery last for 2 h" in longer.plan["why"]
         with lasting(client, 4.0) as shorter:
             assert power_mw(shorter.applied["requested"]) < drawn_mw
         assert client.status()["budget"] is None
