@@ -17,8 +17,8 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
-from jetdvfs.tests.support.paced import IMAGE, MODEL, predicted
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, predicted
 
 LEFT_WH = 30.0
 

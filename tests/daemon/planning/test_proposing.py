@@ -17,8 +17,8 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
-from jetdvfs.tests.support.paced import IMAGE, MODEL, predicted
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, predicted
 
 MODES = load_board("agx-xavier").modes[-1]
 MAXN, CAPPED = (next(mode for mode in MODES.table if mode.name == name) for name in ("MAXN", "MODE_15W_DESKTOP"))

@@ -14,8 +14,8 @@ from jetdvfs.daemon.sharing.interference import Work, responses_ms
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.held import HeldLease
 from jetdvfs.kernels.network import Network
-from jetdvfs.tests.support.board_daemon import Board, Daemon
-from jetdvfs.tests.support.paced import IMAGE, MODEL, predicted
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
+from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, predicted
 
 
 @pytest.fixture(scope="module")
