@@ -11,7 +11,7 @@ from ..kernels.grid import FrequencyConfiguration
 from ..kernels.units import AXES
 from .board.permitted import Permitted, nearest_setting
 from .board.seams import Board, BoardSetting, Demands
-from .board.unkept import Judge, Unkept
+from .board.unkept import Judge
 from .board.words import about, in_words, listed
 from .budgets.asked import Asked
 from .budgets.budgets import ASKED, Budgets
@@ -22,7 +22,7 @@ from .hardware.applied import Applied
 from .hardware.baseline import RestoreReport
 from .leases import Holder, Lease, LeaseLimits, Leases, Need
 from .planning.limits import Limits
-from .sharing.arbiter import Arbiter, Fare
+from .sharing.arbiter import Arbiter
 from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, fields
 from .system.repeated import Repeated
 from .watch.demand import Leased
@@ -53,6 +53,7 @@ class Controller:
         troubles: what went wrong and still stands.
         floors: what is kept up for other work.
         changed_s: when the board was set last.
+        judged: how leases fare.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Controller:
         self._unmet: dict[str, str] = {}
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
-        self._judged = Judge(self._arbiter, self._said)
+        self.judged = Judge(self._arbiter, self._said)
         self._permitted = Permitted(board, config, monotonic, self._said)
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
@@ -88,17 +89,7 @@ class Controller:
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         bounds = self.budgets.notes if self.budgets is not None else ()
-        return (*self._permitted.missed, *blind, *bounds, *self._judged.texts)
-
-    @property
-    def unkept(self) -> Mapping[str, Unkept]:
-        """The leases whose targets the clocks in force do not keep, and why."""
-        return self._judged.unkept
-
-    @property
-    def fares(self) -> Mapping[str, Fare]:
-        """How leases fare whose frames wait for those of others, by lease."""
-        return self._judged.fares
+        return (*self._permitted.missed, *blind, *bounds, *self.judged.texts)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
@@ -190,6 +181,8 @@ class Controller:
         if lease is None:
             return None
         need = again(self._limits())
+        if self.budgets is not None and need.asked != lease.need.asked:
+            self.budgets.check(need.asked)
         self.leases.renew(lease, need)
         self._unmet.pop(lease_id, None)
         if need.configuration != lease.need.configuration or need.unmet != lease.need.unmet:
@@ -269,7 +262,7 @@ class Controller:
         self._judge()
 
     def _judge(self) -> None:
-        self._judged.look(tuple(self.leases), self.applied, self.floors, self._unmet)
+        self.judged.look(tuple(self.leases), self.applied, self.floors, self._unmet)
 
     def _sample(self) -> None:
         if self._demands is not None and self._config.floors is not None:

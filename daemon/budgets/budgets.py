@@ -103,9 +103,9 @@ class Budgets:
             self._ceiling.see(now_s, drawn_mw)
         lasting = {name: one for name, one in leases.items() if one.hours is not None}
         for name, one in lasting.items():
-            if name not in self._draining:
-                asked = self._draining.pop(ASKED, None)  # a lease that was just granted goes on where it was asked for
-                self._draining[name] = asked or Draining(now_s, one.hours or 0.0, one.battery_wh)
+            if name not in self._draining or self._draining[name].asked != one:
+                granted = self._draining.pop(ASKED, None)  # goes on where it was asked for
+                self._draining[name] = granted or Draining(now_s, one)
         self._draining = {name: one for name, one in self._draining.items() if name in lasting}
         ceilings = [one for one in (ceiling_c, *(asked.ceiling_c for asked in leases.values())) if one is not None]
         self.ceiling_c = min(ceilings, default=None)

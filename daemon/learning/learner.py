@@ -267,6 +267,8 @@ class Learner:
         if not company or len(known) < len(others):
             return seen
         alone = lease.frames.observations(now_s, frozenset())
+        if not others:
+            return alone
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
         own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
         return await asyncio.to_thread(without_waiting, seen, alone, own, known)
