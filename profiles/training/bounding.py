@@ -41,8 +41,8 @@ from .production import EVALUATION_NODES, evaluate_simulated, evaluated, twin_me
 NODES = tuple(range(100, 132))
 """The simulated boards whose errors bounds are fitted to: neither trained on nor judged by.
 
-They are many because a board differs from others at all of its configurations alike: the first eight lie little more than half as
-far apart in energy as boards do."""
+They are many because a board differs from others at all of its configurations alike; the first eight lie little more than half
+as far apart in energy as boards do."""
 
 CONFIGURATIONS = 10
 _KEPT_BY = 0.75  # of networks
