@@ -24,7 +24,7 @@ from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.profiles.twin.work.corunner import Beat, PeriodicWork, camera, control_loop
 from jetdvfs.profiles.twin.work.load import BoardClocks
-from jetdvfs.tests.support.board_daemon import EMC, Board, Daemon, eventually, served_board
+from jetdvfs.tests.support.daemons.board_daemon import EMC, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE
 
 BYTES_PER_CYCLE = 64.0
