@@ -15,7 +15,7 @@ from jetdvfs.profiles.measuring.shapes import kernel_of
 from jetdvfs.profiles.measuring.variation import MOST_ELEMENTS, MOST_FLOPS, Variations
 from jetdvfs.profiles.reference import left_out_networks, trained_networks
 from jetdvfs.profiles.training.production import KINDS
-from jetdvfs.tests.support.analytic import network
+from jetdvfs.tests.support.profiles.analytic import network
 
 
 @pytest.fixture(scope="module")
