@@ -9,12 +9,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..kernels.correction.observation import Observation
 from ..kernels.cost.execution import Beside
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import parse_input, read_input
@@ -28,13 +27,13 @@ from .config import Config, ConfigFile
 from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
 from .hardware.sensors.sampled import SampledSensors
-from .learning.correcting import corrected
+from .learning.correcting import Corrections
 from .learning.learner import Course, Learner
 from .learning.memory import Memory
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
-from .planning.settling import settled, warmth_of
+from .planning.settling import warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.record import Record
@@ -50,8 +49,6 @@ _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str,
 
 _INPUTS = 64
 _ACCEPTED = 64
-_SETTLED_KEPT = 16
-_CORRECTED_KEPT = 8
 _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
@@ -84,8 +81,7 @@ class Api:
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._holding: set[Session] = set()
         self._plans = Plans()
-        self._settled = lru_cache(maxsize=_SETTLED_KEPT)(settled)
-        self._corrected = lru_cache(maxsize=_CORRECTED_KEPT)(corrected)
+        self._corrections = Corrections(context.memory, lambda: warmth_of(context.sensors, context.description))
         self._asked: dict[str, _Parameters] = {}
         self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory)
         self._count = 0
@@ -282,13 +278,8 @@ class Api:
         original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
         key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
 
-        def make(observations: Sequence[Observation], cautious: bool) -> Surface:
-            warmth = warmth_of(self._context.sensors, self._context.description)
-            seen = {one.configuration for one in observations}
-            known = (one for one in self._context.memory.observations(key) if one.configuration not in seen)
-            return self._corrected(self._settled(original, warmth, fps), (*observations, *known), cautious)
-
-        surface = await asyncio.to_thread(make, (), True)
+        make = partial(self._corrections.make, original, key, fps)
+        surface = self._corrections.kept(original, key, fps) or await asyncio.to_thread(make, (), True)
         return Course(key, self._wish(surface, parameters, network.name), make)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:

@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...kernels.correction.observation import Observation
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
@@ -38,6 +37,9 @@ from .memory import Memory
 from .missed import Missed, is_missed, typical, why
 from .used import SHORTEST_S, energy_since_mj, used
 
+if TYPE_CHECKING:
+    from ...kernels.correction.observation import Observation
+
 log = logging.getLogger(__name__)
 
 GAIN = 0.03
@@ -48,7 +50,7 @@ _COMPANY_S = 2.0
 _FIRST_LOOK_FRAMES = 10
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 
-Making = Callable[[Sequence[Observation], bool], Surface]
+Making = Callable[["Sequence[Observation]", bool], Surface]
 """Makes a lease's surface, for the board as warm as it is, corrected by observations; cautiously or not."""
 
 
