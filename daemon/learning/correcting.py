@@ -106,13 +106,17 @@ def corrected(surface: Surface, observations: Sequence[Observation], cautious: b
 
 
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
-    """The surface, nowhere at odds with what was seen: lower clocks take no less time than that, higher ones no more."""
+    """The surface, nowhere at odds with what was seen: at its CPU clock, lower clocks take no less time, higher no more.
+
+    Of the CPU's clock nothing follows: a faster host leaves less of the memory to the GPU
+    (:mod:`jetdvfs.kernels.cost.crowding`).
+    """
     latency_ms = surface.latency_ms.copy()
     for seen in sorted(observations, key=lambda one: -one.age_s):
         if seen.latency_ms is None or seen.disturbed or seen.frames < _TELLING:
             continue
         cpu, gpu, emc = surface.grid.index(seen.configuration)
-        slower, faster = np.s_[: cpu + 1, : gpu + 1, : emc + 1], np.s_[cpu:, gpu:, emc:]
+        slower, faster = np.s_[cpu, : gpu + 1, : emc + 1], np.s_[cpu, gpu:, emc:]
         latency_ms[slower] = np.maximum(latency_ms[slower], seen.latency_ms)
         latency_ms[faster] = np.minimum(latency_ms[faster], seen.latency_ms)
     return replace(surface, latency_ms=latency_ms, energy_mj=surface.power_mw * latency_ms / 1e3)
