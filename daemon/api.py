@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,8 @@ from ..kernels.surface import Surface
 from ..kernels.text import printable
 from ..profiles.board import BoardDescription
 from .board.desk import Desk
-from .board.status import status
+from .board.status import beside_others, status
+from .budgets.asked import Asked
 from .config import Config, ConfigFile
 from .descriptors.attached import Attached
 from .errors import LimitReached, UsageError
@@ -37,7 +38,7 @@ from .planning.settling import warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.record import Record
-from .targets import Outlook, check_phase, listing, parse_target
+from .targets import Hours, Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.session import Peer, Session
@@ -171,6 +172,8 @@ class Api:
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         wish = (await self._course(session, parameters)).wish
+        if wish.asked.hours is not None:
+            raise UsageError(f"Plan: target {wish.target} depends on what is left in the battery as a lease begins; ask Hold")
         return {"plan": wish.plan(await self._limits())}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
@@ -179,12 +182,13 @@ class Api:
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
-            need = Need(FrequencyConfiguration(**configuration))
+            need = Need(FrequencyConfiguration(**configuration), asked=_asked(parameters))
         elif target is None or parameters.get("network") is None:
             raise UsageError("Hold: expected a network and a target, or a configuration")
         else:
             course = await self._course(session, parameters)
-            need = course.wish.need(await self._limits())
+            # What the board may draw is known, with this lease, where it is granted.
+            need = course.wish.need(replace(await self._limits(), power_mw=None, because=""))
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
@@ -192,7 +196,8 @@ class Api:
         self._learner.began(lease, course)
         self._asked[lease.id] = parameters
         need = lease.need
-        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
+        beside = beside_others(lease.id, self._context.board.snapshot)
+        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms, **beside}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
@@ -225,7 +230,8 @@ class Api:
         self._learner.follow(lease, course)
         self._asked[lease.id] = asked
         applied = board.snapshot.applied
-        return {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
+        told = {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
+        return {**told, **beside_others(lease.id, board.snapshot)}
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
@@ -289,7 +295,8 @@ class Api:
         """What a call asks for."""
         fps, confidence = parameters.get("fps"), parameters.get("confidence")
         floors = lambda: self._context.board.floors  # noqa: E731
-        return Wish(self._plans, surface, parameters["target"], fps, confidence, network, self._simulated(), floors)
+        simulated, asked = self._simulated(), _asked(parameters)
+        return Wish(self._plans, surface, parameters["target"], fps, confidence, network, simulated, floors, asked)
 
     async def _limits(self) -> Limits:
         """Within which may be planned, as was seen last."""
@@ -310,6 +317,13 @@ def _input(item: Mapping[str, Any]) -> TensorSpec:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"LoadModel: an input's value is a list of JSON texts ({error})") from error
     return read_input({**item, **values})
+
+
+def _asked(parameters: _Parameters) -> Asked:
+    """What is asked of the board as a whole."""
+    target = parse_target(parameters["target"]) if parameters.get("target") else None
+    hours = target.limit if isinstance(target, Hours) else None
+    return Asked(parameters.get("ceiling_c"), hours, parameters.get("battery_wh"))
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:

@@ -9,16 +9,20 @@ from collections.abc import Callable, Hashable, Mapping
 
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.units import AXES
-from .board.permitted import Permitted
+from .board.permitted import Permitted, nearest_setting
 from .board.seams import Board, BoardSetting, Demands
 from .board.unkept import Unkept, find_unkept
+from .board.words import about, in_words, listed
+from .budgets.asked import Asked
+from .budgets.budgets import Budgets
+from .budgets.granting import planned
 from .config import Config
 from .errors import DaemonError, TargetNotAttainable
 from .hardware.applied import Applied
-from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
-from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
-from .planner import Limits
+from .leases import Holder, Lease, LeaseLimits, Leases, Need
+from .planning.limits import Limits
+from .sharing.arbiter import Arbiter, Fare
 from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, fields
 from .system.repeated import Repeated
 from .watch.demand import Leased
@@ -41,6 +45,7 @@ class Controller:
     Args:
         demands: measures what other work needs; without it, no clock is kept up for any.
         slept: whether the machine has slept since this was asked last.
+        budgets: knows what the board may draw; without it, anything.
 
     Attributes:
         leases: those in force.
@@ -48,6 +53,7 @@ class Controller:
         troubles: what went wrong and still stands.
         floors: what is kept up for other work.
         unkept: the leases whose targets the clocks in force do not keep, and why.
+        fares: how leases fare whose frames wait for those of others, by lease.
         changed_s: when the board was set last.
     """
 
@@ -58,12 +64,15 @@ class Controller:
         monotonic: Callable[[], float],
         demands: Demands | None = None,
         slept: Callable[[], bool] = lambda: False,
+        budgets: Budgets | None = None,
     ) -> None:
         self.leases = Leases(LeaseLimits(total=config.clients.leases))
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
         self.unkept: dict[str, Unkept] = {}
+        self.fares: dict[str, Fare] = {}
+        self._arbiter = Arbiter()
         self._unmet: dict[str, str] = {}
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
@@ -73,6 +82,7 @@ class Controller:
         self._config = config
         self._monotonic = monotonic
         self._demands = demands
+        self.budgets = budgets
         self._watch = Watch(board, monotonic, slept)
 
     @property
@@ -81,7 +91,8 @@ class Controller:
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         unkept = (self._told(lease, self.unkept[lease.id]) for lease in self.leases if lease.id in self.unkept)
-        return (*self._permitted.missed, *blind, *unkept)
+        hot = self.budgets.notes if self.budgets is not None else ()
+        return (*self._permitted.missed, *blind, *hot, *unkept)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
@@ -139,8 +150,9 @@ class Controller:
         """
         self._sample()
         self._keep_up()
+        self._afford(need.asked)
         if need.again is not None and need.limits != (limits := self._limits()):
-            need = need.again(limits)
+            need = planned(need, limits, held=False)
         self._permitted.check(need.configuration)
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
@@ -155,7 +167,7 @@ class Controller:
         log.info(
             "%s, pid %d, holds %s (%s)",
             *(lease.label, holder.pid, need.configuration, need.target or "as asked"),
-            extra=fields(LEASE_BEGUN, **_about(lease), configuration=_listed(need.configuration), reason=reason),
+            extra=fields(LEASE_BEGUN, **about(lease), configuration=listed(need.configuration), reason=reason),
         )
         return lease, applied
 
@@ -175,9 +187,9 @@ class Controller:
         self.leases.renew(lease, need)
         self._unmet.pop(lease_id, None)
         if need.configuration != lease.need.configuration or need.unmet != lease.need.unmet:
-            text = f"{_in_words(need.configuration)}; {reason}{f'; {need.unmet}' if need.unmet else ''}"
-            about = {**_about(lease), "configuration": _listed(need.configuration), "reason": reason}
-            log.info("%s is planned again: %s", lease.label, text, extra=fields(PLANNED_AGAIN, **about))
+            text = f"{in_words(need.configuration)}; {reason}{f'; {need.unmet}' if need.unmet else ''}"
+            said = {**about(lease), "configuration": listed(need.configuration), "reason": reason}
+            log.info("%s is planned again: %s", lease.label, text, extra=fields(PLANNED_AGAIN, **said))
         try:
             if self.applied is None or self._setting().configuration != self.applied.requested:
                 self._set(f"{lease.label}: {reason}")
@@ -196,7 +208,7 @@ class Controller:
         if lease.id not in self.leases.by_id():
             return
         self.leases.remove(lease)
-        log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
+        log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **about(lease)))
         self._follow(f"{lease.label} ended")
 
     def drop(self, connection: Hashable) -> None:
@@ -204,7 +216,7 @@ class Controller:
         gone = self.leases.of(connection)
         for lease in gone:
             self.leases.remove(lease)
-            log.info("%s ended with its connection", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
+            log.info("%s ended with its connection", lease.label, extra=fields(LEASE_ENDED, **about(lease)))
         if gone:
             self._follow("a connection ended")
 
@@ -238,6 +250,7 @@ class Controller:
 
     def _follow(self, reason: str) -> None:
         """Bring the board to what is left of the leases; trouble is kept for ``status``, for there is nobody to tell."""
+        self._afford()
         if not len(self.leases):
             self._give_back()
             return
@@ -251,11 +264,13 @@ class Controller:
 
     def _judge(self) -> None:
         """Find which targets the clocks in force do not keep; said once, in the log."""
-        before, self.unkept = self.unkept, find_unkept(tuple(self.leases), self.applied, self.floors, self._unmet)
+        leases, applied = tuple(self.leases), self.applied
+        self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
+        before, self.unkept = self.unkept, find_unkept(leases, applied, self.floors, self._unmet, self.fares)
         for lease in self.leases:
             unkept = self.unkept.get(lease.id)
             if unkept is not None and unkept != before.get(lease.id):
-                self._said.say(logging.WARNING, self._told(lease, unkept), fields(TROUBLE, **_about(lease)))
+                self._said.say(logging.WARNING, self._told(lease, unkept), fields(TROUBLE, **about(lease)))
 
     def _told(self, lease: Lease, unkept: Unkept) -> str:
         return f"{lease.label}: {unkept.target} is not kept: {unkept.reason}"
@@ -269,6 +284,7 @@ class Controller:
         self._sample()
         if len(self.leases):
             self._keep_up(_GRID_KEPT_S)
+        self._afford()
 
     def _keep_up(self, grid_kept_s: float = 0.0) -> None:
         """Find what must be kept up for other work, and where that has changed, plan again for the leases.
@@ -291,17 +307,40 @@ class Controller:
             log.info("%s", reason)
         self._plan_again()
 
+    def _afford(self, asked: Asked | None = None) -> None:
+        """Find what the board may draw, and where that has changed, plan again for the leases.
+
+        Args:
+            asked: by a lease that is to be granted.
+
+        Raises:
+            UsageError: that cannot be watched.
+        """
+        if self.budgets is None:
+            return
+        wishes = {lease.id: lease.need.asked for lease in self.leases}
+        if asked is not None:
+            self.budgets.check(asked)
+            wishes[""] = asked
+        found = self.budgets.look(self._config.ceiling_c if wishes else None, wishes)
+        before, self._permitted.budget = self._permitted.budget, found
+        if (before and before.power_mw) == (found and found.power_mw):
+            self._permitted.budget = before
+            return
+        log.info("%s", f"the board may draw {found}" if found else "the board may draw anything again")
+        self._plan_again()
+
     def _plan_again(self) -> None:
         self._unmet = {}
         for lease in self.leases:
             if lease.need.again is None:
                 continue
             try:
-                self.leases.renew(lease, lease.need.again(self._limits()))
+                self.leases.renew(lease, planned(lease.need, self._limits(), held=True))
             except TargetNotAttainable as error:
                 self._unmet[lease.id] = str(error)
             except DaemonError as error:
-                self._said.say(logging.WARNING, f"{lease.label} keeps its plan: {error}", fields(TROUBLE, **_about(lease)))
+                self._said.say(logging.WARNING, f"{lease.label} keeps its plan: {error}", fields(TROUBLE, **about(lease)))
 
     def _look_after(self, applied: Applied) -> None:
         try:
@@ -317,7 +356,9 @@ class Controller:
                 if not text.startswith(LEFT):
                     self._said.say(logging.WARNING, text, fields(TROUBLE))
             if again:
-                self._set("; ".join(texts) or "; ".join(self.floors.reasons) or "what others allow or need has changed")
+                budget = f"the board may draw {self._permitted.budget}" if self._permitted.budget else ""
+                others = budget or "what others allow or need has changed"
+                self._set("; ".join(texts) or "; ".join(self.floors.reasons) or others)
                 return
         except DaemonError as error:
             texts = (str(error),)
@@ -329,8 +370,8 @@ class Controller:
         applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied, self.changed_s = applied, self._monotonic()
         self.troubles = () if applied.verified else applied.notes
-        about = fields(CLOCKS_SET, configuration=_listed(applied.accepted), verified=applied.verified, reason=reason)
-        log.info("%s, for %s", _in_words(applied.accepted), reason, extra=about)
+        said = fields(CLOCKS_SET, configuration=listed(applied.accepted), verified=applied.verified, reason=reason)
+        log.info("%s, for %s", in_words(applied.accepted), reason, extra=said)
         for note in applied.notes:
             self._said.say(logging.WARNING, note, fields(TROUBLE, reason=reason))
         return applied
@@ -354,33 +395,8 @@ class Controller:
 
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
-        needed = combine([lease.need for lease in self.leases])
+        needed = self._arbiter.wish(tuple(self.leases), lambda: self.last_limits or self._limits())
         return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
 
     def _setting(self) -> BoardSetting:
-        """What is needed, each clock moved into what is allowed and offered now, as little as possible.
-
-        A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
-        lowest level that limits and other work allow is best, whatever the other clocks are.
-        """
-        wish, grid = self._wish(), self._permitted.allowed()
-        nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
-        clusters = {}
-        for policy, levels in self._board.clusters().items():
-            allowed = self._permitted.inside("cpu_khz", levels)
-            least = self.floors.least(policy)
-            clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
-        return BoardSetting(FrequencyConfiguration(*nearest), clusters)
-
-
-def _about(lease: Lease) -> dict[str, object]:
-    """What the journal says of a lease."""
-    return {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target}
-
-
-def _in_words(configuration: FrequencyConfiguration) -> str:
-    return ", ".join(f"{title(axis)} {megahertz(axis, level)}" for axis, level in configuration._asdict().items())
-
-
-def _listed(configuration: FrequencyConfiguration) -> str:
-    return ",".join(map(str, configuration))
+        return nearest_setting(self._wish(), self._permitted, self._board, self.floors)

@@ -181,12 +181,16 @@ class Desk:
         self._events.look()
 
     def _publish(self) -> None:
-        controller = self._controller
+        controller, budgets = self._controller, self._controller.budgets
         self.snapshot = Snapshot(
             look=self._look,
             limits=controller.last_limits or self._limits,
             leases=controller.leases.by_id(),
             unkept=dict(controller.unkept),
+            fares=controller.fares,
+            budget=budgets and budgets.budget,
+            ceiling_c=budgets and budgets.ceiling_c,
+            supply=budgets and budgets.supply,
             applied=controller.applied,
             set_s=controller.changed_s,
             deviating=controller.troubles,

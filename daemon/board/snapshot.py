@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
 from ...profiles.board import PowerMode
+from ..budgets.asked import Budget
+from ..budgets.budgets import Supply
 from ..errors import DaemonError
 from ..hardware.applied import Applied
 from ..hardware.clocks.driver import Reading
 from ..hardware.hardware import Hardware
 from ..leases import Lease
 from ..planner import Limits
+from ..sharing.arbiter import Fare
 from ..watch.events import Event
 from ..watch.floors import Floors
 from .unkept import Unkept
@@ -57,6 +60,10 @@ class Snapshot:
     Attributes:
         limits: within which may be planned, or why that is not known.
         unkept: the leases whose targets are not kept.
+        fares: how leases fare whose frames wait for those of others.
+        budget: what the board may draw; None for anything.
+        ceiling_c: the lowest temperature ceiling in force, in degrees Celsius.
+        supply: the battery that is to last, of several the one that bounds most.
         troubles: what went wrong, and what stands although nothing did.
         set_s: when the board was set last, on the monotonic clock.
         deviating: what is otherwise than it was set, and why.
@@ -68,6 +75,10 @@ class Snapshot:
     limits: Limits | DaemonError | KernelsError
     leases: Mapping[str, Lease] = field(default_factory=dict)
     unkept: Mapping[str, Unkept] = field(default_factory=dict)
+    fares: Mapping[str, Fare] = field(default_factory=dict)
+    budget: Budget | None = None
+    ceiling_c: float | None = None
+    supply: Supply | None = None
     applied: Applied | None = None
     set_s: float = 0.0
     deviating: tuple[str, ...] = ()

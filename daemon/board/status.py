@@ -57,6 +57,9 @@ def status(
         "energy_mj": sensors.energy_mj(),
         "temperatures_mc": _finite(sensors.temperatures_mc()),
         "mode": None if seen.mode is None else {"id": seen.mode.id, "name": seen.mode.name},
+        "budget": snapshot.budget and {"limit_mw": snapshot.budget.power_mw, "reason": snapshot.budget.reason},
+        "ceiling_c": snapshot.ceiling_c,
+        "battery": snapshot.supply and asdict(snapshot.supply),
         "throttled": list(sensors.throttled()),
         "over_current": [vars(event) for event in snapshot.events],
         "baseline": "held" if snapshot.touched else "none",
@@ -67,7 +70,7 @@ def status(
 
 
 def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
-    need, unkept = lease.need, snapshot.unkept.get(lease.id)
+    need = lease.need
     observed, missed = lease.frames.observed(), frames.missed(lease.id)
     return {
         "lease": lease.id,
@@ -80,7 +83,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "fps": need.fps,
         "configuration": need.configuration._asdict(),
         "raised_by": raised_by(lease, snapshot.leases.values()),
-        "unkept": None if unkept is None else asdict(unkept),
+        **beside_others(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,
         "predicted": need.predicted,
         "observed": observed,
@@ -89,6 +92,15 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "late": lease.frames.late,
         "energy_mj": frames.energy_mj(lease),
         "boundary": need.boundary and need.boundary.to_json(),
+    }
+
+
+def beside_others(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
+    """How a lease fares with others, and what of its target is not kept: its ``shared`` and ``unkept``."""
+    unkept, fare = snapshot.unkept.get(lease_id), snapshot.fares.get(lease_id)
+    return {
+        "shared": fare and {"leases": fare.leases, "latency_ms": fare.latency_ms, "limit_ms": fare.limit_ms},
+        "unkept": unkept and asdict(unkept),
     }
 
 

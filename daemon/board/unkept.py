@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..hardware.applied import Applied
 from ..leases import Lease, raised_by
+from ..sharing.arbiter import Fare
 from ..watch.floors import Floors
 
 
@@ -31,7 +32,7 @@ class Unkept:
 
 
 def find_unkept(
-    leases: Collection[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str]
+    leases: Collection[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str], fares: Mapping[str, Fare]
 ) -> dict[str, Unkept]:
     """What is not kept now, by lease.
 
@@ -39,6 +40,7 @@ def find_unkept(
         applied: what is in force.
         floors: the clocks that are kept up for other work.
         unmet: why no plan within the limits in force meets a lease's target, by lease, where none does.
+        fares: how leases fare with the frames of others, by lease.
     """
     found = {}
     for lease in leases:
@@ -46,7 +48,10 @@ def find_unkept(
         others = tuple(raised_by(lease, leases)) if missed else ()
         if text := unmet.get(lease.id, lease.need.unmet):
             found[lease.id] = Unkept(lease.need.target, text, others)
+        elif (fare := fares.get(lease.id)) is not None and fare.unmet:
+            found[lease.id] = Unkept(lease.need.target, fare.unmet, fare.leases)
         elif missed:
+            others = others or (fare.leases if fare is not None else ())
             found[lease.id] = Unkept(lease.need.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
     return found
 

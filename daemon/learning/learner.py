@@ -30,6 +30,7 @@ from ..hardware.sensors.sampled import SampledSensors
 from ..leases import Lease, Need
 from ..planner import Limits
 from ..planning.wishes import Wish
+from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
 from .frames import Company, Setting
@@ -232,7 +233,7 @@ class Learner:
             return
         before, frugal = lease.need.configuration, reason is None
         try:
-            seen = lease.frames.observations(self._monotonic(), company)
+            seen = await self._seen(lease, course, company)
             wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
             if reason is None:
                 reason = await asyncio.to_thread(_worth_while, wish, lease.need, self._desk.snapshot.limits)
@@ -249,7 +250,21 @@ class Learner:
         # The same clocks again: more frames must say more before they are planned for once more.
         course.due_frames = lease.frames.reported + (max(lease.frames.reported, 16) if need.configuration == before else 0)
         if course.missed is not None:
-            course.missed = replace(course.missed, doing=need.unmet or f"planned again: {need.configuration}")
+            unkept = self._desk.snapshot.unkept.get(lease_id)
+            shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
+            course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
+
+    async def _seen(self, lease: Lease, course: Course, company: Company) -> list[Observation]:
+        """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""
+        now_s = self._monotonic()
+        seen = lease.frames.observations(now_s, company)
+        others = [other.need.work for other in self._company(lease, self._desk.snapshot, now_s)]
+        known = [work for work in others if work is not None]
+        if not company or len(known) < len(others):
+            return seen
+        alone = lease.frames.observations(now_s, frozenset())
+        own = await asyncio.to_thread(course.make, alone, course.missed is not None)
+        return without_waiting(seen, alone, own, known)
 
 
 def best_need(wish: Wish, limits: Limits) -> Need:

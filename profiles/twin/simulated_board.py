@@ -31,6 +31,7 @@ from .tree.clocks.ticks import BACKGROUND_LOAD, GovernorTicks
 from .tree.identity import SimulatedIdentity
 from .tree.processes import Processes
 from .tree.procfs import ProcessorTime
+from .tree.sensors.battery import SimulatedBattery
 from .tree.sensors.fan import fan_files
 from .tree.sensors.power import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
@@ -52,6 +53,7 @@ class SimulatedBoard:
         execute: what a frame costs on that chip.
         mode: the name of the power mode that it booted with; by default the one of the description's ``twin`` section.
         desktop: whether a desktop has used the GPU since boot; until something has, its clock's files are not there.
+        battery_wh: what is in the battery that feeds it, in watt hours; None for a board on the mains.
 
     Attributes:
         off: whether heat has switched it off.
@@ -70,6 +72,7 @@ class SimulatedBoard:
         *,
         mode: str = "",
         desktop: bool = True,
+        battery_wh: float | None = None,
     ) -> None:
         self.description = description
         self.clock = clock
@@ -110,8 +113,19 @@ class SimulatedBoard:
         self.tools = ToolFiles(description, modes, booted, self.faults, lambda: self.gpu.load > 0)
         providers += [self.tools, self._processors, *self._others, *([over_current] if over_current else [])]
         providers += shop.monitors(self.rails)
+        if battery_wh is not None:
+            providers.append(self._battery(battery_wh))
         self.tree = self._build_tree(providers)
         self._governors.wake(self.now)
+
+    def _battery(self, full_wh: float) -> SimulatedBattery:
+        counted = [self.rails.rails.index(rail) for rail in self.description.total_rails]
+
+        def total(figures: tuple[float, ...]) -> float:
+            return sum(figures[index] for index in counted)
+
+        began = self.now
+        return SimulatedBattery(full_wh, lambda: total(self.rails.joules), lambda: self.now - began, lambda: total(self.watts))
 
     def _build_tree(self, providers: Sequence[Provider]) -> Tree:
         tree = Tree(self.present, self.clock, self.faults)
@@ -308,6 +322,7 @@ def simulated_board(
     mode: str = "",
     desktop: bool = True,
     version: int = CURRENT,
+    battery_wh: float | None = None,
 ) -> SimulatedBoard:
     """A described board around its simulated silicon.
 
@@ -316,7 +331,7 @@ def simulated_board(
         node: which individual: each number is another chip of the same kind.
         jetpack: which JetPack it runs (``"5"``); by default its description's.
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
-        mode, desktop: as for :class:`SimulatedBoard`.
+        mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
         version: of the silicon's behaviour.
 
     Raises:
@@ -328,4 +343,4 @@ def simulated_board(
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:
         silicon = Silicon(node, description, chip=silicon.chip.gated(powered))
-    return SimulatedBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)
+    return SimulatedBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop, battery_wh=battery_wh)

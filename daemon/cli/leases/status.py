@@ -50,6 +50,10 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"power      {sum(counted) / 1e3:.2f} W ({'+'.join(status['energy_rails'])}); {rails or 'no rail can be read'}"
     hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
     yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} C' for name, value in hottest) or 'no zone can be read'}"
+    if budget := status.get("budget"):
+        yield f"budget     {budget['limit_mw'] / 1e3:.2f} W {budget['reason']}"
+    if battery := status.get("battery"):
+        yield f"battery    {output.battery(battery)}"
     if status["mode"]:
         yield f"mode       {status['mode']['id']} {status['mode']['name']}"
     if events := status["over_current"]:
@@ -74,6 +78,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     yield f"     needs {_clocks(lease['configuration'])}"
     if lease["raised_by"]:
         yield f"     raised by lease {', '.join(lease['raised_by'])}"
+    if shared := lease.get("shared"):
+        yield f"     shares the GPU with lease {', '.join(shared['leases'])}: up to {shared['latency_ms']:.2f} ms with waiting"
     if unkept := lease.get("unkept"):
         yield f"     not kept: {unkept['target']}: {unkept['reason']}"
     if lease["predicted"]:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ....kernels.inputs import Phase, parse_input, phase_of
 from ....kernels.text import printable
 from ... import arguments
+from ...budgets.granting import lasting
 from ...errors import UsageError
 from ...planner import Option, Plan, parse_target, plan
 from ...targets import Target, check_phase
@@ -44,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
     arguments.add_target(parser, several="of a language model one for its prompts and one for its tokens")
+    arguments.add_battery(parser)
     parser.add_argument(
         "--batches",
         type=batches.sizes,
@@ -101,7 +103,8 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     phase = phase_of(network.inputs)
     check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
-    chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)
+    limits = lasting(target, args.battery_wh)
+    chosen = plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
     if args.plot:
         from ..pictures.surfaces import draw_plan
 
