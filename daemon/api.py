@@ -9,13 +9,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from ..kernels.cost.execution import Beside
-from ..kernels.grid import FrequencyConfiguration
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
@@ -82,9 +82,11 @@ class Api:
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._holding: set[Session] = set()
         self._plans = Plans()
-        self._corrections = Corrections(context.memory, lambda: warmth_of(context.sensors, context.description))
+        self._flat = lru_cache(maxsize=1)(_flat)
         self._asked: dict[str, _Parameters] = {}
-        self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory)
+        warmth = partial(warmth_of, context.sensors, context.description)
+        self._corrections = Corrections(context.memory, warmth)
+        self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory, warmth)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -183,12 +185,12 @@ class Api:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
             need = Need(FrequencyConfiguration(**configuration), asked=_asked(parameters))
-        elif target is None or parameters.get("network") is None:
-            raise UsageError("Hold: expected a network and a target, or a configuration")
+        elif target is None:
+            raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         else:
             course = await self._course(session, parameters)
             # What the board may draw is known, with this lease, where it is granted.
-            need = course.wish.need(replace(await self._limits(), power_mw=None, because=""))
+            need = course.first(replace(await self._limits(), power_mw=None, because=""))
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
@@ -219,10 +221,10 @@ class Api:
         lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
         given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
         asked = {**self._asked.get(lease.id, {}), **given}
-        if asked.get("network") is None or asked.get("target") is None:
-            raise UsageError("Change: expected a lease for a network and a target, or both of them")
+        if asked.get("target") is None:
+            raise UsageError("Change: expected a lease for a target, or one")
         course = await self._course(session, {**asked, "configuration": None})
-        need = await board.replan(lease, course.wish.need, f"asked for {asked['target']} from now on")
+        need = await board.replan(lease, course.first, f"asked for {asked['target']} from now on")
         if need is None:
             raise UsageError(f"lease {lease.id} has ended")
         if "network" in given:
@@ -275,6 +277,8 @@ class Api:
 
     async def _course(self, session: Session, parameters: _Parameters) -> Course:
         """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
+        if parameters.get("network") is None:
+            return await self._unpredicted(parameters)
         network = self._network(session, parameters)
         if target := parameters.get("target"):
             check_phase(parse_target(target), network.info["phase"])
@@ -287,6 +291,15 @@ class Api:
         make = partial(self._corrections.make, original, key, fps)
         surface = self._corrections.kept(original, key, fps) or await asyncio.to_thread(make, (), True)
         return Course(key, self._wish(surface, parameters, network.name), make)
+
+    async def _unpredicted(self, parameters: _Parameters) -> Course:
+        """How a lease begins of whose frames nothing is predicted."""
+        if useless := [name for name in ("method", "execution", "beside") if parameters.get(name) is not None]:
+            raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
+        profile = self._context.surfaces.profile
+        surface = self._flat(profile.manifest.grid if profile is not None else await self._context.board.grid())
+        wish = self._wish(surface, parameters, "")
+        return Course(None, wish, partial(self._corrections.make, surface, "", wish.fps), unknown=wish, exploring=True)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
@@ -317,6 +330,12 @@ def _input(item: Mapping[str, Any]) -> TensorSpec:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"LoadModel: an input's value is a list of JSON texts ({error})") from error
     return read_input({**item, **values})
+
+
+def _flat(grid: FrequencyGrid) -> Surface:
+    from ..kernels.correction.flat import flat_surface  # most leases are for networks
+
+    return flat_surface(grid)
 
 
 def _asked(parameters: _Parameters) -> Asked:

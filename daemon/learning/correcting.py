@@ -98,7 +98,7 @@ def corrected(surface: Surface, observations: Sequence[Observation], cautious: b
     from ...kernels.correction.correct import correct  # a daemon that was told nothing starts and lives without
 
     found = correct(surface, known).surface
-    if cautious:
+    if cautious and not (surface.terms and surface.terms.unpredicted):
         predicted_ms = [float(surface.latency_ms[surface.grid.index(seen.configuration)]) for seen in known]
         slower = max((seen.latency_ms or 0.0) / expected_ms for seen, expected_ms in zip(known, predicted_ms, strict=True))
         found = replace(found, latency_ms=np.maximum(found.latency_ms, slower * surface.latency_ms))

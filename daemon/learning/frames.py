@@ -147,10 +147,11 @@ class Frames:
         self._seen.clear()
         self.recent_ms.clear()
 
-    def wants_power(self) -> bool:
-        """Whether too little is known of what is drawn at the clocks in force."""
+    @property
+    def powers(self) -> int:
+        """How often the rails were read at the clocks in force."""
         seen = self._setting and self._seen.get((self._setting.configuration, self._company))
-        return seen is not None and len(seen.powers_mw) < 3
+        return len(seen.powers_mw) if seen else 0
 
     def observations(self, now_s: float, company: Company) -> list[Observation]:
         """What was observed in this company, a line for each configuration."""
