@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...kernels.errors import KernelsError
@@ -55,6 +56,7 @@ _POWERS_WANTED = 3
 TEND_S = 10.0
 """How often it is looked whether the board has settled elsewhere than was planned for."""
 _NOBODY: Company = frozenset()
+_CORRECTION = "jetdvfs.kernels.correction.correct"
 _EXPLORED = "nothing else is worth trying"
 
 Making = Callable[["Sequence[Observation]", bool], Surface]
@@ -131,6 +133,7 @@ class Learner:
         self._warmth = warmth
         self._settling = Settling()
         self._tending: asyncio.Task[None] | None = None
+        self._loading: asyncio.Future[object] | None = None
         self._monotonic = monotonic
         self._courses: dict[str, Course] = {}
         self._began_mj: dict[str, dict[str, float]] = {}
@@ -149,6 +152,9 @@ class Learner:
             self._planned(course, lease.need.configuration)
             if self._tending is None or self._tending.done():
                 self._tending = asyncio.get_running_loop().create_task(self._tend())
+            if self._loading is None:
+                # A daemon starts without; what is missed is not to wait for it.
+                self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION)
 
     def ended(self) -> None:
         """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
@@ -295,7 +301,7 @@ class Learner:
                     reason = await asyncio.to_thread(worth_while, wish, lease.need, self._desk.snapshot.limits)
                     if reason is None:
                         return
-                need = await self._desk.replan(lease, partial(best_need, wish), reason)
+                need = await self._desk.replan(lease, partial(best_need, wish, observed=bool(seen)), reason)
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
             course.due_frames = 2 * lease.frames.reported

@@ -18,12 +18,14 @@ CAUTION = 0.9
 """With which probability a plan that was made again keeps the target, at least: one miss is enough."""
 
 
-def best_need(wish: Wish, limits: Limits) -> Need:
-    """What a lease needs within limits, with :data:`CAUTION` where that leaves anything; where nothing is predicted to meet its
-    target at all, the configuration that comes closest.
+def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
+    """What a lease needs within limits; where nothing is predicted to meet its target at all, the configuration that comes closest.
+
+    Args:
+        observed: whether its frames have said something: then with :data:`CAUTION`, where that leaves anything.
     """
-    again = partial(best_need, wish)
-    for confidence in (max(wish.confidence or 0.0, CAUTION), wish.confidence):
+    again = partial(best_need, wish, observed=observed)
+    for confidence in (max(wish.confidence or 0.0, CAUTION), wish.confidence) if observed else (wish.confidence,):
         with contextlib.suppress(TargetNotAttainable):
             need = replace(wish, confidence=confidence).need(limits)
             return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)

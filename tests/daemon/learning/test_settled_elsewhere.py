@@ -34,7 +34,8 @@ def test_a_power_target_is_planned_again_once_the_board_has_settled_warmer(
     surface = jetdvfs.load_profile("agx-xavier-sim").surface(jetdvfs.decompose(str(MODEL), IMAGE[0]))
     bound_mw = 0.7 * float(surface.power_mw.max())
     with QuickenedDaemon(board, tmp_path, "--profile", "agx-xavier-sim") as daemon, daemon.client() as client:
-        with client.hold(client.load(MODEL, IMAGE), f"power_mw={bound_mw:.0f}") as lease:
+        network = client.load(MODEL, IMAGE)
+        with client.hold(network, f"power_mw={bound_mw:.0f}") as lease:
             before, began = own(client)["predicted"], board.clocks
             assert before["power_mw"] <= bound_mw
             with board.twin.present():
