@@ -289,7 +289,8 @@ class Api:
         key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
 
         make = partial(self._corrections.make, original, key, fps)
-        surface = self._corrections.kept(original, key, fps) or await asyncio.to_thread(make, (), True)
+        if (surface := self._corrections.kept(original, key, fps)) is None:
+            surface = await asyncio.to_thread(make, (), True)
         return Course(key, self._wish(surface, parameters, network.name), make)
 
     async def _unpredicted(self, parameters: _Parameters) -> Course:

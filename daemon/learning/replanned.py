@@ -19,7 +19,7 @@ CAUTION = 0.9
 
 
 def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
-    """What a lease needs within limits; where nothing is predicted to meet its target at all, the configuration that comes closest.
+    """What a lease needs within limits; where nothing is predicted to meet its target, the configuration that comes closest.
 
     Args:
         observed: whether its frames have said something: then with :data:`CAUTION`, where that leaves anything.
