@@ -26,7 +26,7 @@ from .board.status import beside_others, status
 from .budgets.asked import Asked
 from .config import Config, ConfigFile
 from .descriptors.attached import Attached
-from .errors import LimitReached, UsageError
+from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .learning.correcting import Corrections
 from .learning.learner import Course, Learner
@@ -34,6 +34,7 @@ from .learning.memory import Memory
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
+from .planning.proposals import Proposals
 from .planning.settling import warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
@@ -87,6 +88,7 @@ class Api:
         warmth = partial(warmth_of, context.sensors, context.description)
         self._corrections = Corrections(context.memory, warmth)
         self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory, warmth)
+        self._proposals = Proposals(lambda: context.board.snapshot.look, context.config.limits)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -126,8 +128,10 @@ class Api:
         context = self._context
         context.sensors.want()
         snapshot = await context.board.fresh(_STATUS_WAITS_S)
+        self._proposals.follow(snapshot.leases.values(), self._learner.wish)
         troubles = (*context.surfaces.troubles, *context.config_file.notes)
-        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles, self._learner)
+        profile, proposed = context.surfaces.profile, self._proposals.of_lease
+        told = status(snapshot, context.sensors, context.description, profile, troubles, self._learner, proposed)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
     async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
@@ -176,7 +180,13 @@ class Api:
         wish = (await self._course(session, parameters)).wish
         if wish.asked.hours is not None:
             raise UsageError(f"Plan: target {wish.target} depends on what is left in the battery as a lease begins; ask Hold")
-        return {"plan": wish.plan(await self._limits())}
+        limits = await self._limits()
+        try:
+            plan = wish.plan(limits)
+        except TargetNotAttainable as error:
+            raise await self._proposals.told(error, wish) from error
+        proposal = await self._proposals.of(wish, FrequencyConfiguration(**plan["choice"]["configuration"]))
+        return {"plan": {**plan, "proposal": proposal and proposal.to_json()}}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
@@ -190,7 +200,11 @@ class Api:
         else:
             course = await self._course(session, parameters)
             # What the board may draw is known, with this lease, where it is granted.
-            need = course.first(replace(await self._limits(), power_mw=None, because=""))
+            limits = replace(await self._limits(), power_mw=None, because="")
+            try:
+                need = course.first(limits)
+            except TargetNotAttainable as error:
+                raise await self._proposals.told(error, course.wish) from error
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)

@@ -11,10 +11,10 @@ from ..kernels.grid import FrequencyConfiguration
 from ..kernels.units import AXES
 from .board.permitted import Permitted, nearest_setting
 from .board.seams import Board, BoardSetting, Demands
-from .board.unkept import Unkept, find_unkept
+from .board.unkept import Judge
 from .board.words import about, in_words, listed
 from .budgets.asked import Asked
-from .budgets.budgets import Budgets
+from .budgets.budgets import ASKED, Budgets
 from .budgets.granting import planned
 from .config import Config
 from .errors import DaemonError, TargetNotAttainable
@@ -22,8 +22,8 @@ from .hardware.applied import Applied
 from .hardware.baseline import RestoreReport
 from .leases import Holder, Lease, LeaseLimits, Leases, Need
 from .planning.limits import Limits
-from .sharing.arbiter import Arbiter, Fare
-from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, fields
+from .sharing.arbiter import Arbiter
+from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, fields
 from .system.repeated import Repeated
 from .watch.demand import Leased
 from .watch.drift import LEFT, Watch
@@ -52,9 +52,8 @@ class Controller:
         applied: what the last setting in force came to, or None while nothing is held.
         troubles: what went wrong and still stands.
         floors: what is kept up for other work.
-        unkept: the leases whose targets the clocks in force do not keep, and why.
-        fares: how leases fare whose frames wait for those of others, by lease.
         changed_s: when the board was set last.
+        judged: how leases fare.
     """
 
     def __init__(
@@ -70,12 +69,11 @@ class Controller:
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
-        self.unkept: dict[str, Unkept] = {}
-        self.fares: dict[str, Fare] = {}
         self._arbiter = Arbiter()
         self._unmet: dict[str, str] = {}
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
+        self.judged = Judge(self._arbiter, self._said)
         self._permitted = Permitted(board, config, monotonic, self._said)
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
@@ -90,9 +88,8 @@ class Controller:
         """What stands although nothing went wrong: limits that no level fits, targets that are not kept, demand that cannot be
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        unkept = (self._told(lease, self.unkept[lease.id]) for lease in self.leases if lease.id in self.unkept)
-        hot = self.budgets.notes if self.budgets is not None else ()
-        return (*self._permitted.missed, *blind, *hot, *unkept)
+        bounds = self.budgets.notes if self.budgets is not None else ()
+        return (*self._permitted.missed, *blind, *bounds, *self.judged.texts)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
@@ -184,6 +181,8 @@ class Controller:
         if lease is None:
             return None
         need = again(self._limits())
+        if self.budgets is not None and need.asked != lease.need.asked:
+            self.budgets.check(need.asked)
         self.leases.renew(lease, need)
         self._unmet.pop(lease_id, None)
         if need.configuration != lease.need.configuration or need.unmet != lease.need.unmet:
@@ -263,17 +262,7 @@ class Controller:
         self._judge()
 
     def _judge(self) -> None:
-        """Find which targets the clocks in force do not keep; said once, in the log."""
-        leases, applied = tuple(self.leases), self.applied
-        self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
-        before, self.unkept = self.unkept, find_unkept(leases, applied, self.floors, self._unmet, self.fares)
-        for lease in self.leases:
-            unkept = self.unkept.get(lease.id)
-            if unkept is not None and unkept != before.get(lease.id):
-                self._said.say(logging.WARNING, self._told(lease, unkept), fields(TROUBLE, **about(lease)))
-
-    def _told(self, lease: Lease, unkept: Unkept) -> str:
-        return f"{lease.label}: {unkept.target} is not kept: {unkept.reason}"
+        self.judged.look(tuple(self.leases), self.applied, self.floors, self._unmet)
 
     def _sample(self) -> None:
         if self._demands is not None and self._config.floors is not None:
@@ -308,27 +297,20 @@ class Controller:
         self._plan_again()
 
     def _afford(self, asked: Asked | None = None) -> None:
-        """Find what the board may draw, and where that has changed, plan again for the leases.
-
-        Args:
-            asked: by a lease that is to be granted.
+        """Find what the board may draw, also with what a lease asks that is to be granted; plan again where that has changed.
 
         Raises:
-            UsageError: that cannot be watched.
+            UsageError: what is asked cannot be watched.
         """
         if self.budgets is None:
             return
         wishes = {lease.id: lease.need.asked for lease in self.leases}
         if asked is not None:
             self.budgets.check(asked)
-            wishes[""] = asked
-        found = self.budgets.look(self._config.ceiling_c if wishes else None, wishes)
-        before, self._permitted.budget = self._permitted.budget, found
-        if (before and before.power_mw) == (found and found.power_mw):
-            self._permitted.budget = before
-            return
-        log.info("%s", f"the board may draw {found}" if found else "the board may draw anything again")
-        self._plan_again()
+            wishes[ASKED] = asked
+        if self.budgets.look(self._config.ceiling_c if wishes else None, wishes):
+            self._permitted.budget = self.budgets.budget
+            self._plan_again()
 
     def _plan_again(self) -> None:
         self._unmet = {}
@@ -350,20 +332,29 @@ class Controller:
             in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
+            if self._watch.woken:
+                self._wake(texts)
             if unsaved := self._board.keep_baseline():
                 texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
                     self._said.say(logging.WARNING, text, fields(TROUBLE))
             if again:
-                budget = f"the board may draw {self._permitted.budget}" if self._permitted.budget else ""
-                others = budget or "what others allow or need has changed"
-                self._set("; ".join(texts) or "; ".join(self.floors.reasons) or others)
+                reasons = texts or self.floors.reasons or (self.budgets.told if self.budgets is not None else ())
+                self._set("; ".join(reasons) or "what others allow or need has changed")
                 return
         except DaemonError as error:
             texts = (str(error),)
         # What the board did not accept in the first place still stands.
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
+
+    def _wake(self, texts: tuple[str, ...]) -> None:
+        """The machine has slept: what was known of it from before counts as old."""
+        self.changed_s = self._monotonic()
+        if self.budgets is not None:
+            self.budgets.wake()
+        found = "; ".join(texts) or "every clock stands as it was set"
+        log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
 
     def _set(self, reason: str) -> Applied:
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()

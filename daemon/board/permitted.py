@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
 from ...kernels.units import AXES, CLOCKS, mhz_text
@@ -87,8 +88,8 @@ class Permitted:
         allowed = {axis: self.inside(axis, grid.levels(axis)) for axis in AXES}
         # Where the operator's upper limit is below what other work needs, it stands.
         ranges = {axis: (max(one[0], min(floors.least(axis), one[-1])), one[-1]) for axis, one in allowed.items()}
-        budget = self.budget
-        return Limits(**ranges, power_mw=budget and budget.power_mw, because=budget.reason if budget else "")
+        limits, budget = Limits.within(ranges), self.budget
+        return limits if budget is None else replace(limits, power_mw=budget.power_mw, because=budget.reason)
 
 
 def nearest_setting(wish: FrequencyConfiguration, permitted: Permitted, board: Board, floors: Floors) -> BoardSetting:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from ..hardware.files import Files
+from .asked import Asked
 
 SUPPLIES = "/sys/class/power_supply/*"
 _J_PER_WH = 3600.0
@@ -59,16 +60,16 @@ def _energy_wh(files: Files, folder: str, volts: float) -> float | None:
 
 
 class Draining:
-    """One wish that a battery lasts. For one thread.
+    """One wish that a battery lasts, from now on. For one thread.
 
-    Args:
-        hours: how long from now on.
-        stated_wh: what is left now, where the battery does not tell.
+    Attributes:
+        asked: the wish.
     """
 
-    def __init__(self, now_s: float, hours: float, stated_wh: float | None) -> None:
-        self._until_s = now_s + 3600 * hours
-        self._stated_j = None if stated_wh is None else stated_wh * _J_PER_WH
+    def __init__(self, now_s: float, asked: Asked) -> None:
+        self.asked = asked
+        self._until_s = now_s + 3600 * (asked.hours or 0.0)
+        self._stated_j = None if asked.battery_wh is None else asked.battery_wh * _J_PER_WH
         self._counted_s = now_s
         self._limit: tuple[float, float] | None = None
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,10 +11,15 @@ from ...profiles.board import BoardDescription
 from ..errors import UsageError
 from ..hardware.files import Files
 from ..hardware.sensors.sampled import SampledSensors
+from ..system.journal import BUDGET, fields
 from .asked import Asked, Budget
 from .battery import Battery, Draining, read_battery
 from .ceiling import Ceiling
 
+log = logging.getLogger(__name__)
+
+ASKED = ""
+"""What a lease is called that is not granted yet."""
 _BATTERY_EVERY_S = 5.0
 
 
@@ -58,7 +64,8 @@ class Budgets:
         self._rails = description.energy_rails
         self._files = files
         self._monotonic = monotonic
-        self._ceiling = Ceiling(float(description.section("thermal").get("k_per_w", 0.0)))
+        self._k_per_w = float(description.section("thermal").get("k_per_w", 0.0))
+        self._ceiling = Ceiling(self._k_per_w)
         self._draining: dict[str, Draining] = {}
         self._battery: Battery | None = None
         self._battery_s = float("-inf")
@@ -69,6 +76,7 @@ class Budgets:
         Raises:
             UsageError: nobody knows what is left in the battery, or how hot the board is.
         """
+        self._draining.pop(ASKED, None)
         if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
             raise UsageError(
                 f"hours={asked.hours:g}: this board tells of no battery (/sys/class/power_supply); say what is left in it: "
@@ -77,8 +85,14 @@ class Budgets:
         if asked.ceiling_c is not None and self._hottest_c() is None:
             raise UsageError(f"ceiling_c={asked.ceiling_c:g}: no zone of this board can be read")
 
-    def look(self, ceiling_c: float | None, leases: Mapping[str, Asked]) -> Budget | None:
-        """What may be drawn now.
+    def wake(self) -> None:
+        """The machine has slept: its heat sink is cold, and its sensors and batteries are to be read anew."""
+        self._ceiling = Ceiling(self._k_per_w)
+        self._battery_s = float("-inf")
+        self._sensors.want()
+
+    def look(self, ceiling_c: float | None, leases: Mapping[str, Asked]) -> bool:
+        """Find what may be drawn now; whether that is more or less than before.
 
         Args:
             ceiling_c: the operator's.
@@ -89,8 +103,9 @@ class Budgets:
             self._ceiling.see(now_s, drawn_mw)
         lasting = {name: one for name, one in leases.items() if one.hours is not None}
         for name, one in lasting.items():
-            if name not in self._draining:
-                self._draining[name] = Draining(now_s, one.hours or 0.0, one.battery_wh)
+            if name not in self._draining or self._draining[name].asked != one:
+                granted = self._draining.pop(ASKED, None)  # goes on where it was asked for
+                self._draining[name] = granted or Draining(now_s, one)
         self._draining = {name: one for name, one in self._draining.items() if name in lasting}
         ceilings = [one for one in (ceiling_c, *(asked.ceiling_c for asked in leases.values())) if one is not None]
         self.ceiling_c = min(ceilings, default=None)
@@ -98,8 +113,18 @@ class Budgets:
             self._sensors.want()
         self.notes = ()
         bounds = [self._cool(now_s), self._lasting(now_s, drawn_mw)]
-        self.budget = min((one for one in bounds if one is not None), key=lambda one: one.power_mw, default=None)
-        return self.budget
+        found = min((one for one in bounds if one is not None), key=lambda one: one.power_mw, default=None)
+        if (found and found.power_mw) == (self.budget and self.budget.power_mw):
+            return False
+        self.budget = found
+        text = f"the board may draw {found}" if found else "the board may draw anything again"
+        log.info("%s", text, extra=fields(BUDGET, reason=text))
+        return True
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What may be drawn, in words; nothing where that is not bounded."""
+        return (f"the board may draw {self.budget}",) if self.budget is not None else ()
 
     def _cool(self, now_s: float) -> Budget | None:
         ceiling_c, hottest_c = self.ceiling_c, self._hottest_c()

@@ -32,6 +32,7 @@ from ..planner import Limits
 from ..planning.rewarming import Settling
 from ..planning.settling import Warmth
 from ..planning.wishes import Wish, is_known
+from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
@@ -176,6 +177,11 @@ class Learner:
     def used(self, lease: Lease) -> dict[str, Any]:
         """What a lease came to up to now: the ``Used`` of the interface."""
         return used(lease, self._monotonic(), self.energy_mj(lease))
+
+    def wish(self, lease_id: str) -> Wish | None:
+        """What a lease was planned by last; None for a configuration asked for by itself, and where nothing is known."""
+        course = self._courses.get(lease_id)
+        return course.wish if course and is_known(course.wish.surface) else None
 
     def missed(self, lease_id: str) -> Missed | None:
         """How a lease misses its target; None while it keeps it."""
@@ -334,13 +340,16 @@ class Learner:
         """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""
         now_s = self._monotonic()
         seen = lease.frames.observations(now_s, company)
-        others = [other.need.work for other in self._company(lease, self._desk.snapshot, now_s)]
-        known = [work for work in others if work is not None]
+        others = self._company(lease, self._desk.snapshot, now_s)
+        known = list(sharers(others).values())
         if not company or len(known) < len(others) or course.unknown is not None:
             return seen
         alone = lease.frames.observations(now_s, _NOBODY)
-        own = await asyncio.to_thread(course.make, alone, course.missed is not None)
-        return without_waiting(seen, alone, own, known)
+        if not others:
+            return alone
+        surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
+        own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
+        return await asyncio.to_thread(without_waiting, seen, alone, own, known)
 
 
 def _predicted_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:

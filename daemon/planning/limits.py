@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,11 @@ class Limits:
     emc_hz: tuple[int, int] | None = None
     power_mw: float | None = None
     because: str = ""
+
+    @classmethod
+    def within(cls, ranges: Mapping[str, tuple[int, int]]) -> Limits:
+        """The range of each clock by its axis; one that is not named is free."""
+        return cls(ranges.get("cpu_khz"), ranges.get("gpu_hz"), ranges.get("emc_hz"))
 
     def affords(self, power_mw: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which configurations draw no more than the board may."""

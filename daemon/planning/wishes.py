@@ -149,6 +149,11 @@ class Wish:
         except GridError:
             return 0.0
 
+    @property
+    def merit(self) -> str:
+        """What its target prefers to be low, in a word or two."""
+        return parse_target(self.target).goal.split(" ", 1)[1]
+
     def _at(self, configuration: FrequencyConfiguration) -> dict[str, float]:
         figures = self.surface.at(configuration)
         return {name: getattr(figures, name) for name in ("latency_ms", "power_mw", "energy_mj", "guessed_share")}

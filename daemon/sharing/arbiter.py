@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
@@ -38,11 +39,15 @@ class Fare:
     unmet: str = ""
 
 
+Decided: TypeAlias = tuple[tuple[Need, ...], Limits, "Joint | None"]
+"""For which needs and within what was decided, and what."""
+
+
 class Arbiter:
     """Decides for the leases in force; what it found is kept until they, or the limits, are others. For one thread."""
 
     def __init__(self) -> None:
-        self._decided: tuple[tuple[Need, ...], Limits, Joint | None] | None = None
+        self._decided: Decided | None = None
         self._fared: tuple[tuple[Need, ...], FrequencyConfiguration, dict[str, Fare]] | None = None
 
     def wish(self, leases: Sequence[Lease], limits: Callable[[], Limits]) -> FrequencyConfiguration:
@@ -52,7 +57,7 @@ class Arbiter:
             DaemonError: the limits cannot be told.
         """
         needs = tuple(lease.need for lease in leases)
-        joint = self._joint(needs, limits()) if len(sharers(leases)) > 1 else None
+        joint = self._joint(leases, limits()) if len(sharers(leases)) > 1 else None
         if joint is None:
             return combine(needs)
         return combine([replace(needs[0], configuration=joint.configuration), *(n for n in needs if n.work is None)])
@@ -78,21 +83,21 @@ class Arbiter:
             others = [lease for lease in leases if lease.id in works and lease.id != name]
             fare = Fare(tuple(other.id for other in others), latency_ms, works[name].limit_ms)
             if fare.limit_ms is not None and latency_ms > fare.limit_ms * KEPT:
-                fare = replace(fare, unmet=_unmet(fare, others, configuration, self._decided[2] if self._decided else None))
+                fare = replace(fare, unmet=_unmet(fare, others, configuration, self._decided))
             fares[name] = fare
         return fares
 
-    def _joint(self, needs: tuple[Need, ...], limits: Limits) -> Joint | None:
-        decided = self._decided
+    def _joint(self, leases: Sequence[Lease], limits: Limits) -> Joint | None:
+        decided, needs = self._decided, tuple(lease.need for lease in leases)
         if decided is None or decided[1] != limits or not _same(decided[0], needs):
-            self._decided = decided = (needs, limits, _decide(needs, limits))
+            self._decided = decided = (needs, limits, _decide(leases, limits))
             self._fared = None
         return decided[2]
 
 
 def sharers(leases: Sequence[Lease]) -> Mapping[str, Work]:
     """What the frames of each lease ask of the GPU, where that is known and of one grid."""
-    works = {lease.id: lease.need.work for lease in leases if lease.need.work is not None}
+    works = {lease.id: replace(lease.need.work, process=lease.holder.pid) for lease in leases if lease.need.work is not None}
     grids = {work.surface.grid for work in works.values()}
     return works if len(grids) == 1 else {}
 
@@ -101,12 +106,12 @@ def _same(ones: Sequence[Need], others: Sequence[Need]) -> bool:
     return len(ones) == len(others) and all(one is other for one, other in zip(ones, others, strict=True))
 
 
-def _decide(needs: Sequence[Need], limits: Limits) -> Joint | None:
-    planned = [(need, need.work) for need in needs if need.work is not None]
-    firm = [need for need in needs if need.work is None or not need.work.frugal]
+def _decide(leases: Sequence[Lease], limits: Limits) -> Joint | None:
+    works = sharers(leases)
+    firm = [lease.need for lease in leases if lease.id not in works or not works[lease.id].frugal]
     least = combine(firm) if firm else None
-    cautious = [work for _, work in planned]
-    asked = [replace(work, confidence=need.confidence) for need, work in planned]
+    cautious = list(works.values())
+    asked = [replace(works[lease.id], confidence=lease.need.confidence) for lease in leases if lease.id in works]
     try:
         found = jointly(cautious, limits, least)
         return found if found.attained else jointly(asked, limits, least)
@@ -114,9 +119,11 @@ def _decide(needs: Sequence[Need], limits: Limits) -> Joint | None:
         return None
 
 
-def _unmet(fare: Fare, others: Sequence[Lease], configuration: FrequencyConfiguration, joint: Joint | None) -> str:
+def _unmet(fare: Fare, others: Sequence[Lease], configuration: FrequencyConfiguration, decided: Decided | None) -> str:
     whose = " and ".join(other.label for other in others)
     text = f"latency up to {fare.latency_ms:.4g} ms, over {fare.limit_ms:.4g} ms, as its frames wait for those of {whose}"
+    _, limits, joint = decided or ((), Limits(), None)
     if joint is None or joint.attained or joint.configuration != configuration:
         return f"{text} at the clocks in force"
-    return f"{text}; no configuration meets what all ask for, and that is the best attainable, at {configuration}"
+    within = f" within {limits.budget}" if limits.budget else ""
+    return f"{text}; no configuration{within} meets what all ask for, and that is the best attainable, at {configuration}"

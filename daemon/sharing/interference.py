@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What applications cost each other whose frames queue on one GPU.
+"""What applications cost each other whose frames share one GPU.
 
-The GPU runs one frame at a time, in the order in which they were handed in, and no application hands one in before its last
-is done. So a frame waits for at most one of each other application: the bound on response times of first come, first served,
-with one job of each in the queue. It holds whatever rates and phases are; rates say how much of the time is left over, which
-applications without a rate share, one frame of each by turns.
+Frames of one process queue: they run one at a time, in the order in which they were handed in. Processes take turns: the GPU
+gives each a slice of its time, about a millisecond, and goes on to the next. No application hands in a frame before its last is
+done. So a frame waits at most for one of each other application of its process, and each other process delays it at most by as
+much as all of that takes, and a slice; or by less, where what that process hands in meanwhile is less. Rates say how much that
+is. They also say how much of the time is left over, which applications without a rate share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 
 from ...kernels.surface import Surface
 
+SLICE_MS = 1.024
+"""How long a process has the GPU until it is another one's turn: nvgpu's ``NVGPU_TSG_TIMESLICE_DEFAULT_US``."""
+_ROUNDS = 3
 _LEAST_LEFT = 0.01  # the part of the GPU's time that applications without a rate get in any case
 
 
@@ -31,6 +35,7 @@ class Work:
         confidence: with which it was planned, and its limit is to be kept; None for by median.
         limit_ms: how long a frame may take; None for any time.
         frugal: whether the least energy is preferred among the configurations that keep the limit.
+        process: which hands them in.
     """
 
     surface: Surface
@@ -38,6 +43,7 @@ class Work:
     confidence: float | None = None
     limit_ms: float | None = None
     frugal: bool = True
+    process: int = 0
 
     @cached_property
     def _quantiles(self) -> dict[float, NDArray[np.float64]]:
@@ -52,13 +58,48 @@ class Work:
         return self._quantiles[confidence]
 
 
-def response_ms(works: Sequence[Work], confidence: float | None) -> NDArray[np.float64]:
-    """How long a frame of any of them takes at most from being handed in, over the grid: one of each runs.
+def responses_ms(works: Sequence[Work], confidence: float | None) -> list[NDArray[np.float64]]:
+    """How long a frame of each takes at most from being handed in, over the grid.
+
+    A bound on response times as real-time analysis finds it: it begins with what holds whatever the others do, from which
+    follows how many frames of each come meanwhile, and so a lower bound, a few times.
 
     Args:
         confidence: with which each frame takes no longer than it is counted; None for by median.
     """
-    return np.sum([work.latency_ms(confidence) for work in works], axis=0)
+    alone = [work.latency_ms(confidence) for work in works]
+    processes = {work.process for work in works}
+    blocks = {one: _sum(ms for work, ms in zip(works, alone, strict=True) if work.process == one) for one in processes}
+    found = [blocks[work.process] + (len(processes) - 1) * (blocks[work.process] + SLICE_MS) for work in works]
+    for _ in range(_ROUNDS if len(processes) > 1 else 0):
+        found = [_response(works, alone, blocks, found, place) for place in range(len(works))]
+    return found
+
+
+def _response(
+    works: Sequence[Work],
+    alone: Sequence[NDArray[np.float64]],
+    blocks: Mapping[int, NDArray[np.float64]],
+    before: Sequence[NDArray[np.float64]],
+    place: int,
+) -> NDArray[np.float64]:
+    own = works[place].process
+    total = blocks[own]
+    for other in blocks:
+        if other == own:
+            continue
+        handed_in = _sum(
+            alone[one] * (np.inf if work.fps is None else np.ceil((before[place] + before[one]) * work.fps / 1e3))
+            for one, work in enumerate(works)
+            if work.process == other
+        )
+        total = total + np.minimum(blocks[own] + SLICE_MS, handed_in)
+    return total
+
+
+def _sum(parts: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+    total: NDArray[np.float64] = np.sum(list(parts), axis=0)
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +108,7 @@ class Together:
 
     Attributes:
         power_mw: the mean of the energy rails.
-        energy_mj: of what all do while each of those without a rate makes one frame; of a second where all have a rate.
+        energy_mj: of what all do while those without a rate make one frame each; of a second where all have a rate.
     """
 
     power_mw: NDArray[np.float64]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.units import AXES
 from ..planning.limits import TIE, Limits, lowest_clocks
-from .interference import Work, response_ms, together
+from .interference import Work, responses_ms, together
 
 KEPT = 1 + 1e-9
 """A limit is kept up to this part of it: figures are sums."""
@@ -52,7 +52,8 @@ def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration
     if least is not None:
         raised = permitted & _at_least(grid, least, permitted)
         permitted = raised if raised.any() else permitted
-    over = [response_ms(works, work.confidence) / work.limit_ms for work in works if work.limit_ms is not None]
+    responses = {one: responses_ms(works, one) for one in {work.confidence for work in works}}
+    over = [responses[work.confidence][place] / work.limit_ms for place, work in enumerate(works) if work.limit_ms is not None]
     kept = np.sum([one <= KEPT for one in over], axis=0) if over else np.zeros(grid.shape)
     among = permitted & (kept == kept[permitted].max())
     attained = bool(kept[permitted].max() == len(over))
@@ -71,7 +72,7 @@ def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) ->
     """
     found = tuple(works.values())
     index = found[0].surface.grid.index(configuration)
-    return {name: float(response_ms(found, work.confidence)[index]) for name, work in works.items()}
+    return {name: float(responses_ms(found, work.confidence)[place][index]) for place, (name, work) in enumerate(works.items())}
 
 
 def _at_least(grid: FrequencyGrid, least: FrequencyConfiguration, permitted: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import Board, Daemon, served_board
-from jetdvfs.tests.support.paced import Application, predicted
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, served_board
+from jetdvfs.tests.support.daemons.paced import Application, predicted
 
 SLOWER = (1.15, 1.3, 1.6)
 TARGETS = (1.8, 2.5)

@@ -102,7 +102,7 @@ def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.N
     if advised.gpu_share != 1:
         return None
     grid = surface.grid
-    limits = Limits(*((grid.levels(axis)[0], level) for axis, level in advised.configuration._asdict().items()))
+    limits = Limits.within({axis: (grid.levels(axis)[0], level) for axis, level in advised.configuration._asdict().items()})
     try:
         return plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
     except TargetNotAttainable:  # the first of several targets alone may be, where the mode is judged by all

@@ -67,7 +67,7 @@ def test_a_battery_tells_energy_or_charge_and_others_are_not_the_boards(tmp_path
 
 
 def test_the_budget_of_a_battery_follows_what_is_left_of_it_and_of_the_time() -> None:
-    draining = Draining(0.0, 2.0, 20.0)
+    draining = Draining(0.0, Asked(hours=2.0, battery_wh=20.0))
     assert draining.limit_mw(0.0, draining.left_wh(None) or 0.0, 0.0) == 10_000
     draining.drain(1800.0, 4_000.0)  # less than it might: 18 Wh are left for an hour and a half
     assert draining.limit_mw(1800.0, draining.left_wh(None) or 0.0, 0.0) == 12_000

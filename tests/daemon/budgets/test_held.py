@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
-from jetdvfs.tests.support.paced import IMAGE, MODEL, predicted
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, predicted
 
 LEFT_WH = 30.0
 
@@ -44,8 +44,8 @@ def daemon(fed: Board, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dae
     assert fed.settings() == found
 
 
-def power_mw(configuration: dict[str, Any]) -> float:
-    """What is predicted to be drawn at a configuration, on a die at the temperature of the profile."""
+def power_mw(configuration: Mapping[str, int]) -> float:
+    """What is predicted to be drawn at the clocks that were requested, on a die at the temperature of the profile."""
     return float(predicted().power_mw[predicted().grid.index(FrequencyConfiguration(**configuration))])
 
 
@@ -64,7 +64,7 @@ def test_a_battery_that_is_to_last_bounds_what_the_board_draws_as_little_as_it_c
             assert battery["battery"] == "battery" and battery["left_wh"] == pytest.approx(LEFT_WH, rel=0.02)
             drawn_mw = power_mw(longer.applied["requested"])
             assert 0.7 * budget["limit_mw"] < drawn_mw <= 1.05 * budget["limit_mw"]
-            assert "so that the 30 Wh" in longer.plan["why"]
+            assert "Wh left in the battery last for 2 h" in longer.plan["why"]
         with lasting(client, 4.0) as shorter:
             assert power_mw(shorter.applied["requested"]) < drawn_mw
         assert client.status()["budget"] is None
@@ -92,6 +92,7 @@ def test_any_target_respects_a_ceiling_and_a_hotter_board_is_slowed_down(fed: Bo
         hottest_c = max(temperatures_mc[zone] for zone in ("CPU-therm", "AUX-therm")) / 1e3
         free = client.plan(client.load(MODEL, IMAGE), "power_mw=40000")["choice"]["configuration"]
         with client.hold(client.load(MODEL, IMAGE), "power_mw=40000", ceiling_c=hottest_c + 8) as lease:
+            assert lease.applied is not None
             status = client.status()
             assert status["ceiling_c"] == hottest_c + 8 and "hotter than" in status["budget"]["reason"]
             assert power_mw(lease.applied["requested"]) < 0.8 * power_mw(free)
@@ -104,11 +105,12 @@ def test_any_target_respects_a_ceiling_and_a_hotter_board_is_slowed_down(fed: Bo
 
 def test_what_cannot_be_watched_is_refused_in_a_line(daemon: Daemon) -> None:
     with daemon.client() as client:
-        for target, more, said in (
+        refused: list[tuple[str, dict[str, Any], str]] = [
             ("hours=0", {}, "expected hours=NUMBER"),
             ("hours=6", {"battery_wh": -3.0}, "battery_wh=-3: expected"),
             ("min-energy", {"battery_wh": 30.0}, "said of a target of hours"),
             ("min-energy", {"ceiling_c": 300.0}, "ceiling_c=300: expected"),
-        ):
+        ]
+        for target, more, said in refused:
             with pytest.raises(UsageError, match=said):
                 client.hold(client.load(MODEL, IMAGE), target, **more)

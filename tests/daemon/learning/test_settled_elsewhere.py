@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import jetdvfs
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
-from jetdvfs.tests.support.paced import IMAGE, MODEL, own
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, own
 
 QUICKENED = """
 import sys

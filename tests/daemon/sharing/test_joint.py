@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.planning.limits import Limits
-from jetdvfs.daemon.sharing.interference import Work, response_ms, together
+from jetdvfs.daemon.sharing.interference import SLICE_MS, Work, responses_ms, together
 from jetdvfs.daemon.sharing.joint import fare_ms, jointly
 from jetdvfs.daemon.sharing.observed import without_waiting
 from jetdvfs.kernels.correction.observation import Observation
@@ -36,15 +36,32 @@ def at(mhz: int) -> FrequencyConfiguration:
     return FrequencyConfiguration(1_000_000, mhz * 1_000_000, 1_000_000_000)
 
 
-def test_a_frame_waits_for_one_of_each_other_application() -> None:
+def test_a_frame_waits_for_one_of_each_other_application_of_its_process() -> None:
     works = [Work(surface(4), fps=10), Work(surface(6))]
-    assert response_ms(works, None)[0, -1, 0] == pytest.approx(10)
+    assert [float(one[0, -1, 0]) for one in responses_ms(works, None)] == pytest.approx([10, 10])
     assert fare_ms({"1": works[0], "2": works[1]}, at(500)) == {"1": pytest.approx(20), "2": pytest.approx(20)}
 
 
 def test_with_confidence_every_frame_is_counted_as_longer() -> None:
     works = [Work(surface(4)), Work(surface(6))]
-    assert response_ms(works, 0.95)[0, -1, 0] == pytest.approx(10 * np.exp(0.05 * 1.645), rel=0.01)
+    assert responses_ms(works, 0.95)[0][0, -1, 0] == pytest.approx(10 * np.exp(0.05 * 1.645), rel=0.01)
+
+
+def top_ms(*works: Work) -> list[float]:
+    """How long frames of applications of processes of their own take at the top clock."""
+    apart = [replace(work, process=number) for number, work in enumerate(works)]
+    return [float(one[0, -1, 0]) for one in responses_ms(apart, None)]
+
+
+def test_processes_take_turns_so_that_a_short_frame_is_not_held_up_by_a_long_one() -> None:
+    assert top_ms(Work(surface(2)), Work(surface(20))) == pytest.approx([4 + SLICE_MS, 40 + SLICE_MS])
+
+
+def test_what_seldom_comes_delays_by_no_more_than_it_takes() -> None:
+    assert top_ms(Work(surface(20), fps=10), Work(surface(2), fps=20)) == pytest.approx([22, 4 + SLICE_MS])
+    # So often that five of its frames come meanwhile, with the one that is there already.
+    assert top_ms(Work(surface(20), fps=10), Work(surface(2), fps=125))[0] == pytest.approx(30)
+    assert top_ms(Work(surface(20), fps=10), Work(surface(2), fps=1), Work(surface(3), fps=1))[0] == pytest.approx(25)
 
 
 def test_both_deadlines_are_kept_at_the_lowest_clock_that_does() -> None:
@@ -77,8 +94,8 @@ def test_power_is_idle_power_and_what_frames_add_as_often_as_they_come() -> None
 
 
 def test_waiting_is_no_sign_of_a_slow_network_but_more_than_that_is() -> None:
-    own, others = surface(4), [Work(surface(6))]
+    own, others = Work(surface(4)), [Work(surface(6))]
     waited, slow = Observation(at(1000), latency_ms=9.9), Observation(at(500), latency_ms=22.0)
-    assert without_waiting([waited, slow], [], own, others) == [replace(slow, latency_ms=10.0)]
+    assert without_waiting([waited, slow], [], own, others) == [replace(slow, latency_ms=8 * 1.1)]
     alone = Observation(at(500), latency_ms=8.2)
     assert without_waiting([slow], [alone], own, others) == [alone]
