@@ -81,10 +81,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("expected either --target, with a MODEL or without, or --config")
     if model is not None and (args.target is None or (not args.inputs and not _says_its_inputs(model))):
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
-    for missing, options, whose in ((args.target, _OF_A_TARGET, "--target"), (model, _OF_A_MODEL, "a MODEL")):
-        useless = [option for option, name in options.items() if missing is None and vars(args)[name] not in (None, [])]
-        if useless:
-            raise UsageError(f"{', '.join(useless)}: said of {whose}, and there is none")
+    options = {**(_OF_A_TARGET if args.target is None else {}), **(_OF_A_MODEL if model is None else {})}
+    if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [])]:
+        raise UsageError(f"{', '.join(useless)}: said of {'--target' if args.target is None else 'a MODEL'}, and there is none")
     check_url(args.metrics)
     inputs = [parse_input(text) for text in args.inputs]
     held = KeptLease(
