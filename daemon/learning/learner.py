@@ -57,7 +57,7 @@ _POWERS_WANTED = 3
 TEND_S = 10.0
 """How often it is looked whether the board has settled elsewhere than was planned for."""
 _NOBODY: Company = frozenset()
-_CORRECTION = "jetdvfs.kernels.correction.correct"
+_CORRECTION = "...kernels.correction.correct"
 _EXPLORED = "nothing else is worth trying"
 
 Making = Callable[["Sequence[Observation]", bool], Surface]
@@ -155,7 +155,7 @@ class Learner:
                 self._tending = asyncio.get_running_loop().create_task(self._tend())
             if self._loading is None:
                 # A daemon starts without; what is missed is not to wait for it.
-                self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION)
+                self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
     def ended(self) -> None:
         """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
@@ -315,7 +315,8 @@ class Learner:
         if need is None:
             return
         course.wish, course.due_s, course.frugal = wish, self._monotonic() + course.wait_s, frugal
-        self._planned(course, need.configuration)
+        if need.configuration != before:
+            self._planned(course, need.configuration)
         # The same clocks again: more frames must say more before they are planned for once more.
         course.due_frames = lease.frames.reported + (max(lease.frames.reported, 16) if need.configuration == before else 0)
         if course.missed is not None:
