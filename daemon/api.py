@@ -9,14 +9,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from ..kernels.correction.observation import Observation
 from ..kernels.cost.execution import Beside
-from ..kernels.grid import FrequencyConfiguration
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.inputs import parse_input, read_input
 from ..kernels.network import TensorSpec
 from ..kernels.surface import Surface
@@ -29,14 +28,14 @@ from .config import Config, ConfigFile
 from .descriptors.attached import Attached
 from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
-from .learning.correcting import corrected
+from .learning.correcting import Corrections
 from .learning.learner import Course, Learner
 from .learning.memory import Memory
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
 from .planning.proposals import Proposals
-from .planning.settling import settled, warmth_of
+from .planning.settling import warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.record import Record
@@ -52,8 +51,6 @@ _Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str,
 
 _INPUTS = 64
 _ACCEPTED = 64
-_SETTLED_KEPT = 16
-_CORRECTED_KEPT = 8
 _NETWORK_BYTES_PER_USER = 16 << 20
 _FRAMES_PER_REPORT = 1024
 # For how long who asks waits until the board was looked at anew; then what was seen before will do.
@@ -86,10 +83,11 @@ class Api:
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._holding: set[Session] = set()
         self._plans = Plans()
-        self._settled = lru_cache(maxsize=_SETTLED_KEPT)(settled)
-        self._corrected = lru_cache(maxsize=_CORRECTED_KEPT)(corrected)
+        self._flat = lru_cache(maxsize=1)(_flat)
         self._asked: dict[str, _Parameters] = {}
-        self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory)
+        warmth = partial(warmth_of, context.sensors, context.description)
+        self._corrections = Corrections(context.memory, warmth)
+        self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory, warmth)
         self._proposals = Proposals(lambda: context.board.snapshot.look, context.config.limits)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
@@ -197,14 +195,14 @@ class Api:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
             need = Need(FrequencyConfiguration(**configuration), asked=_asked(parameters))
-        elif target is None or parameters.get("network") is None:
-            raise UsageError("Hold: expected a network and a target, or a configuration")
+        elif target is None:
+            raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         else:
             course = await self._course(session, parameters)
             # What the board may draw is known, with this lease, where it is granted.
             limits = replace(await self._limits(), power_mw=None, because="")
             try:
-                need = course.wish.need(limits)
+                need = course.first(limits)
             except TargetNotAttainable as error:
                 raise await self._proposals.told(error, course.wish) from error
         app = parameters.get("app") or _process_name(session.peer)
@@ -237,10 +235,10 @@ class Api:
         lease = find(board.snapshot.leases, parameters["lease"], uid=session.peer.uid)
         given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
         asked = {**self._asked.get(lease.id, {}), **given}
-        if asked.get("network") is None or asked.get("target") is None:
-            raise UsageError("Change: expected a lease for a network and a target, or both of them")
+        if asked.get("target") is None:
+            raise UsageError("Change: expected a lease for a target, or one")
         course = await self._course(session, {**asked, "configuration": None})
-        need = await board.replan(lease, course.wish.need, f"asked for {asked['target']} from now on")
+        need = await board.replan(lease, course.first, f"asked for {asked['target']} from now on")
         if need is None:
             raise UsageError(f"lease {lease.id} has ended")
         if "network" in given:
@@ -293,6 +291,8 @@ class Api:
 
     async def _course(self, session: Session, parameters: _Parameters) -> Course:
         """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
+        if parameters.get("network") is None:
+            return await self._unpredicted(parameters)
         network = self._network(session, parameters)
         if target := parameters.get("target"):
             check_phase(parse_target(target), network.info["phase"])
@@ -302,14 +302,19 @@ class Api:
         original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
         key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
 
-        def make(observations: Sequence[Observation], cautious: bool) -> Surface:
-            warmth = warmth_of(self._context.sensors, self._context.description)
-            seen = {one.configuration for one in observations}
-            known = (one for one in self._context.memory.observations(key) if one.configuration not in seen)
-            return self._corrected(self._settled(original, warmth, fps), (*observations, *known), cautious)
-
-        surface = await asyncio.to_thread(make, (), True)
+        make = partial(self._corrections.make, original, key, fps)
+        if (surface := self._corrections.kept(original, key, fps)) is None:
+            surface = await asyncio.to_thread(make, (), True)
         return Course(key, self._wish(surface, parameters, network.name), make)
+
+    async def _unpredicted(self, parameters: _Parameters) -> Course:
+        """How a lease begins of whose frames nothing is predicted."""
+        if useless := [name for name in ("method", "execution", "beside") if parameters.get(name) is not None]:
+            raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
+        profile = self._context.surfaces.profile
+        surface = self._flat(profile.manifest.grid if profile is not None else await self._context.board.grid())
+        wish = self._wish(surface, parameters, "")
+        return Course(None, wish, partial(self._corrections.make, surface, "", wish.fps), unknown=wish, exploring=True)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
@@ -340,6 +345,12 @@ def _input(item: Mapping[str, Any]) -> TensorSpec:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"LoadModel: an input's value is a list of JSON texts ({error})") from error
     return read_input({**item, **values})
+
+
+def _flat(grid: FrequencyGrid) -> Surface:
+    from ..kernels.correction.flat import flat_surface  # most leases are for networks
+
+    return flat_surface(grid)
 
 
 def _asked(parameters: _Parameters) -> Asked:

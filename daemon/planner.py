@@ -14,10 +14,10 @@ from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.surface import Guess, Surface
 from ..kernels.units import AXES, CLOCKS, mhz_text
-from .errors import TargetNotAttainable, UsageError
+from .errors import TargetNotAttainable
 from .planning.limits import TIE, Limits, lowest_clocks
 from .planning.outlooks import Outlooks, in_time, outlook, pareto_front, requirements
-from .targets import FIGURE_NAMES, Bound, Target, check_rate, parse_target
+from .targets import FIGURE_NAMES, Bound, Target, check_confidence, check_rate, parse_target
 
 __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "pareto_front", "parse_target", "plan"]
 
@@ -199,8 +199,7 @@ def plan(
         InputError: the surface's figures do not.
     """
     check_rate(fps)
-    if confidence is not None and not 0.5 <= confidence < 1:
-        raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")
+    check_confidence(confidence)
     target = parse_target(target) if isinstance(target, str) else target
     return _Planner(surface, target, fps, confidence, limits or Limits(), outlooks).plan()
 

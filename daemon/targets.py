@@ -365,3 +365,13 @@ def listing() -> str:
     examples = [target.example() for target in target_classes()]
     width = max(len(str(example)) for example in examples)
     return "\n".join(f"{example!s:{width}}  {example.meaning}" for example in examples)
+
+
+def check_confidence(confidence: float | None) -> None:
+    """Refuse a confidence that is none.
+
+    Raises:
+        UsageError: it is not a probability of at least 0.5 and below 1.
+    """
+    if confidence is not None and not 0.5 <= confidence < 1:
+        raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...kernels.errors import KernelsError
+from ...kernels.grid import FrequencyGrid
 from ..config import Config
 from ..controller import Controller
 from ..errors import DaemonError
@@ -90,6 +91,15 @@ class Desk:
         return await self.thread.run(
             self._changing(lambda: self._controller.replan(lease.id, again, reason)), user=holder.uid, owner=holder.connection
         )
+
+    async def grid(self) -> FrequencyGrid:
+        """The levels that the board offers now.
+
+        Raises:
+            HardwareBusy: the board does not answer in time.
+            DaemonError: its tables cannot be read.
+        """
+        return await self.thread.run(self._hardware.grid)
 
     async def release(self, lease: Lease, uid: int) -> None:
         """As :meth:`Controller.release`.

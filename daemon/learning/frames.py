@@ -8,15 +8,18 @@ any other, but say nothing about the clocks.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
-from typing import NamedTuple
+from statistics import fmean, median
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...kernels.correction.observation import Observation
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import Sample
+
+if TYPE_CHECKING:
+    from ...kernels.correction.observation import Observation
 
 FRAMES_KEPT = 512
 _TYPICAL_OF = 32
@@ -71,8 +74,8 @@ class Frames:
         self.last_s: float | None = None
         self.first_frames = 0
         self.first_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
-        self._latencies_ms: deque[float] = deque(maxlen=FRAMES_KEPT)
-        self._observed: dict[str, float] | None = None
+        self._latencies_ms: deque[float] = deque()
+        self._ranked_ms: list[float] = []
         self._setting: Setting | None = None
         self._company: Company = frozenset()
         self._untried = True
@@ -100,8 +103,7 @@ class Frames:
         """
         latencies = list(latencies_ms)
         before_s, self.last_s = self.last_s, now_s
-        self._latencies_ms.extend(latencies)
-        self._observed = None
+        self._rank(latencies)
         self.reported += len(latencies)
         self.late += sum(latency > limit_ms for latency in latencies) if limit_ms is not None else 0
         if setting is None or not latencies:
@@ -130,8 +132,7 @@ class Frames:
         if period_ms is None and before_s is not None and not paused:
             period_ms = 1e3 * (now_s - before_s) / len(latencies)
         if period_ms is not None:
-            paced = median(seen.latencies_ms) < _ALWAYS_BUSY * period_ms
-            seen.period_ms = period_ms if paced else None
+            seen.period_ms = period_ms
 
     def power(self, rails: Mapping[str, Sample[float]], energy_rails: Collection[str]) -> None:
         """Note what the rails draw, where all were read while frames came and the clocks stood still."""
@@ -151,31 +152,47 @@ class Frames:
         self._seen.clear()
         self.recent_ms.clear()
 
-    def wants_power(self) -> bool:
-        """Whether too little is known of what is drawn at the clocks in force."""
+    @property
+    def powers(self) -> int:
+        """How often the rails were read at the clocks in force."""
         seen = self._setting and self._seen.get((self._setting.configuration, self._company))
-        return seen is not None and len(seen.powers_mw) < 3
+        return len(seen.powers_mw) if seen else 0
 
     def observations(self, now_s: float, company: Company) -> list[Observation]:
         """What was observed in this company, a line for each configuration."""
+        from ...kernels.correction.observation import Observation  # a daemon starts without
+
         return [
             Observation(
                 configuration,
-                latency_ms=median(seen.latencies_ms),
+                latency_ms=latency_ms,
                 power_mw=sum(seen.powers_mw) / len(seen.powers_mw) if seen.powers_mw else None,
                 frames=seen.frames,
                 age_s=max(now_s - seen.last_s, 0.0),
-                period_ms=seen.period_ms,
+                period_ms=seen.period_ms if seen.period_ms and latency_ms < _ALWAYS_BUSY * seen.period_ms else None,
             )
             for (configuration, with_whom), seen in self._seen.items()
-            if with_whom == company and median(seen.latencies_ms) > 0
+            if with_whom == company and (latency_ms := median(seen.latencies_ms)) > 0
         ]
 
     def observed(self) -> dict[str, float] | None:
-        """How many, mean and percentiles in ms; None before the first report."""
-        if self._observed is None:
-            self._observed = observed(self._latencies_ms)
-        return self._observed
+        """How many, mean and percentiles in ms of the last ones; None before the first report."""
+        ranked = self._ranked_ms
+        if not ranked:
+            return None
+
+        def quantile(share: float) -> float:
+            return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+
+        return {"frames": len(ranked), "mean_ms": fmean(ranked), "p50_ms": quantile(0.50), "p95_ms": quantile(0.95)}
+
+    def _rank(self, latencies_ms: Iterable[float]) -> None:
+        """Keep the last ones in order: percentiles are told with every report."""
+        for latency in latencies_ms:
+            self._latencies_ms.append(latency)
+            insort(self._ranked_ms, latency)
+            if len(self._latencies_ms) > FRAMES_KEPT:
+                del self._ranked_ms[bisect_left(self._ranked_ms, self._latencies_ms.popleft())]
 
     def _seen_at(self, configuration: FrequencyConfiguration, company: Company) -> _Seen:
         key = (configuration, company)
@@ -195,20 +212,3 @@ def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float
     return [
         latency for number, latency in enumerate(latencies_ms, 1) if began_s + number * each_s - latency / 1e3 >= since_s - 1e-9
     ]
-
-
-def observed(latencies_ms: Collection[float]) -> dict[str, float] | None:
-    """Frames, mean and percentiles of what a holder reported, in ms; None before the first report."""
-    if not latencies_ms:
-        return None
-    ranked = sorted(latencies_ms)
-
-    def quantile(share: float) -> float:
-        return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
-
-    return {
-        "frames": len(ranked),
-        "mean_ms": sum(ranked) / len(ranked),
-        "p50_ms": quantile(0.50),
-        "p95_ms": quantile(0.95),
-    }

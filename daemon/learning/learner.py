@@ -12,25 +12,26 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ...kernels.correction.observation import Observation
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..board.desk import Desk
 from ..board.snapshot import Snapshot
-from ..errors import DaemonError, TargetNotAttainable
+from ..errors import DaemonError
 from ..hardware.sensors.sampled import SampledSensors
 from ..leases import Lease, Need
 from ..planner import Limits
-from ..planning.wishes import Wish
+from ..planning.rewarming import Settling
+from ..planning.settling import Warmth
+from ..planning.wishes import Wish, is_known
 from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
@@ -38,19 +39,28 @@ from .correcting import has
 from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why
+from .replanned import best_need, worth_while
+from .unpredicted import highest, next_need
 from .used import SHORTEST_S, energy_since_mj, used
+
+if TYPE_CHECKING:
+    from ...kernels.correction.observation import Observation
 
 log = logging.getLogger(__name__)
 
-GAIN = 0.03
-"""By how much what a target prefers must become lower for clocks to be changed that keep it."""
-CAUTION = 0.9
-"""With which probability a plan that was made again keeps the target, at least: one miss is enough."""
 _COMPANY_S = 2.0
 _FIRST_LOOK_FRAMES = 10
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
+# What is looked at of a configuration that is tried: frames, how often the rails were read, and how long that is waited for.
+_TRIED_FRAMES, _TRIED_POWERS, _TRIED_S = 5, 2, 5.0
+_POWERS_WANTED = 3
+TEND_S = 10.0
+"""How often it is looked whether the board has settled elsewhere than was planned for."""
+_NOBODY: Company = frozenset()
+_CORRECTION = "...kernels.correction.correct"
+_EXPLORED = "nothing else is worth trying"
 
-Making = Callable[[Sequence[Observation], bool], Surface]
+Making = Callable[["Sequence[Observation]", bool], Surface]
 """Makes a lease's surface, for the board as warm as it is, corrected by observations; cautiously or not."""
 
 
@@ -59,7 +69,7 @@ class Course:
     """How one lease with a target goes.
 
     Attributes:
-        key: what its surface is known by.
+        key: what its surface is known by; None for one that is not remembered.
         wish: what it was planned by last.
         make: makes its surface anew.
         missed: how it misses its target; None while it keeps it.
@@ -67,9 +77,12 @@ class Course:
         due_frames: it is not planned again before so many frames were reported.
         due_s, wait_s: when it is looked at next while it keeps its target, and how long after that.
         frugal: whether it was set otherwise for a gain, while it kept its target.
+        unknown: what is wished for frames that nobody predicted, with the surface that knows nothing; None where they are.
+        exploring: whether they are being got to know.
+        planned_s, planned_c: when it was planned last, and where the die was to settle then; None where nobody knows.
     """
 
-    key: str
+    key: str | None
     wish: Wish
     make: Making
     missed: Missed | None = None
@@ -80,6 +93,18 @@ class Course:
     frugal: bool = False
     planning: asyncio.Task[None] | None = None
     lease: Lease | None = None
+    unknown: Wish | None = None
+    exploring: bool = False
+    planned_s: float = 0.0
+    planned_c: float | None = None
+
+    def first(self, limits: Limits) -> Need:
+        """What it needs before anything was seen of it.
+
+        Raises:
+            TargetNotAttainable, UsageError, InputError: as for :meth:`jetdvfs.daemon.planning.wishes.Wish.need`.
+        """
+        return self.wish.need(limits) if self.unknown is None else highest(self.unknown, limits)
 
 
 class Learner:
@@ -90,6 +115,7 @@ class Learner:
         sensors: the board's.
         energy_rails: those whose sum is the board's power.
         memory: keeps what was observed when a lease ends.
+        warmth: tells how warm the board is.
     """
 
     def __init__(
@@ -98,12 +124,17 @@ class Learner:
         sensors: SampledSensors,
         energy_rails: Sequence[str],
         memory: Memory,
+        warmth: Callable[[], Warmth | None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._desk = desk
         self._sensors = sensors
         self._energy_rails = tuple(energy_rails)
         self._memory = memory
+        self._warmth = warmth
+        self._settling = Settling()
+        self._tending: asyncio.Task[None] | None = None
+        self._loading: asyncio.Future[object] | None = None
         self._monotonic = monotonic
         self._courses: dict[str, Course] = {}
         self._began_mj: dict[str, dict[str, float]] = {}
@@ -118,7 +149,13 @@ class Learner:
         """Let a lease go on from here by another course, or by none."""
         self._remember(self._courses.pop(lease.id, None))
         if course is not None:
-            self._courses[lease.id] = replace(course, lease=lease)
+            self._courses[lease.id] = course = replace(course, lease=lease)
+            self._planned(course, lease.need.configuration)
+            if self._tending is None or self._tending.done():
+                self._tending = asyncio.get_running_loop().create_task(self._tend())
+            if self._loading is None:
+                # A daemon starts without; what is missed is not to wait for it.
+                self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
     def ended(self) -> None:
         """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
@@ -128,8 +165,8 @@ class Learner:
         self._began_mj = {name: began for name, began in self._began_mj.items() if name in held}
 
     def _remember(self, course: Course | None) -> None:
-        if course is not None and course.lease is not None:
-            self._memory.remember(course.key, course.lease.frames.observations(self._monotonic(), frozenset()))
+        if course is not None and course.lease is not None and course.key is not None:
+            self._memory.remember(course.key, course.lease.frames.observations(self._monotonic(), _NOBODY))
 
     def energy_mj(self, lease: Lease) -> float | None:
         """What the board used since a lease began, by its energy rails; None where they are not read, or were too seldom."""
@@ -142,9 +179,9 @@ class Learner:
         return used(lease, self._monotonic(), self.energy_mj(lease))
 
     def wish(self, lease_id: str) -> Wish | None:
-        """What a lease was planned by last; None for a configuration asked for by itself."""
+        """What a lease was planned by last; None for a configuration asked for by itself, and where nothing is known."""
         course = self._courses.get(lease_id)
-        return course.wish if course else None
+        return course.wish if course and is_known(course.wish.surface) else None
 
     def missed(self, lease_id: str) -> Missed | None:
         """How a lease misses its target; None while it keeps it."""
@@ -169,7 +206,7 @@ class Learner:
         course = self._courses.get(lease.id)
         if course is None or setting is None:
             return
-        if frames.wants_power():
+        if frames.powers < _POWERS_WANTED:
             self._sensors.want()
         missed = None if need.limit_ms is None else is_missed(tuple(frames.recent_ms), need.limit_ms, need.confidence)
         if missed and need.limit_ms is not None:
@@ -189,16 +226,38 @@ class Learner:
             return
         if missed is False:
             self._say_kept(lease, course)
+        if course.exploring:
+            powers = _TRIED_POWERS if self._energy_rails and not others else 0
+            told = frames.powers >= powers or now_s - setting.since_s >= _TRIED_S
+            if not disturbed and told and len(frames.recent_ms) >= _TRIED_FRAMES and frames.reported >= course.due_frames:
+                self._plan(lease.id, course, company, None)
+            return
         if not disturbed and len(frames.recent_ms) >= _FIRST_LOOK_FRAMES and now_s >= course.due_s:
             course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, _LONGEST_WAIT_S)
             self._plan(lease.id, course, company, None)
 
-    def revise(self, lease_id: str, reason: str) -> None:
-        """Plan a held lease again, because of something other than its frames."""
-        lease, course = self._desk.snapshot.leases.get(lease_id), self._courses.get(lease_id)
-        if lease is not None and course is not None:
-            others = self._company(lease, self._desk.snapshot, self._monotonic())
-            self._plan(lease_id, course, frozenset(other.need.network or other.holder.app for other in others), reason)
+    async def _tend(self) -> None:
+        """While leases have courses, have plans made again where the board has settled elsewhere than they were made for."""
+        while self._courses:
+            await asyncio.sleep(TEND_S)
+            if (warmth := self._warmth()) is not None:
+                self._rewarmed(warmth, self._monotonic())
+
+    def _rewarmed(self, warmth: Warmth, now_s: float) -> None:
+        self._settling.see(now_s, warmth.die_c)
+        for name, course in self._courses.items():
+            reason = None if course.planned_c is None else self._settling.reason(course.planned_s, course.planned_c)
+            if reason is not None and name in self._desk.snapshot.leases:
+                course.planned_s, course.planned_c = now_s, warmth.die_c
+                lease = self._desk.snapshot.leases[name]
+                others = self._company(lease, self._desk.snapshot, now_s)
+                self._plan(name, course, frozenset(other.need.network or other.holder.app for other in others), reason)
+
+    def _planned(self, course: Course, configuration: FrequencyConfiguration) -> None:
+        """Note when it was planned, and where the die was to settle."""
+        surface, course.planned_s = course.wish.surface, self._monotonic()
+        known = surface.temperature_c is not None and has(surface, configuration)
+        course.planned_c = float(surface.temperature_c[surface.grid.index(configuration)]) if known else None  # type: ignore[index]
 
     def _company(self, lease: Lease, snapshot: Snapshot, now_s: float) -> list[Lease]:
         return [
@@ -238,12 +297,17 @@ class Learner:
         before, frugal = lease.need.configuration, reason is None
         try:
             seen = await self._seen(lease, course, company)
-            wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
-            if reason is None:
-                reason = await asyncio.to_thread(_worth_while, wish, lease.need, self._desk.snapshot.limits)
-                if reason is None:
+            if course.exploring and course.unknown is not None:
+                need, wish = await self._explore(lease, course, course.unknown, seen, reason)
+            else:
+                wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
+                if not is_known(wish.surface):
                     return
-            need = await self._desk.replan(lease, partial(best_need, wish), reason)
+                if reason is None:
+                    reason = await asyncio.to_thread(worth_while, wish, lease.need, self._desk.snapshot.limits)
+                    if reason is None:
+                        return
+                need = await self._desk.replan(lease, partial(best_need, wish, observed=bool(seen)), reason)
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
             course.due_frames = 2 * lease.frames.reported
@@ -251,6 +315,8 @@ class Learner:
         if need is None:
             return
         course.wish, course.due_s, course.frugal = wish, self._monotonic() + course.wait_s, frugal
+        if need.configuration != before:
+            self._planned(course, need.configuration)
         # The same clocks again: more frames must say more before they are planned for once more.
         course.due_frames = lease.frames.reported + (max(lease.frames.reported, 16) if need.configuration == before else 0)
         if course.missed is not None:
@@ -258,15 +324,28 @@ class Learner:
             shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
             course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
 
+    async def _explore(
+        self, lease: Lease, course: Course, wish: Wish, seen: Sequence[Observation], missed: str | None
+    ) -> tuple[Need | None, Wish]:
+        """Have a lease run where its frames tell most, or best where that is known; what it needs now, and what is known."""
+        limits = self._desk.snapshot.limits
+        if not isinstance(limits, Limits):
+            raise limits
+        found, learned, why_next = await asyncio.to_thread(next_need, wish, seen, limits)
+        again = lambda others: found if others == limits else next_need(wish, seen, others)[0]  # noqa: E731
+        course.exploring = bool(why_next)
+        said = missed or f"its frames are not predicted: {why_next or _EXPLORED}"
+        return await self._desk.replan(lease, again, said), learned
+
     async def _seen(self, lease: Lease, course: Course, company: Company) -> list[Observation]:
         """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""
         now_s = self._monotonic()
         seen = lease.frames.observations(now_s, company)
         others = self._company(lease, self._desk.snapshot, now_s)
         known = list(sharers(others).values())
-        if not company or len(known) < len(others):
+        if not company or len(known) < len(others) or course.unknown is not None:
             return seen
-        alone = lease.frames.observations(now_s, frozenset())
+        alone = lease.frames.observations(now_s, _NOBODY)
         if not others:
             return alone
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
@@ -274,33 +353,9 @@ class Learner:
         return await asyncio.to_thread(without_waiting, seen, alone, own, known)
 
 
-def best_need(wish: Wish, limits: Limits) -> Need:
-    """What a lease needs within limits, with :data:`CAUTION` where that leaves anything; where nothing is predicted to meet its
-    target at all, the configuration that comes closest.
-    """
-    again = partial(best_need, wish)
-    for confidence in (max(wish.confidence or 0.0, CAUTION), wish.confidence):
-        with contextlib.suppress(TargetNotAttainable):
-            need = replace(wish, confidence=confidence).need(limits)
-            return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)
-    return replace(wish.closest(limits), again=again)
-
-
 def _predicted_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
-    return float(surface.latency_ms[surface.grid.index(configuration)]) if has(surface, configuration) else None
-
-
-def _worth_while(wish: Wish, held: Need, limits: object) -> str | None:
-    """Why a lease that keeps its target is better planned again; None where it is not."""
-    if not isinstance(limits, Limits):
-        return None
-    if (unkept := wish.missed(held.configuration)) is not None:
-        return f"by what was observed, {unkept}"
-    need = best_need(wish, limits)
-    if need.unmet:
-        return None
-    gain = wish.gain(held.configuration, need.configuration)
-    return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None
+    known = is_known(surface) and has(surface, configuration)
+    return float(surface.latency_ms[surface.grid.index(configuration)]) if known else None
 
 
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:

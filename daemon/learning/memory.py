@@ -15,11 +15,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...kernels.correction.observation import Observation
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
+
+if TYPE_CHECKING:
+    from ...kernels.correction.observation import Observation
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,8 @@ class Memory:
 
 
 def _observation(one: dict[str, Any]) -> Observation:
+    from ...kernels.correction.observation import Observation  # a daemon that remembers nothing starts without
+
     figures = {name: value for name, value in one.items() if name not in ("configuration", "seen_s")}
     return Observation(FrequencyConfiguration(*map(int, one["configuration"])), **figures)
 

@@ -17,7 +17,7 @@ from ...kernels.units import AXES
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ..errors import TargetNotAttainable, UsageError
 from ..hardware.power_modes import bound_levels
-from ..targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure
+from ..targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure, check_confidence
 from .outlooks import outlook
 
 _UNITS_MASK = "tpc_pg_mask"
@@ -85,8 +85,7 @@ def judged_modes(
     Raises:
         UsageError: the rate or the confidence makes no sense.
     """
-    if confidence is not None and not 0.5 <= confidence < 1:
-        raise UsageError(f"confidence={confidence:g}: expected a probability of at least 0.5 and below 1")
+    check_confidence(confidence)
     figures, busy = outlook(surface, fps, confidence), outlook(surface, None, confidence)
     needed = [*bounds, *([Bound("latency_ms", 1e3 / fps)] if fps else [])]
     short = []

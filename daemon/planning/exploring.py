@@ -80,7 +80,9 @@ def next_configuration(
     seen = np.zeros(surface.grid.shape, bool)
     for one in observations:
         seen[surface.grid.index(one.configuration)] = True
-    safe = permitted & _safe(now, target, fps, max(confidence or 0.0, SAFE)) & ~_far_below(surface, seen)
+    expected = outlook(now, fps)
+    affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
+    safe = affordable & _safe(now, target, fps, max(confidence or 0.0, SAFE)) & ~_far_below(surface, seen)
     try:
         chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
@@ -90,7 +92,6 @@ def next_configuration(
     count = int(seen.sum())
     if count >= most or not open_cells.any():
         return Step(chosen.configuration, chosen.reason, False, corrected)
-    expected = outlook(now, fps)
     objective = target.objective(expected)
     hoped = objective * np.exp(-_HOPE * (now.latency_sigma if objective is expected.latency_ms else now.energy_sigma))
     best = objective[seen & safe].min(initial=np.inf)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,11 @@ from .outlooks import requirements
 from .plans import Planned, Plans
 
 _KEPT = 1 + 1e-9
+
+
+def is_known(surface: Surface) -> bool:
+    """Whether a surface says anything: it was predicted, or corrected by what was observed."""
+    return surface.terms is None or not surface.terms.unpredicted
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,6 @@ class Wish:
         over = np.max([getattr(figures, bound.figure) / bound.limit for bound in bounds] or [power_mw], axis=0)
         index = np.unravel_index(int(np.argmin(np.where(among, over, np.inf))), over.shape)
         configuration = self.surface.grid.configuration((int(index[0]), int(index[1]), int(index[2])))
-        predicted = {"configuration": configuration._asdict(), **self._at(configuration)}
         texts = (
             f"{FIGURE_NAMES[bound.figure]} {float(getattr(figures, bound.figure)[index]):.4g} {FIGURE_UNITS[bound.figure]}"
             for bound in bounds
@@ -103,23 +107,32 @@ class Wish:
         within = f" within {limits.budget}" if limits.budget else ""
         best = ", ".join(texts) or f"power {float(power_mw[index]) / 1e3:.4g} W"
         unmet = f"no configuration is predicted to meet it{within}; the best attainable is {best} at {configuration}"
+        return replace(self.at(configuration, limits, self.closest), unmet=unmet)
+
+    def at(self, configuration: FrequencyConfiguration, limits: Limits, again: Callable[[Limits], Need]) -> Need:
+        """What a lease needs that runs at this configuration, whatever a plan would say; without figures where none are known.
+
+        Args:
+            again: chooses anew within other limits.
+        """
+        known = is_known(self.surface)
+        predicted = {"configuration": configuration._asdict(), **self._at(configuration)}
         return Need(
             configuration,
             str(parse_target(self.target)),
             self.network,
             self.fps,
-            predicted,
-            self.closest,
+            predicted if known else None,
+            again,
             self.surface.boundary,
             limits,
             None,
-            self.missed,
+            self.missed if known else None,
             self.limit_ms,
             self.confidence,
-            unmet,
-            self.work,
-            self.closest,
-            self.asked,
+            work=self.work if known else None,
+            closest=self.closest if known else None,
+            asked=self.asked,
         )
 
     @property

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ...kernels.correction.observation import Observation
 from ...kernels.errors import GridError
 from .interference import Work, responses_ms
+
+if TYPE_CHECKING:
+    from ...kernels.correction.observation import Observation
 
 
 def without_waiting(

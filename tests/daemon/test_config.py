@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from jetdvfs.daemon.config import Bounds, ClientLimits, ClockLimits, Config, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
-from jetdvfs.daemon.learning.frames import observed
 from jetdvfs.daemon.leases import Holder, LeaseLimits, Leases, Need, combine, find, raised_by
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
@@ -174,16 +173,6 @@ def test_a_lease_is_its_user_s_or_root_s_to_end() -> None:
         find(leases.by_id(), lease.id, uid=1001)
     with pytest.raises(UsageError, match=f"held: {lease.id}"):
         find(leases.by_id(), "nothing", uid=0)
-
-
-def test_reports_are_summed_up_by_rank() -> None:
-    assert observed([]) is None
-    assert observed([float(value) for value in range(100, 0, -1)]) == {
-        "frames": 100,
-        "mean_ms": 50.5,
-        "p50_ms": 51.0,
-        "p95_ms": 96.0,
-    }
 
 
 def stacked(tmp_path: Path, text: str, **drop_ins: str) -> Path:

@@ -4,6 +4,9 @@
 A command stands after ``--``. Its output is its own: what this verb has to say beside it goes to standard error. The exit code
 is the command's; 127 if there is no such command and 126 if it cannot be executed, and nothing stays held then. Where the
 daemon goes away meanwhile, the command goes on, and the lease is held again as soon as there is a daemon.
+
+Without a model the clocks begin at the highest. What frames then take, as the command tells (``jetdvfs.qos``) or
+``--metrics`` does, decides which lower ones keep the target.
 """
 
 from __future__ import annotations
@@ -28,21 +31,18 @@ from .served import check_url, reported
 
 TAKES_COMMAND = True
 _LOOK_S = 1.0
+_OF_A_TARGET = {"--fps": "fps", "--confidence": "confidence", "--battery-wh": "battery_wh"}
 _OF_A_MODEL = {
-    "--target": "target",
-    "--fps": "fps",
-    "--confidence": "confidence",
     "--input": "inputs",
     "--accept-boundary": "accept_boundary",
     "--execution": "execution",
     "--host-ms": "host_ms",
     "--copied-bytes": "copied_bytes",
-    "--battery-wh": "battery_wh",
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s (MODEL --input SHAPE ... --target TARGET | --config CPU,GPU,EMC) [options] [-- CMD ...]"
+    parser.usage = "%(prog)s ([MODEL --input SHAPE ...] --target TARGET | --config CPU,GPU,EMC) [options] [-- CMD ...]"
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file, an engine's layers or GGUF"
     )
@@ -77,13 +77,13 @@ def run(args: argparse.Namespace) -> int:
         return code  # before any clock is touched
     if model is not None and not command and not Path(model).exists() and shutil.which(model):
         raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
-    if (model is None) == (args.config is None):
-        raise UsageError("expected either a MODEL with --target, or --config")
+    if (model is None and args.target is None) == (args.config is None):
+        raise UsageError("expected either --target, with a MODEL or without, or --config")
     if model is not None and (args.target is None or (not args.inputs and not _says_its_inputs(model))):
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
-    useless = [option for option, name in _OF_A_MODEL.items() if vars(args)[name] not in (None, [])]
-    if model is None and useless:
-        raise UsageError(f"{', '.join(useless)}: said of a MODEL; --config goes without")
+    options = {**(_OF_A_TARGET if args.target is None else {}), **(_OF_A_MODEL if model is None else {})}
+    if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [])]:
+        raise UsageError(f"{', '.join(useless)}: said of {'--target' if args.target is None else 'a MODEL'}, and there is none")
     check_url(args.metrics)
     inputs = [parse_input(text) for text in args.inputs]
     held = KeptLease(

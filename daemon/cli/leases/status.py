@@ -71,7 +71,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
-    asked = f"{lease['network']} at {lease['target']}" if lease["target"] else "configuration"
+    network = f"{lease['network']} at " if lease["network"] else ""
+    asked = f"{network}{lease['target']}" if lease["target"] else "configuration"
     rate = f", {lease['fps']:g} frames/s" if lease["fps"] else ""
     yield f"  {lease['lease']}: {lease['app']} (pid {lease['pid']}, uid {lease['uid']}), {lease['held_s']:.0f} s, {asked}{rate}"
     if lease["reason"]:

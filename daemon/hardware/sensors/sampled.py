@@ -57,6 +57,7 @@ class SampledSensors:
         self._events: Mapping[str, int] = {}
         self._missing: tuple[str, ...] = ()
         self._wanted_s = monotonic()
+        self._told: tuple[Mapping[str, Sample[int]], float, tuple[str, ...]] = {}, float("-inf"), ()
         self._round_s = float("-inf")
         self._took_s = 0.0
         self._wake = threading.Event()
@@ -108,7 +109,14 @@ class SampledSensors:
             self._wake.set()
             with self._round_over:
                 self._round_over.wait_for(lambda: self._round_s >= asked_s, _MOMENT_S)
-        return told(self.trips, self.temperatures_mc())
+        # Asked with every report: told anew only where a zone was read since, or has become too old.
+        zones, until_s, said = self._told
+        if zones is not self._zones or asked_s > until_s:
+            zones = self._zones
+            until_s = min((sample.time_s + TOO_OLD_S for sample in zones.values() if self._fresh(sample)), default=asked_s)
+            said = told(self.trips, self.temperatures_mc())
+            self._told = zones, until_s, said
+        return said
 
     def over_current(self) -> Mapping[str, int]:
         return self._events

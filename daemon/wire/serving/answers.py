@@ -37,7 +37,7 @@ class Answers:
             found = await self._dispatch(session, call, message)
             if isinstance(found, AsyncIterator):
                 return self._several(session, call, found)
-            reply = _encoded(found)
+            reply = b"" if call.oneway else _encoded(found)
         except (DaemonError, KernelsError, ProfilesError) as error:
             reply = self.error(error)
         except Exception as error:

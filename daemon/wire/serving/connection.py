@@ -26,6 +26,7 @@ from .turns import Turns
 PIECE_BYTES = 32 << 10
 """How long a call with a descriptor may be; the kernel keeps so much in one piece."""
 
+_CTRUNC = int(socket.MSG_CTRUNC)  # the operators of enum members take longer than to receive a message
 _READ_AHEAD_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 16
 
@@ -145,7 +146,7 @@ class Connection:
     def _look(self, size: int) -> tuple[bytes, bool]:
         """The next bytes without receiving them, and whether a descriptor is in the queue; none of them is from beyond it."""
         data, _, flags, _ = self._sock.recvmsg(size, 0, socket.MSG_PEEK)
-        return data, bool(flags & socket.MSG_CTRUNC)
+        return data, bool(flags & _CTRUNC)
 
     def _take(self, data: bytes) -> None:
         """Keep what arrived; have it answered where that completes a call."""

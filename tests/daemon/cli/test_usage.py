@@ -44,7 +44,7 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell_before_anything_is_held
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("hold", "--config", "1190.4,675.75,1600", "--fps", "30", "--", "true"), "--fps: said of a MODEL"),
+        (("hold", "--config", "1190.4,675.75,1600", "--fps", "30", "--", "true"), "--fps: said of --target, and there is none"),
         (("hold", "--config", "1190.4,675.75,1600", "--input", "1x3", "--confidence", "0.9"), "--confidence, --input: said of"),
         (("hold", "--config", ""), "configuration ''"),
         (("explain", MODEL, "--input", "1x3x224x224", "--profile", "agx-xavier-sim", "--config", ""), "configuration ''"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jetdvfs.daemon.hardware.sensors.sampled import Sample
-from jetdvfs.daemon.learning.frames import Frames, Setting
+from jetdvfs.daemon.learning.frames import FRAMES_KEPT, Frames, Setting
 from jetdvfs.daemon.learning.missed import is_missed, why
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
@@ -107,3 +107,14 @@ def test_why_it_is_missed_is_said_in_the_users_words() -> None:
         "clocks below what was requested (GPU"
     )
     assert because(company=("lease 2 of viewer",)) == "contention (lease 2 of viewer uses the GPU, too)"
+
+
+def test_reports_are_summed_up_by_rank_of_the_last_frames() -> None:
+    frames = Frames()
+    assert frames.observed() is None
+    frames.report([float(value) for value in range(100, 0, -1)])
+    assert frames.observed() == {"frames": 100, "mean_ms": 50.5, "p50_ms": 51.0, "p95_ms": 96.0}
+    frames.report([7.0] * (FRAMES_KEPT - 1) + [9.0])
+    told = frames.observed()
+    assert told is not None and told["frames"] == FRAMES_KEPT and told["p50_ms"] == told["p95_ms"] == 7.0
+    assert told["mean_ms"] == pytest.approx(7.0 + 2.0 / FRAMES_KEPT)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lease needs by what was observed of it, and whether that is worth another change of clocks."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from functools import partial
+
+from ..errors import TargetNotAttainable
+from ..leases import Need
+from ..planner import Limits
+from ..planning.wishes import Wish
+
+GAIN = 0.03
+"""By how much what a target prefers must become lower for clocks to be changed that keep it."""
+CAUTION = 0.9
+"""With which probability a plan that was made again keeps the target, at least: one miss is enough."""
+
+
+def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
+    """What a lease needs within limits; where nothing is predicted to meet its target, the configuration that comes closest.
+
+    Args:
+        observed: whether its frames have said something: then with :data:`CAUTION`, where that leaves anything.
+    """
+    again = partial(best_need, wish, observed=observed)
+    for confidence in (max(wish.confidence or 0.0, CAUTION), wish.confidence) if observed else (wish.confidence,):
+        with contextlib.suppress(TargetNotAttainable):
+            need = replace(wish, confidence=confidence).need(limits)
+            return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)
+    return replace(wish.closest(limits), again=again)
+
+
+def worth_while(wish: Wish, held: Need, limits: object) -> str | None:
+    """Why a lease that keeps its target is better planned again; None where it is not."""
+    if not isinstance(limits, Limits):
+        return None
+    if (unkept := wish.missed(held.configuration)) is not None:
+        return f"by what was observed, {unkept}"
+    need = best_need(wish, limits)
+    if need.unmet:
+        return None
+    gain = wish.gain(held.configuration, need.configuration)
+    return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None
