@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ....profiles.training.left_out import LeftOut
 
 KERNELS, QUICK_KERNELS = 40, 8
+_NETWORK_RUNS, _QUICK_NETWORK_RUNS = (120, 40), (24, 12)  # random configurations, and observations at those in common
 _RUN = (".pt", ".pt2")
 _ROUNDS = 200
 _DEPTH, _RATE = 5, 0.1
@@ -47,7 +48,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     )
     arguments.add_simulated_board(sub)
     sub.add_argument(
-        "--node", type=arguments.whole(0), default=0, metavar="N", help="which individual of the simulated board (default: 0)"
+        "--node",
+        type=arguments.individuals,
+        default=(0,),
+        metavar="N[,N|-N]",
+        help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, and are "
+        "compared at configurations that all have in common",
     )
     arguments.add_silicon(sub)
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
@@ -78,13 +84,17 @@ def collect(args: argparse.Namespace) -> int:
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
-    from ....profiles.measuring.one_twin import measure_twin, one_board_size, plan_twin
+    from ....profiles.measuring.one_twin import measure_twin, one_board_size, plan_twin, several_boards_size
 
     networks = named_networks(args.models, args.inputs)
-    size = one_board_size(args.node, args.kernels or (QUICK_KERNELS if args.quick else KERNELS))
+    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+    if len(args.node) == 1:
+        size = one_board_size(args.node[0], kernels)
+    else:
+        size = several_boards_size(args.node, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
     campaign = plan_twin(args.board, networks, size, args.silicon, args.seed)
     what = {
-        "device": f"simulated {args.board}, individual {args.node}, silicon {campaign.silicon_version}",
+        "device": f"simulated {args.board}, {_individuals(args.node)}, silicon {campaign.silicon_version}",
         "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
         "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
         "writes": str(args.out),
@@ -93,6 +103,10 @@ def _collect_simulated(args: argparse.Namespace) -> int:
         measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
     _print_about(what, args.json)
     return 0
+
+
+def _individuals(nodes: Sequence[int]) -> str:
+    return f"individual{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
 
 
 def _collect_processor(args: argparse.Namespace) -> int:
