@@ -80,7 +80,9 @@ def bundle_from_record(
     own = whole_networks(measurements)
     networks, kinds = own.networks, measured_kinds(own)
     folds = make_folds(networks, own.nodes, min(len(networks), _MOST_FOLDS), seed)
-    options = record_options(own, threads, seed)
+    few = len(own.invocations) <= _FEW_KERNELS
+    recipes = {"": (Recipe(6, 0.1, min_child_weight=1.0 if few else 5.0),)}
+    options = TrainingOptions(recipes, most_rounds=300, threads=threads, seed=seed)
 
     def evaluation(_: Bundle, uncertainty: Uncertainty) -> Mapping[str, Any]:
         return {
@@ -92,15 +94,6 @@ def bundle_from_record(
         }
 
     return write_trained(name, command, own, networks, kinds, options, folds, directory, evaluation, progress)
-
-
-def record_options(measurements: Measurements, threads: int, seed: int) -> TrainingOptions:
-    """How models of a record are trained."""
-    few = len(measurements.invocations) <= _FEW_KERNELS
-    recipes = {"": (Recipe(6, 0.1, min_child_weight=1.0 if few else 5.0),)}
-    if not few:
-        recipes |= {kind: (Recipe(8, 0.1),) for kind in ("conv2d", "matmul")}
-    return TrainingOptions(recipes, most_rounds=300, threads=threads, seed=seed)
 
 
 def _tools() -> dict[str, str]:

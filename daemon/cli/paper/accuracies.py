@@ -32,13 +32,10 @@ def _table_2(study: Study) -> Section:
         for target in ("time", "power")
         if (model := study.trained[kind].of(target)) is not None
     }
-    fields = {
-        "n_estimators": "rounds", "max_depth": "max_depth", "min_child_weight": "min_child_weight", "subsample": "subsample",
-        "colsample_bytree": "colsample_bytree", "learning_rate": "learning_rate", "reg_alpha": "", "reg_lambda": "reg_lambda",
-    }  # fmt: skip
+    fields = {"n_estimators": "rounds"}
     rows = []
     for name, (low, high) in TABLE_2.items():
-        used = sorted({float(getattr(recipe, fields[name])) if fields[name] else 0.0 for recipe in recipes.values()})
+        used = sorted({float(getattr(recipe, fields.get(name, name), 0.0)) for recipe in recipes.values()})
         rows.append((name, f"{low:g} to {high:g}", f"{used[0]:g}" if len(used) == 1 else f"{used[0]:g} to {used[-1]:g}"))
     return Section(
         "table-2",
@@ -76,8 +73,8 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
             f"Predictions of {what} by models of all boards but one, of kernels on that one, for "
             f"{boards_named(rotation.left_out)} in turn; per cent of them within 5, 10, 15 and 20%.",
             "As the paper drew them, convolutions count half as networks' own kernels and half as random ones, all others as "
-            "random ones alone (where the record has any); both within 10% apart stand to the right. Random kernels were "
-            "measured on one board each, so that models know neither the board nor the kernel.",
+            "random ones alone (where the record has any); the shares within 10% of each stand to the right. Random kernels "
+            "were measured on one board each, so that models know neither the board nor the kernel.",
         ]
         if target == "power":
             notes.append("Power is idle power at the configuration and what the kernel draws above it.")
@@ -85,7 +82,7 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
             part,
             f"Accuracy of kernel-level {what} predictions",
             tuple(notes),
-            ("kernel", *_limits(unit), "networks' 10%", "random 10%", "trained on", "predictions"),
+            ("kernel", *_limits(unit), "own 10%", "random 10%", "trained on", "judged"),
             tuple(rows),
         )
 
@@ -114,7 +111,7 @@ def _networks(part: str, what: str, unit: str, paper: Mapping[str, Accuracy]) ->
             f"Accuracy of network-level {figure} predictions",
             (
                 f"Networks on boards left out ({boards_named(study.rotation.left_out)} in turn), at the random configurations "
-                f"of the record ({means.count // max(len(ours), 1):,} of each network), predicted from models of their kernels.",
+                f"of the record ({means.count // max(len(ours), 1):,} of each network); predicted from models of kernels.",
                 "Here host and GPU are a timeline; the paper adds up kernels, which is what the column 'plain sum' has of the "
                 "same models (mean error, per cent).",
             ),
@@ -152,7 +149,7 @@ def _table_8(study: Study) -> Section:
             "A model of one network each, of one board against of all others, both tested on two boards that neither knows: "
             "the least and the largest relative improvement, per cent, over all boards trained on.",
             "With all that the others have, there are more measurements as well. The last column is the mean improvement "
-            "within 10% by as many measurements as one board has, drawn from all others: what is left is due to other boards alone.",
+            "within 10% by as many measurements as one board has, drawn from all others: what other boards alone are worth.",
             "Of VGG, nothing is known of the paper's row.",
         ),
         (

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 1120px; margin: 0 auto; padding: 1.5rem; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; }
+body { max-width: 1180px; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.6rem; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin: 2.6rem 0 .4rem; }
 h2 a { color: inherit; text-decoration: none; }
 p { margin: .35rem 0; max-width: 60rem; } .notes { color: #444; font-size: .92rem; }
@@ -23,12 +24,13 @@ p { margin: .35rem 0; max-width: 60rem; } .notes { color: #444; font-size: .92re
 .missing { color: #8a3b00; }
 nav { columns: 2; font-size: .92rem; margin: 1rem 0; } nav a { display: block; color: #0072B2; text-decoration: none; }
 .scroll { overflow-x: auto; } img { max-width: 100%; height: auto; margin: .6rem 0; }
-table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
-th, td { padding: .18rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #e5e5e5; }
+table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
+th, td { padding: .18rem .42rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #e5e5e5; }
 th { border-bottom: 2px solid #888; font-weight: 600; vertical-align: bottom; white-space: normal; }
 th:first-child, td:first-child { text-align: left; } .paper { color: #777; background: #f7f7f7; }
 tr.mean td { border-top: 2px solid #888; font-weight: 600; }
-dl { display: grid; grid-template-columns: max-content auto; gap: .1rem 1rem; margin: .6rem 0; } dt { color: #666; } dd { margin: 0; }
+dl { display: grid; grid-template-columns: max-content auto; gap: .1rem 1rem; margin: .6rem 0; }
+dt { color: #666; } dd { margin: 0; }
 @media print { nav { display: none; } h2 { break-after: avoid; } img, table { break-inside: avoid; } }
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs profile report``: the tables and figures of MIRAGE (SEC '21) of a record, beside the paper's, as text and a page."""
+"""``jetdvfs profile report``: a record's tables and figures beside those of MIRAGE (SEC '21), as text and as a page."""
 
 from __future__ import annotations
 
@@ -60,10 +60,9 @@ def run(args: argparse.Namespace) -> int:
     wanted = [part for part in KNOWN if not args.only or part in args.only]
     record = Measurements.load(args.record)
     try:
-        from ....profiles.studies.paper.study import study
-        from ....profiles.training.making import record_options
+        from ....profiles.studies.paper.study import options_for, study
 
-        found = study(record, wanted, args.left_out, record_options(record, args.threads, args.seed), progress_bar)
+        found = study(record, wanted, args.left_out, options_for(record, args.threads, args.seed), progress_bar)
         return _show(args, found, wanted)
     except ModuleNotFoundError as error:
         raise InputError(f"profile report: needs the Python package {error.name} (jetdvfs[train], jetdvfs[plot])") from error

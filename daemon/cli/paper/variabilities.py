@@ -57,7 +57,7 @@ def _figure_2(study: Study) -> Section:
             f"Kolmogorov-Smirnov tests (every pair of boards) found different distributions (p below {SIGNIFICANCE:g}). The "
             "paper: for a majority of configurations boards are statistically different.",
             "One observation is a measurement as everywhere in the record, the median of many timings; the paper's are single "
-            "runs.",
+            "runs. In the picture: low white, middle light, high dark.",
         ),
         ("network", *(f"{place} %" for place in places), PAPER, "Anderson-Darling", "Kolmogorov-Smirnov"),
         tuple(rows),
@@ -91,7 +91,7 @@ def _figure_3(study: Study) -> Section:
             "From the lower to the upper decile of each board's observations about its own median, per cent, all boards "
             "together.",
             "Tests: each board's first half of observations against its second.",
-            "The paper: much less than boards differ from each other.",
+            "The paper: much less than boards differ from each other. In the picture: low white, middle light, high dark.",
         ),
         ("network", *(f"{place} %" for place in places), "Anderson-Darling", "Kolmogorov-Smirnov"),
         tuple(rows),
