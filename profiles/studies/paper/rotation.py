@@ -18,6 +18,7 @@ from ....kernels.cost.board import BoardCost
 from ....kernels.cost.features import feature_rows
 from ....kernels.cost.model import METHODS, Method, surface
 from ....kernels.network import KernelInvocation
+from ....kernels.surface import Surface
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from ...measuring.measurements import Measurements, Rows
@@ -142,10 +143,11 @@ def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptio
             for target in TARGETS:
                 if (own := model.of(target)) is not None:
                     samples.setdefault((kind, target), []).append(own.samples)
-        for name, rows in _networks(record, node, cost, "network").items():
-            networks[name].append(rows)
-        for name, rows in _networks(record, node, cost, "fixed_network").items():
-            fixed[name].append(rows)
+        for what, network in enumerate(record.networks):
+            if network.launches:
+                surfaces = {method: surface(network, cost, method) for method in METHODS}
+                for table, found in (("network", networks), ("fixed_network", fixed)):
+                    found[network.name] += _network(record, what, node, surfaces, table)
     progress(1, 1, "boards left out")
     assert first is not None
     return Rotation(
@@ -222,33 +224,23 @@ def _alone_ms(
     return np.asarray(np.maximum(in_stream - gap_ms, _LEAST_OF_TIMED * in_stream) + timing_ms)
 
 
-def _networks(record: Measurements, node: int, cost: BoardCost, table: str) -> dict[str, NetworkRows]:
-    """Every network on a board that was left out, by name."""
-    found = {}
-    for what, network in enumerate(record.networks):
-        latency, power = (
-            middle(rows.where((rows.what == what) & (rows.node == node)))
-            for rows in (record.tables[f"{table}_ms"], record.tables[f"{table}_mw"])
-        )
-        if not len(latency) or not network.calls:
-            continue
-        at, both = latency.configuration, np.array_equal(latency.configuration, power.configuration)
-        surfaces = {method: surface(network, cost, method) for method in METHODS}
-        observed_j = latency.value * power.value / 1e6 if both else np.zeros(0)
-        found[network.name] = NetworkRows(
-            {
-                method: Compared(np.float64(each.latency_ms.ravel()[at]), latency.value, latency.node)
-                for method, each in surfaces.items()
-            },
-            {
-                method: Compared(np.float64(each.energy_mj.ravel()[at]) / 1e3, observed_j, latency.node)
-                for method, each in surfaces.items()
-            }
-            if both
-            else {},
-            at,
-        )
-    return found
+def _network(record: Measurements, what: int, node: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
+    """A network on a board that was left out; none where it was not measured there."""
+    latency, power = (
+        middle(rows.where((rows.what == what) & (rows.node == node)))
+        for rows in (record.tables[f"{table}_ms"], record.tables[f"{table}_mw"])
+    )
+    if not len(latency):
+        return []
+    at, both = latency.configuration, np.array_equal(latency.configuration, power.configuration)
+    observed_j = latency.value * power.value / 1e6 if both else np.zeros(0)
+    latencies, energies = (
+        {method: np.asarray(getattr(each, name), np.float64).ravel()[at] for method, each in surfaces.items()}
+        for name in ("latency_ms", "energy_mj")
+    )
+    times = {method: Compared(each, latency.value, latency.node) for method, each in latencies.items()}
+    used = {method: Compared(each / 1e3, observed_j, latency.node) for method, each in energies.items()} if both else {}
+    return [NetworkRows(times, used, at)]
 
 
 def middle(rows: Rows) -> Rows:

@@ -23,7 +23,7 @@ _LEAST = 4  # observations of one board that a test is made of
 
 
 @dataclass(frozen=True)
-class Tested:
+class Differences:
     """How often tests hold samples to be of different distributions.
 
     Attributes:
@@ -34,14 +34,14 @@ class Tested:
     anderson_darling: tuple[int, int]
     kolmogorov_smirnov: tuple[int, int]
 
-    def plus(self, other: Tested) -> Tested:
+    def plus(self, other: Differences) -> Differences:
         pairs = zip(
             (self.anderson_darling, self.kolmogorov_smirnov), (other.anderson_darling, other.kolmogorov_smirnov), strict=True
         )
-        return Tested(*((a + c, b + d) for (a, b), (c, d) in pairs))
+        return Differences(*((a + c, b + d) for (a, b), (c, d) in pairs))
 
 
-NONE_TESTED = Tested((0, 0), (0, 0))
+NONE_TESTED = Differences((0, 0), (0, 0))
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Spread:
     reference: float
     boards: dict[int, NDArray[np.float64]]
     within: dict[int, NDArray[np.float64]]
-    over_boards: Tested
-    within_boards: Tested
+    over_boards: Differences
+    within_boards: Differences
 
     @property
     def range_percent(self) -> float:
@@ -122,10 +122,10 @@ def _spread(network: str, figure: str, configuration: int, samples: dict[int, ND
     )
 
 
-def differing(samples: Samples) -> Tested:
+def differing(samples: Samples) -> Differences:
     """Test two or more samples against each other: all at once, and every pair."""
     pairs = [kolmogorov_smirnov(first, second) < SIGNIFICANCE for first, second in combinations(samples, 2)]
-    return Tested((1, int(anderson_darling(samples) < SIGNIFICANCE)), (len(pairs), sum(pairs)))
+    return Differences((1, int(anderson_darling(samples) < SIGNIFICANCE)), (len(pairs), sum(pairs)))
 
 
 def anderson_darling(samples: Samples) -> float:
@@ -146,7 +146,9 @@ def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) 
     """The probability that two samples of one distribution are so different."""
     from scipy import stats
 
-    return float(stats.ks_2samp(first, second).pvalue)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ties, or many observations, leave it at the asymptotic probability
+        return float(stats.ks_2samp(first, second).pvalue)
 
 
 @dataclass(frozen=True)
