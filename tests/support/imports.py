@@ -19,6 +19,7 @@ FLOORS = (
     ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service"),
     ("daemon.cli",),
     ("daemon",),
+    ("daemon.wire.serving",),
     ("daemon.wire", "daemon.watch", "daemon.worker", "daemon.system"),
     ("daemon.hardware",),
     ("daemon.hardware.clocks", "daemon.hardware.sensors"),
@@ -40,7 +41,7 @@ FLOORS = (
     ("kernels.operators.elements",),
     ("kernels.operators.memory",),
     ("kernels.operators.host",),
-    ("kernels.operators",),
+    ("kernels.operators", "kernels.rewriting"),
     ("kernels",),
 )
 PACKAGES = ("daemon", "profiles", "kernels")
