@@ -75,7 +75,8 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
             f"Predictions of {what} by models of all boards but one, of kernels on that one, for "
             f"{boards_named(rotation.left_out)} in turn; per cent of them within 5, 10, 15 and 20%.",
             "As the paper drew them, convolutions count half as networks' own kernels and half as random ones, all others as "
-            "random ones alone (where the record has any); the shares within 10% of each, and of all alike, stand to the right. Random kernels "
+            "random ones alone (where the record has any); the shares within 10% of each, and of all alike, stand to the "
+            "right. Random kernels "
             "were measured on one board each, so that models know neither the board nor the kernel.",
         ]
         if target == "power":

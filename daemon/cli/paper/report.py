@@ -34,10 +34,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--only", action="append", metavar="PART", help=f"just this table or figure (repeatable); valid: {PARTS}")
     sub.add_argument(
         "--left-out",
-        type=arguments.whole(1),
-        default=BOARDS,
-        metavar="N",
-        help=f"how many boards are left out, one after the other; all if there are no more (default {BOARDS}: minutes)",
+        type=arguments.individuals,
+        metavar="N[,N|-N]",
+        help=f"which boards of the record are left out, one after the other, as 3 or 0-12 (default: {BOARDS}, spread over them)",
     )
     sub.add_argument("--threads", type=arguments.whole(1), default=2, metavar="N", help="threads for training (default 2)")
     sub.add_argument(
@@ -60,9 +59,13 @@ def run(args: argparse.Namespace) -> int:
     wanted = [part for part in KNOWN if not args.only or part in args.only]
     record = Measurements.load(args.record)
     try:
-        from ....profiles.studies.paper.study import options_for, study
+        from ....profiles.studies.paper.study import options_for, some_of, study
 
-        found = study(record, wanted, args.left_out, options_for(record, args.threads, args.seed), progress_bar)
+        left_out = args.left_out or some_of(record.nodes, BOARDS)
+        if strange := sorted(set(left_out) - set(record.nodes)):
+            known = ", ".join(map(str, record.nodes))
+            raise InputError(f"--left-out: {args.record} has no board {strange[0]}; it has {known}")
+        found = study(record, wanted, left_out, options_for(record, args.threads, args.seed), progress_bar)
         return _show(args, found, wanted)
     except ModuleNotFoundError as error:
         raise InputError(f"profile report: needs the Python package {error.name} (jetdvfs[train], jetdvfs[plot])") from error

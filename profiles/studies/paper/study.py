@@ -74,12 +74,14 @@ class Study:
     overheads: Sequence[Overhead] | None
 
 
-def study(record: Measurements, wanted: Collection[str], boards: int, options: TrainingOptions, progress: Progress) -> Study:
+def study(
+    record: Measurements, wanted: Collection[str], left_out: Sequence[int], options: TrainingOptions, progress: Progress
+) -> Study:
     """Make tables and figures of a record.
 
     Args:
         wanted: which of :data:`PARTS`.
-        boards: how many boards are left out, one after the other, spread over those there are.
+        left_out: the boards that are left out, one after the other.
         options: how models are trained.
 
     What the record is not enough for is among what is missing.
@@ -96,7 +98,6 @@ def study(record: Measurements, wanted: Collection[str], boards: int, options: T
             missing.update(dict.fromkeys(asked, str(error)))
             return None
 
-    left_out = some_of(record.nodes, boards)
     rotation = tried(ROTATED, lambda: rotate(record, left_out, options, progress))
     if not record.powered:
         missing.update({part: "power was not measured" for part in _POWER if part in wanted and part not in missing})

@@ -122,6 +122,7 @@ def test_a_record_of_one_board_says_which_tables_need_more(tmp_path: Path, capsy
 def test_what_cannot_be_made_is_told_in_one_line(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code, told in (
         ([str(record), "--only", "table-3"], 2, "--only: no 'table-3'; valid: table-2, table-4 to table-8"),
+        ([str(record), "--left-out", "0,9"], 3, "has no board 9; it has 0, 1, 2"),
         ([str(record), "--out", "report.pdf"], 2, "expected a name that ends in .html"),
         ([str(record), "--out", str(tmp_path / "none" / "a.html")], 3, "is not a folder"),
         ([str(tmp_path / "none.npz")], 3, "not a campaign's result"),
