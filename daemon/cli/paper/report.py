@@ -36,7 +36,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "--left-out",
         type=arguments.individuals,
         metavar="N[,N|-N]",
-        help=f"which boards of the record are left out, one after the other, as 3 or 0-12 (default: {BOARDS}, spread over them)",
+        help=f"which boards of the record are left out, one after the other, as 3 or 0-12 (default: {BOARDS} of them)",
     )
     sub.add_argument("--threads", type=arguments.whole(1), default=2, metavar="N", help="threads for training (default 2)")
     sub.add_argument(
