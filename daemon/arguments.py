@@ -17,6 +17,7 @@ from .errors import UsageError
 BOARD = "agx-xavier"
 """The board that is simulated where none is named."""
 MOST = 2**32 - 1
+MOST_INDIVIDUALS = 100
 
 
 def whole(low: int) -> Callable[[str], int]:
@@ -29,6 +30,24 @@ def whole(low: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {MOST}, got {text!r:.40}")
 
     return read
+
+
+def individuals(text: str) -> tuple[int, ...]:
+    """Reads the numbers of individual boards: ``3``, ``0,4,7`` or ``0-12``."""
+    numbers: list[int] = []
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            low, high = whole(0)(first), whole(0)(last or first)
+            if not low <= high < low + MOST_INDIVIDUALS:
+                raise argparse.ArgumentTypeError(text)
+            numbers += range(low, high + 1)
+    except argparse.ArgumentTypeError:
+        numbers = []
+    if not numbers or len(set(numbers)) < len(numbers) or len(numbers) > MOST_INDIVIDUALS:
+        what = f"expected up to {MOST_INDIVIDUALS} different boards' numbers as 3, 0,4,7 or 0-12"
+        raise argparse.ArgumentTypeError(f"{what}, got {text!r:.40}")
+    return tuple(numbers)
 
 
 def named_file(text: str) -> Path:

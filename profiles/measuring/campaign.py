@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,8 @@ from ...kernels.cost.host import issue_key
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Call, HostOp, KernelInvocation, Network
 from ..device import Device, MeasuredDevice
-from ..errors import MeasurementError
+from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, kernel_power
+from .fixed import fixed_kernels, fixed_network
 from .keeping import KeptUnits
 from .measurements import TABLES, Measurements, Rows, call_json
 from .meters.meter import Meter
@@ -29,12 +29,8 @@ from .meters.meter import Meter
 Progress = Callable[[int, int, str], None]
 """Called with the units done, the units in all, and what is being measured."""
 
-Tables: TypeAlias = dict[str, Rows]
-
 _CALLS_OF_A_NAME = 16
 _BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
-_LEAST_BUSY = 0.3  # below this share of GPU time in the measured interval, power above idle drowns in the sensor's resolution
-_SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less than their own variation
 _MOSTLY_BUSY = 0.5  # the same for the host
 
 
@@ -51,6 +47,7 @@ class CampaignSize:
         host_configurations: random configurations per board and call name.
         warm_configurations: random configurations per board and temperature of the die beside the campaign's.
         idle_configurations: random configurations per board that idle power is measured at; 0 for all.
+        fixed_observations: of each network at the same few configurations on every board; its kernels are measured there once.
     """
 
     nodes: tuple[int, ...]
@@ -62,6 +59,7 @@ class CampaignSize:
     host_configurations: int
     warm_configurations: int = 0
     idle_configurations: int = 0
+    fixed_observations: int = 0
 
     def kernels_of(self, kind: str) -> int:
         return self.random_kernels.get(kind, self.random_kernels_default)
@@ -163,6 +161,9 @@ def plan_campaign(
         for kind in ("kernel_ms", "kernel_mw") if board.energy_rails else ("kernel_ms",):
             units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
             units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
+        if size.fixed_observations:
+            units += [Unit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
+            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)))]
     return Campaign(
         board,
         silicon_version,
@@ -236,31 +237,12 @@ def measurements_of(campaign: Campaign, finished: Sequence[Tables]) -> Measureme
 
 def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     what, flat, calls, configurations = _pairs(campaign, unit, rng)
-    return {"kernel_ms": _rows(what, unit.node, flat, meter.kernel_times_ms(calls, configurations))}
+    return {"kernel_ms": figure_rows(what, unit.node, flat, meter.kernel_times_ms(calls, configurations))}
 
 
 def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
-    of_host = campaign.board.host_rails
-    gpu_side = [rail for rail in campaign.board.energy_rails if rail not in of_host]
     what, flat, calls, configurations = _pairs(campaign, unit, rng)
-    idle = meter.idle_rails_mw(configurations)
-    power = meter.kernel_powers(calls, configurations)
-    period_ms, gpu_ms = np.asarray(power.period_ms), np.asarray(power.gpu_ms)
-    busy = np.clip(gpu_ms / period_ms, 0, 1)
-    above_idle = _above(power.rails_mw, idle, gpu_side)
-    if not of_host:  # what the host draws is among it
-        host_mw = _above(meter.host_rails_mw(configurations), idle, gpu_side)
-        above_idle = above_idle - host_mw * np.asarray(power.host_ms) / period_ms
-    rows = _rows(what, unit.node, flat, above_idle / np.maximum(busy, _LEAST_BUSY))
-    gpu_bound = (period_ms > 1.2 * np.asarray(power.host_ms)) & (gpu_ms < _SHORT_MS)
-    gaps = _rows(what, unit.node, flat, (period_ms - gpu_ms) * 1e3)
-    alone = meter.kernel_times_ms(calls, configurations)
-    timing = _rows(what, unit.node, flat, (alone - gpu_ms) * 1e3)
-    return {
-        "kernel_mw": rows.where(busy >= _LEAST_BUSY),
-        "gap_us": gaps.where(gpu_bound),
-        "timing_us": timing.where(gpu_ms < _SHORT_MS),
-    }
+    return kernel_power(campaign.board, unit.node, what, flat, calls, configurations, meter)
 
 
 def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
@@ -268,7 +250,7 @@ def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
     for what in unit.what:
         flat, configurations = _random_configurations(campaign, unit.configurations, rng)
         burst_ms = meter.host_time_ms([campaign.calls[what]] * _BURST, configurations)
-        parts.append(_rows(what, unit.node, flat, np.asarray(burst_ms) * 1e3 / _BURST))
+        parts.append(figure_rows(what, unit.node, flat, np.asarray(burst_ms) * 1e3 / _BURST))
     return {"host_us": Rows.joined(parts)}
 
 
@@ -289,13 +271,13 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
         idle = meter.idle_rails_mw(configurations)
         if not rails:
             parts.append(
-                _rows(0, unit.node, top, _above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
+                figure_rows(0, unit.node, top, above(meter.host_rails_mw(configurations), idle, campaign.board.energy_rails))
             )
             continue
         power = meter.kernel_powers([smallest] * len(configurations), configurations)
         busy = np.asarray(power.host_ms) / np.asarray(power.period_ms)
-        above_idle = _above(power.rails_mw, idle, rails)
-        rows = _rows(0, unit.node, top, above_idle / np.maximum(busy, _LEAST_BUSY))
+        above_idle = above(power.rails_mw, idle, rails)
+        rows = figure_rows(0, unit.node, top, above_idle / np.maximum(busy, LEAST_BUSY))
         parts.append(rows.where(busy >= _MOSTLY_BUSY))
     return {"host_active_mw": Rows.joined(parts)}
 
@@ -325,7 +307,7 @@ def _idle_rows(
     temperature_c: float | None = None,
 ) -> Rows:
     rails = meter.idle_rails_mw(configurations, temperature_c)
-    return _rows(what, unit.node, flat, _above(rails, dict.fromkeys(rails, 0.0), campaign.board.energy_rails))
+    return figure_rows(what, unit.node, flat, above(rails, dict.fromkeys(rails, 0.0), campaign.board.energy_rails))
 
 
 def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
@@ -334,9 +316,18 @@ def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
     network, rails, tables = campaign.networks[what], campaign.board.energy_rails, dict[str, Rows]()
     if rails:
         measured = meter.network_rails_mw(network, configurations)
-        tables["network_mw"] = _rows(what, unit.node, flat, _above(measured, dict.fromkeys(measured, 0.0), rails))
-    tables["network_ms"] = _rows(what, unit.node, flat, meter.network_latency_ms(network, configurations))
+        tables["network_mw"] = figure_rows(what, unit.node, flat, above(measured, dict.fromkeys(measured, 0.0), rails))
+    tables["network_ms"] = figure_rows(what, unit.node, flat, meter.network_latency_ms(network, configurations))
     return tables
+
+
+def _measure_fixed_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    (what,) = unit.what
+    return fixed_network(campaign.board, unit.node, what, campaign.networks[what], unit.configurations, meter)
+
+
+def _measure_fixed_kernel(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+    return fixed_kernels(campaign.board, unit.node, unit.what, campaign.invocations, meter)
 
 
 _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Tables]] = {
@@ -346,6 +337,8 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
     "host_active_mw": _measure_host_active_mw,
     "idle_mw": _measure_idle_mw,
     "network": _measure_network,
+    "fixed_network": _measure_fixed_network,
+    "fixed_kernel": _measure_fixed_kernel,
 }
 
 
@@ -364,21 +357,7 @@ def _random_configurations(
 ) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
     grid = campaign.board.grid
     flat = rng.choice(grid.size, min(count, grid.size), replace=False)
-    return flat, [grid.configuration(np.unravel_index(index, grid.shape)) for index in flat]
-
-
-def _above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Sequence[str]) -> NDArray[np.float64]:
-    """What these rails draw together above idle, in mW."""
-    return np.asarray(sum(np.asarray(rails_mw[rail]) - idle_mw[rail] for rail in rails), np.float64)
-
-
-def _rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
-    figures = np.asarray(value, np.float64)
-    if figures.shape != flat.shape or not np.isfinite(figures).all():
-        raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
-    return Rows(
-        np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures
-    )
+    return flat, configurations_at(grid, flat)
 
 
 def _work(call: Call) -> int:

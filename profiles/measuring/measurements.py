@@ -65,7 +65,13 @@ TABLES: Mapping[str, str] = {
     "warm_idle_mw": "the same as idle_mw with the die at temperatures_c[what]",
     "network_ms": "latency of networks[what], ms",
     "network_mw": "mean power of all energy rails while networks[what] runs, mW",
+    "fixed_network_ms": "latency of networks[what], again and again at the same few configurations on every board, ms",
+    "fixed_network_mw": "mean power of all energy rails while networks[what] runs at those configurations, mW",
+    "fixed_kernel_ms": "GPU time of the networks' invocations[what] at those configurations, ms",
+    "fixed_kernel_mw": "power of the GPU-side rails above idle while invocations[what] runs at those configurations, mW",
 }
+LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kernel_mw")
+"""Tables that records did not always have; one without them has them empty."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,7 @@ class Measurements:
             with np.load(path, allow_pickle=False) as arrays:
                 about = json.loads(arrays["about"].tobytes())
                 tables = rows_of(arrays)
+            tables = {**{name: Rows.joined(()) for name in LATER}, **tables}
             if set(tables) != set(TABLES):
                 raise ValueError(f"tables {', '.join(tables)}; expected {', '.join(TABLES)}")
             return cls(

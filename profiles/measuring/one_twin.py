@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign on one simulated board, as an afternoon with a single real one would be, or on several by a cluster."""
+"""A campaign on simulated boards: on one, as an afternoon with a single real one would be, or on several, as MIRAGE's was."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...kernels.cost.features import MODELLED_KINDS
@@ -36,6 +36,13 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
         warm_configurations=40,
         idle_configurations=100,
     )
+
+
+def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
+    """The same of several boards, which share the random kernels; networks as a whole at so many configurations, and so many
+    times at those that all boards have in common."""
+    size = replace(one_board_size(nodes[0], random_kernels), nodes=tuple(nodes))
+    return replace(size, whole_network_configurations=configurations, fixed_observations=observations)
 
 
 def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, silicon: int, seed: int = 0) -> Campaign:

@@ -149,7 +149,7 @@ def table_of(
     clocks = clocks_mhz(rows.configuration, board.grid)
     features[:, -3:] = np.stack(clocks, axis=1)
     if target == "time":
-        bounds = _bounds(invocations, of_row, clocks, board, floor_of(measurements, board))
+        bounds = bounds_at_ms(invocations, of_row, clocks, board, floor_of(measurements, board))
         label = np.log(rows.value / bounds)
     else:
         label = np.log(np.maximum(rows.value, _LEAST_MW))
@@ -176,12 +176,21 @@ def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
 def _in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
     """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
     two belongs to their time. Times that are mostly of timing say nothing and are left out."""
-    cpu_mhz, gpu_mhz, _ = clocks_mhz(rows.configuration, board.grid)
+    timing_ms, gap_ms = stream_parts_ms(measurements, board, rows.configuration)
+    own = rows.value - timing_ms
+    return replace(rows, value=own + gap_ms).where(own > _LEAST_OF_TIMED * rows.value)
+
+
+def stream_parts_ms(
+    measurements: Measurements, board: MeasuredDevice, configuration: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What timing a kernel by itself adds, and the pause that belongs to its time in a network, each (n,) in ms, at
+    configurations (flat indices of the grid, (n,))."""
+    cpu_mhz, gpu_mhz, _ = clocks_mhz(configuration, board.grid)
     constant_us, slope_us = fit_gap_us(measurements.tables["gap_us"], board.grid)
     timing_us, of_cpu, of_gpu = fit_timing_us(measurements.tables["timing_us"], board.grid)
-    own = rows.value - np.maximum(timing_us + of_cpu / cpu_mhz + of_gpu / gpu_mhz, 0.0) / 1e3
-    in_stream = replace(rows, value=own + (constant_us + slope_us / gpu_mhz) / 1e3)
-    return in_stream.where(own > _LEAST_OF_TIMED * rows.value)
+    timing_ms = np.maximum(timing_us + of_cpu / cpu_mhz + of_gpu / gpu_mhz, 0.0) / 1e3
+    return timing_ms, np.asarray((constant_us + slope_us / gpu_mhz) / 1e3)
 
 
 def residuals_of(
@@ -203,13 +212,14 @@ def residuals_of(
     return np.asarray(table.label - predicted)
 
 
-def _bounds(
+def bounds_at_ms(
     invocations: Sequence[KernelInvocation],
     of_row: NDArray[Any],
     clocks: Sequence[NDArray[np.float64]],
     board: MeasuredDevice,
     floor: LaunchFloor,
 ) -> NDArray[np.float64]:
+    """The bound that models of time are about, (n,) in ms: of ``invocations[of_row]``, each at its clocks in MHz."""
     gpu_mhz, emc_mhz = clocks[1], clocks[2]
     bound = np.empty(len(of_row))
     order = np.argsort(of_row, kind="stable")

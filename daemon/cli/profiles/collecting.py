@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ....profiles.training.left_out import LeftOut
 
 KERNELS, QUICK_KERNELS = 40, 8
+_NETWORK_RUNS, _QUICK_NETWORK_RUNS = (120, 40), (24, 12)  # random configurations, and observations at those in common
 _RUN = (".pt", ".pt2")
 _ROUNDS = 200
 _DEPTH, _RATE = 5, 0.1
@@ -60,7 +60,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     )
     arguments.add_simulated_board(sub)
     sub.add_argument(
-        "--node", type=arguments.whole(0), default=0, metavar="N", help="which individual of the simulated board (default: 0)"
+        "--node",
+        type=arguments.individuals,
+        default=(0,),
+        metavar="N[,N|-N]",
+        help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, and are "
+        "compared at configurations that all have in common",
     )
     sub.add_argument(
         "--boards",
@@ -102,13 +107,12 @@ def collect(args: argparse.Namespace) -> int:
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
-    from ....profiles.measuring.one_twin import measure_twin, one_board_size, plan_twin
+    from ....profiles.measuring.one_twin import measure_twin, plan_twin
 
     networks = named_networks(args.models, args.inputs)
-    size = one_board_size(args.node, args.kernels or (QUICK_KERNELS if args.quick else KERNELS))
     if args.boards is not None:
-        return _collect_fleet(args, networks, size)
-    campaign = plan_twin(args.board, networks, size, args.silicon, args.seed)
+        return _collect_fleet(args, networks)
+    campaign = plan_twin(args.board, networks, _size(args, args.node), args.silicon, args.seed)
     what = _about_twins(args, campaign)
     if not args.dry_run:
         measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
@@ -116,13 +120,23 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     return 0
 
 
-def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network], size: CampaignSize) -> int:
+def _size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
+    from ....profiles.measuring.one_twin import one_board_size, several_boards_size
+
+    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+    if len(nodes) == 1:
+        return one_board_size(nodes[0], kernels)
+    return several_boards_size(nodes, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
+
+
+def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int:
     from ....profiles.measuring.fleet import run_on_fleet, worker_names
     from ....profiles.measuring.one_twin import TwinMeters, plan_twin
 
     with cluster("--boards", args.boards) as client:
-        nodes = range(args.node, args.node + len(worker_names(client)))
-        campaign = plan_twin(args.board, networks, replace(size, nodes=tuple(nodes)), args.silicon, args.seed)
+        workers = len(worker_names(client))
+        nodes = args.node if len(args.node) > 1 else range(args.node[0], args.node[0] + workers)
+        campaign = plan_twin(args.board, networks, _size(args, nodes), args.silicon, args.seed)
         what: dict[str, Any] = _about_twins(args, campaign)
         if not args.dry_run:
             meters = TwinMeters(args.board, args.silicon, args.seed)
@@ -136,7 +150,7 @@ def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network], size: 
 
 def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]:
     nodes = campaign.size.nodes
-    individuals = f"individual {nodes[0]}" if len(nodes) == 1 else f"individuals {nodes[0]} to {nodes[-1]}"
+    individuals = f"individual{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
     return {
         "device": f"simulated {args.board}, {individuals}, silicon {campaign.silicon_version}",
         "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),

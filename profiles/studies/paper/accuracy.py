@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far predictions are off, in the six figures of MIRAGE (SEC '21), section 6."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LIMITS = (5.0, 10.0, 15.0, 20.0)
+"""Per cent."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far n predictions are off.
+
+    Attributes:
+        within: per cent of them whose relative error is below each of :data:`LIMITS`.
+        rmse, mae: root mean square and mean absolute error, in the unit of what is predicted.
+        mean_percent: mean absolute relative error, per cent.
+        count: n.
+    """
+
+    within: tuple[float, ...]
+    rmse: float
+    mae: float
+    mean_percent: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Predictions beside observations.
+
+    Attributes:
+        predicted, observed: (n,), in one unit.
+        board: on which each was observed, (n,).
+    """
+
+    predicted: NDArray[np.float64]
+    observed: NDArray[np.float64]
+    board: NDArray[np.int64]
+
+    @property
+    def error_percent(self) -> NDArray[np.float64]:
+        """Absolute relative error of each, (n,)."""
+        return np.asarray(100.0 * np.abs(self.predicted / self.observed - 1.0))
+
+    def where(self, mask: NDArray[np.bool_]) -> Compared:
+        return Compared(self.predicted[mask], self.observed[mask], self.board[mask])
+
+    @classmethod
+    def joined(cls, parts: list[Compared]) -> Compared:
+        names = ("predicted", "observed", "board")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def accuracy(self, weight: ArrayLike | None = None) -> Accuracy:
+        """The six figures, each prediction as heavy as ``weight`` (n,) says, by default all alike."""
+        heavy = np.ones(len(self.observed)) if weight is None else np.asarray(weight, np.float64)
+        error, off = self.error_percent, self.predicted - self.observed
+        return Accuracy(
+            within=tuple(float(100.0 * np.average(error < limit, weights=heavy)) for limit in LIMITS),
+            rmse=float(np.sqrt(np.average(off**2, weights=heavy))),
+            mae=float(np.average(np.abs(off), weights=heavy)),
+            mean_percent=float(np.average(error, weights=heavy)),
+            count=len(error),
+        )
+
+
+def mean_of(rows: list[Accuracy]) -> Accuracy:
+    """The mean of each figure, as in the last rows of the paper's tables."""
+    return Accuracy(
+        within=tuple(float(share) for share in np.mean([row.within for row in rows], axis=0)),
+        rmse=float(np.mean([row.rmse for row in rows])),
+        mae=float(np.mean([row.mae for row in rows])),
+        mean_percent=float(np.mean([row.mean_percent for row in rows])),
+        count=sum(row.count for row in rows),
+    )
