@@ -136,7 +136,6 @@ class Trtexec:
         program = self._program.absolute() if self._program.exists() else self._program
         command = [str(program), f"--loadEngine={engine}", *options]
         command += [f"--shapes={','.join(shapes)}"] if shapes else []
-        command += ["--profilingVerbosity=detailed"]
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

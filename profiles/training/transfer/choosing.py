@@ -66,10 +66,8 @@ def next_observation(
     each = {number: plan_uncertainty(surface, wanted[number]) for number, surface in now.items()}
     for number in sorted(known, key=lambda number: -each[number]):
         if left[number].any():
-            grid = surfaces[number].grid
             gain = information(surfaces[number], observed[number], left[number], wanted[number])
-            best = grid.configuration(np.unravel_index(int(np.argmax(gain)), grid.shape))
-            return Choice(number, best, max(each.values()))
+            return Choice(number, _at(surfaces[number].grid, int(np.argmax(gain))), max(each.values()))
     return None
 
 

@@ -32,7 +32,7 @@ from jetdvfs.profiles.twin.application import Application
 from jetdvfs.profiles.twin.silicon.silicon import version_of
 from jetdvfs.tests.support.models.handmade_engine import profile, small
 from jetdvfs.tests.support.paths import REFERENCE
-from jetdvfs.tests.support.trtexec_stand_in import write_engine, write_program
+from jetdvfs.tests.support.profiles.trtexec_stand_in import write_engine, write_program
 
 BOARD = load_board("agx-xavier")
 PRIOR = "agx-xavier-sim"
@@ -162,7 +162,7 @@ def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp
     network = trtexec.network(write_engine(path, layers, times), ())
     write_engine(path, layers, times, port=stage.application_port, network=network.to_json(host_calls=True))
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
-    plan = Plan(board, what_is_known(board, PRIOR), (Candidate(path, network, ()),), 4.0, record, "made", tmp_path)
+    plan = Plan(board, what_is_known(board, PRIOR), (Candidate(path, network, ()),), 1.5, record, "made", tmp_path)
     with board.daemon(own=False) as client:
         measure(plan, EngineRunner(trtexec), client, lambda done, total, text: None)
     found = Measurements.load(record)

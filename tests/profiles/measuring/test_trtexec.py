@@ -15,7 +15,7 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.meters.trtexec import Trtexec
 from jetdvfs.tests.support.models.handmade_engine import account, profile, small
 from jetdvfs.tests.support.paths import SHARED_DATA
-from jetdvfs.tests.support.trtexec_stand_in import write_engine, write_program
+from jetdvfs.tests.support.profiles.trtexec_stand_in import write_engine, write_program
 
 LAYERS = json.loads(account(small(), "x", "y"))
 PROFILE = json.loads(profile([layer["Name"] for layer in small()]))

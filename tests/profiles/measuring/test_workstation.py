@@ -17,7 +17,7 @@ from jetdvfs.profiles.measuring.meters.torch_process import TorchProcess
 from jetdvfs.profiles.measuring.processor import Model
 from jetdvfs.profiles.measuring.workstation import measure_gpu, plan_gpu, workstation
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.tests.support.nvml_stand_in import POWER_W, StandInNvml
+from jetdvfs.tests.support.profiles.nvml_stand_in import POWER_W, StandInNvml
 
 SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.02, timings=5)
 WORKER = """

@@ -17,7 +17,7 @@ from typing import Any
 def write_program(folder: Path) -> Path:
     """A ``trtexec`` in a folder: a script, as one for a container would be."""
     program = folder / "trtexec"
-    program.write_text(f'#!/bin/sh\n{sys.executable} -m jetdvfs.tests.support.trtexec_stand_in "$@"\n')
+    program.write_text(f'#!/bin/sh\n{sys.executable} -m jetdvfs.tests.support.profiles.trtexec_stand_in "$@"\n')
     program.chmod(0o755)
     return program
 
