@@ -13,7 +13,6 @@ from ... import arguments
 from ...errors import InputError
 from ..networks import named_networks
 from ..output import print_json, progress, progress_bar, table
-from .checks import add_seed
 from .making import check_new, describe
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "densenet161", "vgg16", "squeezenet1_0")
@@ -42,7 +41,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         action="store_true",
         help="show instead how soon plans are right where configurations are chosen as 'setup --accuracy' does, and at random",
     )
-    add_seed(sub)
+    arguments.add_seed(sub)
 
 
 def adapt(args: argparse.Namespace) -> int:

@@ -17,7 +17,6 @@ from ...errors import InputError, UsageError
 from ..clusters import cluster
 from ..networks import named_networks
 from ..output import print_json, progress_bar, table
-from .checks import add_seed, add_threads
 
 if TYPE_CHECKING:
     from ....kernels.network import Network
@@ -87,12 +86,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
     sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
-    add_seed(sub)
+    arguments.add_seed(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
     sub = verb("judge", "leave each network of a record out of training, predict it, and compare with what it took", judge)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what 'profile collect' or 'import' wrote")
-    add_threads(sub)
-    add_seed(sub)
+    arguments.add_threads(sub)
+    arguments.add_seed(sub)
 
 
 def collect(args: argparse.Namespace) -> int:

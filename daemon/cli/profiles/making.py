@@ -15,7 +15,6 @@ from ....profiles.twin.silicon.chip import CURRENT
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json, progress_bar
-from .checks import add_seed, add_threads
 
 NOT_SEEN = "other boards were not seen: errors are of networks and kernels left out on the one that was measured"
 _UNPOWERED = "none: power was not measured; this profile knows times only"
@@ -45,8 +44,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--campaign", type=Path, metavar="DIR", help="with --simulated: keep measurements here, and go on from those"
     )
-    add_threads(sub)
-    add_seed(sub)
+    arguments.add_threads(sub)
+    arguments.add_seed(sub)
     arguments.add_silicon(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
 
@@ -61,7 +60,7 @@ def _add_finished(sub: argparse.ArgumentParser) -> None:
     """The arguments of what adds something to a profile that was trained."""
     sub.add_argument("profile", metavar="NAME|DIR")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
-    add_seed(sub)
+    arguments.add_seed(sub)
 
 
 def describe(path: Path, manifest: Manifest) -> str:
