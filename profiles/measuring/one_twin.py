@@ -20,7 +20,6 @@ from .variation import Variations
 
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
-_STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 
 def one_board_size(node: int, random_kernels: int) -> CampaignSize:
@@ -76,4 +75,4 @@ class TwinMeters:
     seed: int
 
     def __call__(self, node: int, step: int) -> TwinMeter:
-        return twin_meter(self.board, node, self.seed + _STEPS * step, self.silicon)
+        return twin_meter(self.board, node, self.seed + 1_000_003 * step, self.silicon)

@@ -186,7 +186,7 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
     """The first network at configurations that were not observed before."""
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
-    limits = Limits(**{axis: (grid.levels(axis)[0], grid.levels(axis)[-1]) for axis in AXES})
+    limits = Limits.within({axis: (grid.levels(axis)[0], grid.levels(axis)[-1]) for axis in AXES})
     chosen = [("least energy", plan(predicted, "min-energy", limits=limits).configuration)]
     chosen += [("any", one) for one in spread_out(grid, _PROOF + 1, seed=10_007)[2:]]
     rows = []
