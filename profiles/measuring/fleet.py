@@ -132,8 +132,9 @@ class _Fleet:
             for board in working:
                 if board.running is not None and board.running[1].done():
                     (number, future), board.running = board.running, None
-                    yield number, self._result(board, future)
+                    tables = self._result(board, future)
                     self._finished += 1
+                    yield number, tables
 
     def close(self) -> None:
         """Let the boards rest."""
@@ -144,12 +145,12 @@ class _Fleet:
     def _look_round(self) -> None:
         """Who is there, who came back, who is lost."""
         now, there = time.monotonic(), worker_names(self._client)
+        if any(there.get(board.name, board.address) != board.address for board in self.boards):
+            self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)
         for board in self.boards:
             address = there.get(board.name, "")
             if address != board.address:
                 self._interrupt(board)
-                if address:
-                    self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)
                 board.address, board.away_since = address, now
             if not address and not board.lost and now - board.away_since > self._patience_s:
                 board.lost = True

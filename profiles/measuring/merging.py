@@ -70,7 +70,7 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part
 
     Raises:
         MeasurementError: they are of different boards, silicons or rails, their idle power is of dies of different
-            temperatures, or two are the same record.
+            temperatures, or figures of a board are in two of them.
     """
     _check_alike(records)
     each = [shareable(record) for record in records.values()]
@@ -153,7 +153,10 @@ def _check_alike(records: Mapping[str, Measurements]) -> None:
             )
     seen: dict[bytes, str] = {}
     for name, record in records.items():
-        content = b"".join(rows.value.tobytes() for rows in record.tables.values())
-        if content in seen:
-            raise MeasurementError(f"{seen[content]} and {name}: are the same record")
-        seen[content] = name
+        for node in record.nodes:
+            content = b"".join(rows.value[rows.node == node].tobytes() for rows in record.tables.values())
+            if content in seen:
+                raise MeasurementError(
+                    f"{seen[content]} and board {node} of {name}: are the same figures, and would count twice"
+                )
+            seen[content] = f"board {node} of {name}"

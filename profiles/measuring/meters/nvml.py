@@ -90,7 +90,7 @@ class Nvml:
 
     def __init__(self, library: NvmlLibrary, index: int = 0) -> None:
         self._library, self._locked_mhz, self._index = library, 0, index
-        self._ask("NVML", library.nvmlInit)
+        self._ask("starting", library.nvmlInit)
         try:
             self._handle = self._ask(f"GPU {index}", lambda: library.nvmlDeviceGetHandleByIndex(index))
             self.read_uj()

@@ -101,8 +101,12 @@ def test_records_that_do_not_belong_together_are_refused(
 ) -> None:
     with pytest.raises(MeasurementError, match=said):
         merged({"a": mine, "b": spoil(theirs)})
-    with pytest.raises(MeasurementError, match="a and b: are the same record"):
-        merged({"a": mine, "b": mine})
+
+
+def test_figures_of_a_board_do_not_count_twice(mine: Measurements, theirs: Measurements) -> None:
+    both, _ = merged({"mine": mine, "theirs": theirs})
+    with pytest.raises(MeasurementError, match="board 3 of both and board 3 of mine: are the same figures"):
+        merged({"both": both, "mine": mine})
 
 
 def test_the_command_line_exports_and_merges(

