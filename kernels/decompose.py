@@ -60,8 +60,8 @@ def decompose(
             ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
-        optimized: list what is left once the JIT's passes have run (:mod:`.rewriting.optimizing`): of TorchScript, which runs so
-            from its second or third time on. Other files list what they hold.
+        optimized: list what is left once the JIT's passes have run (:mod:`.rewriting.optimizing`): of TorchScript, which runs
+            so from its second or third time on. Other files list what they hold.
         budget: bounds on what reading may cost.
 
     Raises:
