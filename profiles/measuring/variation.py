@@ -12,7 +12,7 @@ networks have a variety of them (:mod:`jetdvfs.kernels.cost.region`), but as the
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -136,9 +136,9 @@ class Variations:
         return str(self._random.choice(_FLOATS, p=_TYPES))
 
 
-def _work_of(networks: Sequence[Network]) -> Counter[Any]:
+def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
     """What part of a network's operations and bytes each kernel is, by signature; the mean of both, added up over networks."""
-    work: Counter[Any] = Counter()
+    work: defaultdict[Any, float] = defaultdict(float)
     for network in networks:
         operations = max(sum(launch.flops for launch in network.launches), 1)
         moved = max(sum(launch.bytes for launch in network.launches), 1)
