@@ -68,6 +68,7 @@ class Budgets:
         self._ceiling = Ceiling(self._k_per_w)
         self._draining: dict[str, Draining] = {}
         self._battery: Battery | None = None
+        self._unread = False
         self._battery_s = float("-inf")
 
     def check(self, asked: Asked) -> None:
@@ -133,12 +134,13 @@ class Budgets:
             return None
         if hottest_c is None:
             self.notes = (*self.notes, f"the ceiling of {ceiling_c:g} C is not watched: no zone can be read")
-            return None
-        if hottest_c > ceiling_c:
-            self.notes = (*self.notes, f"the hottest zone has {hottest_c:.1f} C, above the ceiling of {ceiling_c:g} C")
-        limit_mw = self._ceiling.limit_mw(now_s, hottest_c, ceiling_c)
+            limit_mw = self._ceiling.last_mw
+        else:
+            if hottest_c > ceiling_c:
+                self.notes = (*self.notes, f"the hottest zone has {hottest_c:.1f} C, above the ceiling of {ceiling_c:g} C")
+            limit_mw = self._ceiling.limit_mw(now_s, hottest_c, ceiling_c)
         if limit_mw is None:
-            self.notes = (*self.notes, f"the ceiling of {ceiling_c:g} C is not planned for: the energy rails cannot be read")
+            self.notes = (*self.notes, f"the ceiling of {ceiling_c:g} C is not planned for: its sensors cannot be read")
             return None
         return Budget(limit_mw, f"so that no zone becomes hotter than {ceiling_c:g} C")
 
@@ -147,13 +149,14 @@ class Budgets:
         if not self._draining:
             return None
         battery = self._read_battery(now_s)
+        if self._unread and any(draining.asked.battery_wh is None for draining in self._draining.values()):
+            self.notes = (*self.notes, "what is left in the battery can no longer be read; what was read last counts")
         found: Budget | None = None
         for draining in self._draining.values():
             if drawn_mw is not None:
                 draining.drain(now_s, drawn_mw)
             left_wh = draining.left_wh(battery)
             if left_wh is None:
-                self.notes = (*self.notes, "what is left in the battery can no longer be read")
                 continue
             beside_mw = max((battery.drawn_mw or 0.0) - (drawn_mw or 0.0), 0.0) if battery is not None and drawn_mw else 0.0
             limit_mw, hours = draining.limit_mw(now_s, left_wh, beside_mw), draining.hours(now_s)
@@ -167,7 +170,9 @@ class Budgets:
 
     def _read_battery(self, now_s: float) -> Battery | None:
         if now_s - self._battery_s >= _BATTERY_EVERY_S:
-            self._battery, self._battery_s = read_battery(self._files), now_s
+            found, self._battery_s = read_battery(self._files), now_s
+            self._unread = found is None
+            self._battery = found or self._battery  # what was read last stands
         return self._battery
 
     def _hottest_c(self) -> float | None:

@@ -48,6 +48,11 @@ class Ceiling:
         """There is no ceiling any more."""
         self._limit = None
 
+    @property
+    def last_mw(self) -> float | None:
+        """What was found last that may be drawn; None where nothing was."""
+        return self._limit[0] if self._limit is not None else None
+
     def limit_mw(self, now_s: float, hottest_c: float, ceiling_c: float) -> float | None:
         """What may be drawn; None while nothing was seen.
 

@@ -33,13 +33,13 @@ class Sensed:
     trips = (Trip("CPU-therm", "passive", 90_000),)
 
     def __init__(self) -> None:
-        self.drawn_mw, self.die_c = 8_000.0, 40.0
+        self.drawn_mw, self.die_c, self.blind = 8_000.0, 40.0, False
 
     def rails_mw(self) -> Mapping[str, float]:
         return dict.fromkeys(RAILS, self.drawn_mw / len(RAILS))
 
     def temperatures_mc(self) -> Mapping[str, int]:
-        return {"CPU-therm": round(1e3 * self.die_c)}
+        return {} if self.blind else {"CPU-therm": round(1e3 * self.die_c)}
 
     def want(self) -> None:
         pass
@@ -104,3 +104,21 @@ def test_zones_that_come_near_the_ceiling_lower_the_clocks_and_a_calm_minute_rai
     assert board.gpu_hz == began_hz and board.controller.notes == ()
     changes = [record for record in caplog.records if "the board may draw" in record.getMessage()]
     assert len(changes) <= 4  # each is logged twice: what may be drawn, and clocks that are set
+
+
+def test_sensors_and_batteries_that_die_leave_what_may_be_drawn_as_it_was_and_say_so(tmp_path: Path) -> None:
+    board = Board(tmp_path, ceiling_c=60.0)
+    board.sensed.die_c = 64.0
+    board.tick(30)
+    lowered_hz = board.gpu_hz
+    board.sensed.blind = True
+    board.tick(300)
+    assert board.gpu_hz == lowered_hz
+    assert any("no zone can be read" in text for text in board.controller.notes)
+
+    board = Board(tmp_path / "other", hours=2.0)
+    began_hz = board.gpu_hz
+    board.kernel.store.pop(f"{SUPPLY}/energy_now")
+    board.tick(60)
+    assert board.gpu_hz == began_hz
+    assert any("can no longer be read" in text for text in board.controller.notes)

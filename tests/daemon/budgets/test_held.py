@@ -13,6 +13,7 @@ import pytest
 
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.wire.client import Client
+from jetdvfs.daemon.wire.held import LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
@@ -49,14 +50,15 @@ def power_mw(configuration: Mapping[str, int]) -> float:
     return float(predicted().power_mw[predicted().grid.index(FrequencyConfiguration(**configuration))])
 
 
-def lasting(client: Client, hours: float, **more: Any) -> Any:
-    return client.hold(client.load(MODEL, IMAGE), f"hours={hours:g}", **more)
+def lasting(client: Client, hours: float, network: LoadedModel | None = None, **more: Any) -> Any:
+    return client.hold(network or client.load(MODEL, IMAGE), f"hours={hours:g}", **more)
 
 
 def test_a_battery_that_is_to_last_bounds_what_the_board_draws_as_little_as_it_can(daemon: Daemon) -> None:
     with daemon.client() as client:
         assert eventually(lambda: client.status()["rails_mw"])
-        with lasting(client, 2.0) as longer:
+        network = client.load(MODEL, IMAGE)
+        with lasting(client, 2.0, network) as longer:
             budget, battery = client.status()["budget"], client.status()["battery"]
             # Of the 15 W that may be drawn, the carrier and rails that are not counted as energy take some.
             assert 8_000 < budget["limit_mw"] <= 1e3 * LEFT_WH / 2
@@ -65,7 +67,7 @@ def test_a_battery_that_is_to_last_bounds_what_the_board_draws_as_little_as_it_c
             drawn_mw = power_mw(longer.applied["requested"])
             assert 0.7 * budget["limit_mw"] < drawn_mw <= 1.05 * budget["limit_mw"]
             assert "Wh left in the battery last for 2 h" in longer.plan["why"]
-        with lasting(client, 4.0) as shorter:
+        with lasting(client, 4.0, network) as shorter:
             assert power_mw(shorter.applied["requested"]) < drawn_mw
         assert client.status()["budget"] is None
 
@@ -79,19 +81,21 @@ def test_a_stated_charge_counts_before_the_one_that_the_board_tells(daemon: Daem
 def test_a_deadline_that_the_battery_cannot_pay_for_is_granted_and_said(daemon: Daemon) -> None:
     limit_ms = 1.2 * float(predicted().latency_ms.min())
     with daemon.client() as client, daemon.client() as other, lasting(client, 4.0):
-        with other.hold(other.load(MODEL, IMAGE), f"latency_ms={limit_ms:.3f}") as lease:
+        network = other.load(MODEL, IMAGE)
+        with other.hold(network, f"latency_ms={limit_ms:.3f}") as lease:
             assert lease.unkept is not None and "best attainable" in lease.unkept["reason"]
             assert any("best attainable" in text for text in client.status()["degraded"])
         with pytest.raises(TargetNotAttainable):
-            other.hold(other.load(MODEL, IMAGE), "latency_ms=0.1")
+            other.hold(network, "latency_ms=0.1")
 
 
 def test_any_target_respects_a_ceiling_and_a_hotter_board_is_slowed_down(fed: Board, daemon: Daemon) -> None:
     with daemon.client() as client:
         temperatures_mc = client.status()["temperatures_mc"]
         hottest_c = max(temperatures_mc[zone] for zone in ("CPU-therm", "AUX-therm")) / 1e3
-        free = client.plan(client.load(MODEL, IMAGE), "power_mw=40000")["choice"]["configuration"]
-        with client.hold(client.load(MODEL, IMAGE), "power_mw=40000", ceiling_c=hottest_c + 8) as lease:
+        network = client.load(MODEL, IMAGE)
+        free = client.plan(network, "power_mw=40000")["choice"]["configuration"]
+        with client.hold(network, "power_mw=40000", ceiling_c=hottest_c + 8) as lease:
             assert lease.applied is not None
             status = client.status()
             assert status["ceiling_c"] == hottest_c + 8 and "hotter than" in status["budget"]["reason"]
@@ -105,6 +109,7 @@ def test_any_target_respects_a_ceiling_and_a_hotter_board_is_slowed_down(fed: Bo
 
 def test_what_cannot_be_watched_is_refused_in_a_line(daemon: Daemon) -> None:
     with daemon.client() as client:
+        network = client.load(MODEL, IMAGE)
         refused: list[tuple[str, dict[str, Any], str]] = [
             ("hours=0", {}, "expected hours=NUMBER"),
             ("hours=6", {"battery_wh": -3.0}, "battery_wh=-3: expected"),
@@ -113,4 +118,4 @@ def test_what_cannot_be_watched_is_refused_in_a_line(daemon: Daemon) -> None:
         ]
         for target, more, said in refused:
             with pytest.raises(UsageError, match=said):
-                client.hold(client.load(MODEL, IMAGE), target, **more)
+                client.hold(network, target, **more)

@@ -98,3 +98,23 @@ def test_what_both_cannot_have_is_said_with_the_best_attainable_everywhere(daemo
         assert any("best attainable" in entry["message"] for entry in client.log(second.id))
         best_ms = 2 * float(predicted().quantile(0.9).latency_ms.min())
         assert second.shared is not None and second.shared["latency_ms"] == pytest.approx(best_ms, rel=0.05)
+
+
+def test_frames_of_both_that_take_longer_than_predicted_are_made_good_in_company_with_one_change(
+    board: Board, daemon: Daemon
+) -> None:
+    limit_ms = 5 * float(predicted().latency_ms.min())
+
+    def observed_ms() -> float:
+        return 1.3 * 2 * float(predicted().latency_ms[predicted().grid.index(board.clocks)])
+
+    with daemon.client() as client, daemon.client() as other, held(client, limit_ms) as first, held(other, limit_ms) as second:
+        assert observed_ms() > limit_ms
+        before = client.status()["changes"]["count"]
+        for _ in range(16):
+            time.sleep(0.15)
+            late = observed_ms() > limit_ms
+            first.report(observed_ms())
+            second.report(observed_ms())
+        assert not late and observed_ms() <= limit_ms
+        assert client.status()["changes"]["count"] == before + 1
