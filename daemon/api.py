@@ -186,7 +186,7 @@ class Api:
         except TargetNotAttainable as error:
             raise await self._proposals.told(error, wish) from error
         proposal = await self._proposals.of(wish, FrequencyConfiguration(**plan["choice"]["configuration"]))
-        return {"plan": {**plan, "proposal": proposal and proposal.to_json()}}
+        return {"plan": plan if proposal is None else {**plan, "proposal": proposal.to_json()}}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")

@@ -33,8 +33,8 @@ def planned(need: Need, limits: Limits, *, held: bool) -> Need:
         return replace(need.closest(limits), again=need.again)
 
 
-def lasting(target: Target, battery_wh: float | None) -> Limits:
-    """What a plan without a board keeps to, so that a battery lasts as long as its target says; nothing for other targets.
+def lasting(target: Target, battery_wh: float | None, limits: Limits) -> Limits:
+    """What a plan without a board keeps to: these limits, and that a battery lasts as long as its target says, if it does.
 
     Raises:
         UsageError: what is left in the battery is not told, or told of another target.
@@ -42,7 +42,7 @@ def lasting(target: Target, battery_wh: float | None) -> Limits:
     hours = target.limit if isinstance(target, Hours) else None
     Asked(hours=hours, battery_wh=battery_wh)
     if hours is None:
-        return Limits()
+        return limits
     if battery_wh is None:
-        raise UsageError(f"target {target}: expected --battery-wh, what is left in the battery, such as 50")
-    return Limits(power_mw=1e3 * battery_wh / hours, because=f"so that {battery_wh:g} Wh last for {hours:g} h")
+        raise UsageError(f"target {target}: expected what is left in the battery (battery_wh), such as --battery-wh 50")
+    return replace(limits, power_mw=1e3 * battery_wh / hours, because=f"so that {battery_wh:g} Wh last for {hours:g} h")

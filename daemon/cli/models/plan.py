@@ -30,7 +30,7 @@ from ....profiles.board import load_board
 from ... import arguments
 from ...budgets.granting import lasting
 from ...errors import UsageError
-from ...planner import Option, Plan, parse_target, plan
+from ...planner import Limits, Option, Plan, parse_target, plan
 from ...planning.plans import Plans
 from ...planning.proposing import Proposal, against_default
 from ...planning.wishes import Wish
@@ -63,6 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.batches:
+        if args.battery_wh is not None:
+            raise UsageError("--battery-wh: said of a target of hours, not of --batches")
         return batches.run(args)
     if args.deadline is not None or not args.targets:
         raise UsageError("expected a --target, or --batches with a --deadline")
@@ -108,7 +110,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     phase = phase_of(network.inputs)
     check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
-    limits = lasting(target, args.battery_wh)
+    limits = lasting(target, args.battery_wh, Limits())
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
     proposal = _proposal(network, surface, target, bundle, args)
     if args.plot:
