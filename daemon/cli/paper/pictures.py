@@ -15,7 +15,7 @@ from ....profiles.studies.paper.published import NAMES, TABLE_4, TABLE_5, TABLE_
 from ....profiles.studies.paper.study import Study
 from ....profiles.studies.paper.variability import Spread
 from ..pictures.figures import literal, new_figure
-from .sections import where
+from .sections import model_name, where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -258,8 +258,7 @@ def _figure_7(study: Study) -> Figure:
     whole = study.grid.size
     slowest = sorted(study.overheads, key=lambda each: -float(np.median(each.relative)))[:4]
     for each in slowest:
-        label = f"{NAMES[each.kind]} {'runtime' if each.target == 'time' else 'power'}"
-        (line,) = axes.plot(BATCHES, each.batch_us, "o-", label=label, markersize=3)
+        (line,) = axes.plot(BATCHES, each.batch_us, "o-", label=model_name(each), markersize=3)
         axes.plot([BATCHES[-1], whole], [each.batch_us[-1], each.sweep_us], ":", color=line.get_color())
         axes.plot([whole], [each.sweep_us], "s", color=line.get_color(), markersize=5)
     axes.set_xscale("log")
