@@ -170,6 +170,13 @@ def add_target(parser: argparse.ArgumentParser, *, required: bool = False, sever
     )
 
 
+def add_battery(parser: argparse.ArgumentParser) -> None:
+    """--battery-wh."""
+    parser.add_argument(
+        "--battery-wh", type=float, metavar="WH", help="with a target of hours: what is left in the battery, in watt hours"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -227,6 +234,18 @@ def add_silicon(parser: argparse.ArgumentParser, default: int | None = 2) -> Non
         choices=(1, 2),
         default=default,
         help=f"version of the simulated silicon's behaviour (default: {of})",
+    )
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """--threads, of verbs that train."""
+    parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """--seed."""
+    parser.add_argument(
+        "--seed", type=whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
     )
 
 

@@ -38,21 +38,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     )
     arguments.add_silicon(sub)
     second_gate.add_options(sub)
-    add_threads(sub)
-    add_seed(sub)
+    arguments.add_threads(sub)
+    arguments.add_seed(sub)
     arguments.add_silicon(verb("table1", "print the simulated board's inference times beside MIRAGE's, Table 1", table_1))
-
-
-def add_threads(parser: argparse.ArgumentParser) -> None:
-    """--threads."""
-    parser.add_argument("--threads", type=arguments.whole(1), default=2, metavar="N", help="threads for training (default 2)")
-
-
-def add_seed(parser: argparse.ArgumentParser) -> None:
-    """--seed."""
-    parser.add_argument(
-        "--seed", type=arguments.whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
-    )
 
 
 def gate(args: argparse.Namespace) -> int:

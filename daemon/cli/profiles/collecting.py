@@ -14,11 +14,13 @@ from ....kernels.inputs import parse_input
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import InputError, UsageError
+from ..clusters import cluster
 from ..networks import named_networks
 from ..output import print_json, progress_bar, table
-from .checks import add_seed, add_threads
 
 if TYPE_CHECKING:
+    from ....kernels.network import Network
+    from ....profiles.measuring.campaign import Campaign, CampaignSize
     from ....profiles.measuring.processor import Model
     from ....profiles.training.left_out import LeftOut
 
@@ -43,8 +45,17 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--meter",
         default="cpu",
-        choices=("cpu", "simulated"),
-        help="what measures: PyTorch on this machine's processor (default), or one simulated board, in virtual time",
+        choices=("cpu", "nvml", "simulated"),
+        help="what measures: PyTorch on this machine's processor (default), PyTorch on its NVIDIA GPU with power by NVML, or "
+        "one simulated board, in virtual time",
+    )
+    sub.add_argument(
+        "--gpu-mhz",
+        type=arguments.whole(1),
+        action="append",
+        default=[],
+        metavar="MHZ",
+        help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
     )
     arguments.add_simulated_board(sub)
     sub.add_argument(
@@ -54,6 +65,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="N[,N|-N]",
         help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, and are "
         "compared at configurations that all have in common",
+    )
+    sub.add_argument(
+        "--boards",
+        metavar="N|ADDRESS",
+        help="with --meter simulated: individuals from --node on, measured at once by so many processes of this machine, or by "
+        "the workers of the Dask cluster whose scheduler is there, such as tcp://10.0.0.1:8786",
     )
     arguments.add_silicon(sub)
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
@@ -69,44 +86,78 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
     sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
-    add_seed(sub)
+    arguments.add_seed(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
     sub = verb("judge", "leave each network of a record out of training, predict it, and compare with what it took", judge)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="what 'profile collect' or 'import' wrote")
-    add_threads(sub)
-    add_seed(sub)
+    arguments.add_threads(sub)
+    arguments.add_seed(sub)
 
 
 def collect(args: argparse.Namespace) -> int:
     if not args.out.parent.is_dir():
         raise InputError(f"--out: {args.out.parent} is not a folder")
-    return _collect_simulated(args) if args.meter == "simulated" else _collect_processor(args)
+    if args.gpu_mhz and args.meter != "nvml":
+        raise UsageError(f"--gpu-mhz: clocks are locked with --meter nvml; --meter is {args.meter}")
+    if args.boards is not None and args.meter != "simulated":
+        raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
+    collectors = {"cpu": _collect_processor, "nvml": _collect_gpu, "simulated": _collect_simulated}
+    return collectors[args.meter](args)
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
-    from ....profiles.measuring.one_twin import measure_twin, one_board_size, plan_twin, several_boards_size
+    from ....profiles.measuring.one_twin import measure_twin, plan_twin
 
     networks = named_networks(args.models, args.inputs)
-    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
-    if len(args.node) == 1:
-        size = one_board_size(args.node[0], kernels)
-    else:
-        size = several_boards_size(args.node, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
-    campaign = plan_twin(args.board, networks, size, args.silicon, args.seed)
-    what = {
-        "device": f"simulated {args.board}, {_individuals(args.node)}, silicon {campaign.silicon_version}",
-        "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
-        "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
-        "writes": str(args.out),
-    }  # fmt: skip
+    if args.boards is not None:
+        return _collect_fleet(args, networks)
+    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed)
+    what = _about_twins(args, campaign)
     if not args.dry_run:
         measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
     _print_about(what, args.json)
     return 0
 
 
-def _individuals(nodes: Sequence[int]) -> str:
-    return f"individual{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
+def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int:
+    from ....profiles.measuring.fleet import run_on_fleet, worker_names
+    from ....profiles.measuring.one_twin import TwinMeters, plan_twin
+
+    if len(args.node) > 1:
+        raise UsageError("--boards: counts individuals from --node on; valid: --node N --boards ..., or --node 0-12 without it")
+    with cluster("--boards", args.boards) as client:
+        nodes = tuple(range(args.node[0], args.node[0] + len(worker_names(client))))
+        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.silicon, args.seed)
+        what: dict[str, Any] = _about_twins(args, campaign)
+        if not args.dry_run:
+            meters = TwinMeters(args.board, args.silicon, args.seed)
+            found = run_on_fleet(campaign, client, meters, args.folder, progress_bar)
+            what["lost"] = ", ".join(map(str, found.environment["lost"])) or "none"
+    if not args.dry_run:
+        found.save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]:
+    nodes = campaign.size.nodes
+    individuals = f"individual{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
+    return {
+        "device": f"simulated {args.board}, {individuals}, silicon {campaign.silicon_version}",
+        "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
+        "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+        "writes": str(args.out),
+    }  # fmt: skip
+
+
+def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
+    """How much is measured of one simulated board, or of several, which are compared besides."""
+    from ....profiles.measuring.one_twin import one_board_size, several_boards_size
+
+    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+    if len(nodes) == 1:
+        return one_board_size(nodes[0], kernels)
+    return several_boards_size(nodes, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
 
 
 def _collect_processor(args: argparse.Namespace) -> int:
@@ -130,6 +181,35 @@ def _collect_processor(args: argparse.Namespace) -> int:
         patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
         found = measure_processor(campaign, models, process, rapl, patience, args.folder, progress_bar)
     found.save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _collect_gpu(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.meters.cpu import Patience
+    from ....profiles.measuring.meters.nvml import installed_library
+    from ....profiles.measuring.meters.torch_process import TorchProcess
+    from ....profiles.measuring.workstation import measure_gpu, plan_gpu, workstation
+
+    models = _models(args.models, args.inputs)
+
+    def start() -> TorchProcess:
+        return TorchProcess(args.python, device="cuda", threads=args.threads)
+
+    with workstation(installed_library(), start, args.gpu_mhz) as gpu:
+        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
+        what = {
+            "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
+            "clocks": f"{len(args.gpu_mhz)} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
+            "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+            "writes": str(args.out),
+        }  # fmt: skip
+        if not args.dry_run:
+            patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
+            found = measure_gpu(campaign, models, gpu, patience, args.folder, progress_bar)
+    if not args.dry_run:
+        found.save(args.out)
     _print_about(what, args.json)
     return 0
 

@@ -45,7 +45,6 @@ from ...planning.trials import TARGETS_IN_WORDS, Outcome, Trial
 from .. import output
 from ..networks import named_networks
 from . import bench
-from .checks import add_seed
 
 if TYPE_CHECKING:
     from ....profiles.training.evaluation import NetworkError
@@ -86,7 +85,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="also evaluate networks of the families that no profile is trained on: transformers, detectors, language models",
     )
     arguments.add_temperature(sub)
-    add_seed(sub)
+    arguments.add_seed(sub)
     bench.configure(sub)
 
 

@@ -15,7 +15,6 @@ from ....profiles.twin.silicon.chip import CURRENT
 from ... import arguments
 from ...errors import InputError, UsageError
 from ..output import print_json, progress_bar
-from .checks import add_seed, add_threads
 
 NOT_SEEN = "other boards were not seen: errors are of networks and kernels left out on the one that was measured"
 _UNPOWERED = "none: power was not measured; this profile knows times only"
@@ -35,12 +34,18 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--board", metavar="NAME", help="with --simulated: the board, for instance agx-xavier")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
     sub.add_argument("--name", help="its name (default: BOARD, or BOARD-sim if simulated)")
+    sub.add_argument(
+        "--recipes",
+        type=arguments.named_file,
+        metavar="FILE",
+        help="with RECORD: the hyperparameters that 'profile tune' found (default: those that did well on simulated boards)",
+    )
     sub.add_argument("--quick", action="store_true", help="with --simulated: little, to try the command out")
     sub.add_argument(
         "--campaign", type=Path, metavar="DIR", help="with --simulated: keep measurements here, and go on from those"
     )
-    add_threads(sub)
-    add_seed(sub)
+    arguments.add_threads(sub)
+    arguments.add_seed(sub)
     arguments.add_silicon(sub)
     sub.add_argument("--dry-run", action="store_true", help="say what would be measured and written")
 
@@ -55,7 +60,7 @@ def _add_finished(sub: argparse.ArgumentParser) -> None:
     """The arguments of what adds something to a profile that was trained."""
     sub.add_argument("profile", metavar="NAME|DIR")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
-    add_seed(sub)
+    arguments.add_seed(sub)
 
 
 def describe(path: Path, manifest: Manifest) -> str:
@@ -208,6 +213,8 @@ def train(args: argparse.Namespace) -> int:
         if of_simulated:
             raise UsageError(f"--{of_simulated[0]}: RECORD says what was measured; valid: RECORD, or --simulated --board")
         bundle = _train_on_record(args)
+    elif args.recipes is not None:
+        raise UsageError("--recipes: are of a record; valid: RECORD --recipes FILE")
     elif not args.simulated or args.board is None:
         raise UsageError("say what to train on: RECORD, as 'jetdvfs profile collect' writes it, or --simulated --board NAME")
     else:
@@ -236,6 +243,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
     try:
         from ....profiles.training.left_out import measured_kinds, whole_networks
         from ....profiles.training.making import bundle_from_record
+        from ....profiles.training.tuning.tuned import Tuned
 
         own = whole_networks(record)
         kinds = measured_kinds(own)
@@ -249,8 +257,10 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
             return None
         name = args.name or f"{record.board}{'-sim' if record.silicon_version else ''}"
         seed = f" --seed {args.seed}" if args.seed else ""
-        command = f"jetdvfs profile train {args.record.name}{seed} --name {name} --out {name}"
-        return bundle_from_record(own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed)
+        tuned = None if args.recipes is None else Tuned.load(args.recipes).recipes()
+        recipes = "" if args.recipes is None else f" --recipes {args.recipes.name}"
+        command = f"jetdvfs profile train {args.record.name}{recipes}{seed} --name {name} --out {name}"
+        return bundle_from_record(own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed, tuned=tuned)
     except ModuleNotFoundError as error:
         raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
 

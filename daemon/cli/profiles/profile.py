@@ -16,6 +16,7 @@ from ....profiles.errors import ProfilesError
 from ... import arguments
 from ..output import print_json
 from ..paper import report
+from ..records import sharing, tuning
 from . import (
     adapting,
     calibration,
@@ -50,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
-    made = (making, collecting, report, networks, adapting, importing, evaluating, checks)
+    made = (making, tuning, collecting, report, networks, adapting, importing, sharing, evaluating, checks)
     for actions in (*made, comparison, calibration, real, replaying, tokens):
         actions.configure(verb)
 

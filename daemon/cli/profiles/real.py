@@ -12,7 +12,7 @@ from ....profiles.errors import ComparisonDataError
 from ... import arguments
 from ...errors import InputError
 from ..output import print_json, progress_bar, table
-from .checks import MISSED, add_seed, add_threads
+from .checks import MISSED
 
 if TYPE_CHECKING:
     from ....profiles.studies.comparison.real.layers import NetworkRow
@@ -32,8 +32,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
             metavar="DIR",
             help="folder with the measurements, anywhere below it",
         )
-        add_threads(sub)
-        add_seed(sub)
+        arguments.add_threads(sub)
+        arguments.add_seed(sub)
 
 
 def run(args: argparse.Namespace) -> int:
