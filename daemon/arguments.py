@@ -237,6 +237,18 @@ def add_silicon(parser: argparse.ArgumentParser, default: int | None = 2) -> Non
     )
 
 
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """--threads, of verbs that train."""
+    parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """--seed."""
+    parser.add_argument(
+        "--seed", type=whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
+    )
+
+
 def add_temperature(parser: argparse.ArgumentParser) -> None:
     """--temperature."""
     parser.add_argument(

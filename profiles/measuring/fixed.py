@@ -48,7 +48,7 @@ def fixed_kernels(
     """Each of these kernels once at each configuration."""
     fixed = np.array(fixed_configurations(board.grid), np.int64)
     index, flat = np.repeat(np.array(what, np.int64), len(fixed)), np.tile(fixed, len(what))
-    calls, configurations = [invocations[each] for each in index], configurations_at(board.grid, flat)
+    calls, configurations = [invocations[each] for each in index.tolist()], configurations_at(board.grid, flat)
     tables = {"fixed_kernel_ms": figure_rows(index, node, flat, meter.kernel_times_ms(calls, configurations))}
     if board.energy_rails:
         tables["fixed_kernel_mw"] = kernel_power(board, node, index, flat, calls, configurations, meter)["kernel_mw"]

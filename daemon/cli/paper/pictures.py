@@ -15,7 +15,7 @@ from ....profiles.studies.paper.published import NAMES, TABLE_4, TABLE_5, TABLE_
 from ....profiles.studies.paper.study import Study
 from ....profiles.studies.paper.variability import Spread
 from ..pictures.figures import literal, new_figure
-from .sections import where
+from .sections import model_name, where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +26,7 @@ _PLACES = ("#FFFFFF", "#9ecae1", "#0072B2")
 _SINGLE, _DOUBLE = 3.4, 6.2  # heights in inches
 _WIDTH = 11.0
 _DECILES = (10, 90)
+_POINTS = 120
 
 
 def draw(part: str, study: Study) -> Figure | None:
@@ -125,7 +126,8 @@ def _figure_1(study: Study) -> Figure:
     figure = new_figure(_WIDTH, _SINGLE + 0.6)
     axes = figure.subplots()
     for each in study.over_grid:
-        axes.plot(each.configuration, each.latency_ms, label=literal(each.network), linewidth=0.8)
+        some = slice(None, None, len(each.configuration) // _POINTS + 1)  # as the paper, not every configuration
+        axes.plot(each.configuration[some], each.latency_ms[some], label=literal(each.network), linewidth=0.8)
     axes.set_yscale("log")
     axes.set_xlabel("configuration, in the order of CPU, GPU and memory clock")
     axes.set_ylabel("runtime (ms)")
@@ -258,8 +260,7 @@ def _figure_7(study: Study) -> Figure:
     whole = study.grid.size
     slowest = sorted(study.overheads, key=lambda each: -float(np.median(each.relative)))[:4]
     for each in slowest:
-        label = f"{NAMES[each.kind]} {'runtime' if each.target == 'time' else 'power'}"
-        (line,) = axes.plot(BATCHES, each.batch_us, "o-", label=label, markersize=3)
+        (line,) = axes.plot(BATCHES, each.batch_us, "o-", label=model_name(each), markersize=3)
         axes.plot([BATCHES[-1], whole], [each.batch_us[-1], each.sweep_us], ":", color=line.get_color())
         axes.plot([whole], [each.sweep_us], "s", color=line.get_color(), markersize=5)
     axes.set_xscale("log")

@@ -38,10 +38,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="N[,N|-N]",
         help=f"which boards of the record are left out, one after the other, as 3 or 0-12 (default: {BOARDS} of them)",
     )
-    sub.add_argument("--threads", type=arguments.whole(1), default=2, metavar="N", help="threads for training (default 2)")
-    sub.add_argument(
-        "--seed", type=arguments.whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
-    )
+    arguments.add_threads(sub)
+    arguments.add_seed(sub)
 
 
 def run(args: argparse.Namespace) -> int:

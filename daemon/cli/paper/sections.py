@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ....kernels.grid import FrequencyGrid
+from ....profiles.studies.paper.overhead import Overhead
+from ....profiles.studies.paper.published import NAMES
 
 PAPER = "paper"
 MEAN = "mean"
@@ -44,11 +46,15 @@ class Section:
 
 def where(grid: FrequencyGrid, configuration: int) -> str:
     """A configuration that all boards have in common, in words."""
-    places = {0: "lowest", grid.size - 1: "highest"}
-    index = np.unravel_index(configuration, grid.shape)
-    if index[1:] == (0, 0):
-        return "low"
-    return "high" if places.get(configuration) == "highest" else "middle"
+    _, gpu, emc = (int(at) for at in np.unravel_index(configuration, grid.shape))
+    if configuration == grid.size - 1:
+        return "high"
+    return "low" if gpu == emc == 0 else "middle"
+
+
+def model_name(overhead: Overhead) -> str:
+    """The model that an overhead is of: ``Conv2d runtime``."""
+    return f"{NAMES[overhead.kind]} {'runtime' if overhead.target == 'time' else 'power'}"
 
 
 def boards_named(nodes: Sequence[int]) -> str:

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from ....profiles.studies.paper.accuracy import Compared
 from ....profiles.studies.paper.overhead import BATCHES
-from ....profiles.studies.paper.published import FIGURE_5, NAMES
+from ....profiles.studies.paper.published import FIGURE_5
 from ....profiles.studies.paper.study import Study
-from ....profiles.studies.paper.variability import NONE_TESTED, SIGNIFICANCE, Spread
-from .sections import MEAN, PAPER, Section, where
+from ....profiles.studies.paper.variability import NONE_TESTED, SIGNIFICANCE, Differences, Spread
+from .sections import MEAN, PAPER, Section, model_name, where
 
 
 def _figure_1(study: Study) -> Section:
@@ -35,55 +35,35 @@ def _figure_1(study: Study) -> Section:
 
 
 def _figure_2(study: Study) -> Section:
-    assert study.spreads is not None
-    rows: list[tuple[str, ...]] = []
-    for figure in ("runtime", "power"):
-        own = [each for each in study.spreads if each.figure == figure]
-        for network in dict.fromkeys(each.network for each in own):
-            mine = [each for each in own if each.network == network]
-            ranges = [f"{each.range_percent:.1f}" for each in mine]
-            rows.append((f"{network} {figure}", *ranges, _PAPER_RANGES.get((network, figure), "-"), *_tests(mine)))
-        if own:
-            count = len([each for each in own if each.network == own[0].network])
-            rows.append((f"all {figure}", *("" for _ in range(count)), "", *_tests(own)))
-    places = list(dict.fromkeys(where(study.grid, each.configuration) for each in study.spreads))
+    places, rows = _spread_rows(study, lambda each: each.range_percent, lambda each: each.over_boards)
+    paper = [_PAPER_RANGES.get(row[0], "" if row[0].startswith("all ") else "-") for row in rows]
     return Section(
         "figure-2",
         "How boards differ",
         (
             "From the lowest to the highest of the boards' medians, per cent of the median of medians, at the configurations "
             "that all boards have in common.",
-            f"Tests: of how many k-sample Anderson-Darling tests (one for each configuration) and of how many two-sample "
+            "Tests: of how many k-sample Anderson-Darling tests (one for each configuration) and of how many two-sample "
             f"Kolmogorov-Smirnov tests (every pair of boards) found different distributions (p below {SIGNIFICANCE:g}). The "
             "paper: for a majority of configurations boards are statistically different.",
             "One observation is a measurement as everywhere in the record, the median of many timings; the paper's are single "
             "runs. In the picture: low white, middle light, high dark.",
         ),
-        ("network", *(f"{place} %" for place in places), PAPER, "Anderson-Darling", "Kolmogorov-Smirnov"),
-        tuple(rows),
+        ("network", *places, PAPER, *_TESTS),
+        tuple((*row[:-2], theirs, *row[-2:]) for row, theirs in zip(rows, paper, strict=True)),
     )
 
 
+_TESTS = ("Anderson-Darling", "Kolmogorov-Smirnov")
 _PAPER_RANGES = {
-    ("vgg16", "power"): "about 20",
-    ("shufflenet_v2_x1_0", "power"): "over 30",
-    ("shufflenet_v2_x1_0", "runtime"): "up to 25 (decile)",
+    "vgg16 power": "about 20",
+    "shufflenet_v2_x1_0 power": "over 30",
+    "shufflenet_v2_x1_0 runtime": "up to 25 (decile)",
 }
 
 
 def _figure_3(study: Study) -> Section:
-    assert study.spreads is not None
-    rows: list[tuple[str, ...]] = []
-    for figure in ("runtime", "power"):
-        own = [each for each in study.spreads if each.figure == figure]
-        for network in dict.fromkeys(each.network for each in own):
-            mine = [each for each in own if each.network == network]
-            cells = [f"{each.within_percent:.1f}" for each in mine]
-            rows.append((f"{network} {figure}", *cells, *_tests(mine, within=True)))
-        if own:
-            count = len([each for each in own if each.network == own[0].network])
-            rows.append((f"all {figure}", *("" for _ in range(count)), *_tests(own, within=True)))
-    places = list(dict.fromkeys(where(study.grid, each.configuration) for each in study.spreads))
+    places, rows = _spread_rows(study, lambda each: each.within_percent, lambda each: each.within_boards)
     return Section(
         "figure-3",
         "How one board differs from itself",
@@ -93,9 +73,36 @@ def _figure_3(study: Study) -> Section:
             "Tests: each board's first half of observations against its second.",
             "The paper: much less than boards differ from each other. In the picture: low white, middle light, high dark.",
         ),
-        ("network", *(f"{place} %" for place in places), "Anderson-Darling", "Kolmogorov-Smirnov"),
+        ("network", *places, *_TESTS),
         tuple(rows),
     )
+
+
+def _spread_rows(
+    study: Study, percent: Callable[[Spread], float], tested: Callable[[Spread], Differences]
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The headers of the configurations in common; and a row for each network's runtime and power, and for all networks
+    together, that ends with how often tests found a difference."""
+    assert study.spreads is not None
+    places = [f"{place} %" for place in dict.fromkeys(where(study.grid, each.configuration) for each in study.spreads)]
+    rows: list[tuple[str, ...]] = []
+    for figure in dict.fromkeys(each.figure for each in study.spreads):
+        own = [each for each in study.spreads if each.figure == figure]
+        for network in dict.fromkeys(each.network for each in own):
+            mine = [each for each in own if each.network == network]
+            rows.append((f"{network} {figure}", *(f"{percent(each):.1f}" for each in mine), *_found(map(tested, mine))))
+        rows.append((f"all {figure}", *("" for _ in places), *_found(map(tested, own))))
+    return places, rows
+
+
+def _found(differences: Iterable[Differences]) -> tuple[str, str]:
+    together = NONE_TESTED
+    for each in differences:
+        together = together.plus(each)
+    anderson_darling, kolmogorov_smirnov = (
+        f"{found} of {count}" if count else "-" for count, found in (together.anderson_darling, together.kolmogorov_smirnov)
+    )
+    return anderson_darling, kolmogorov_smirnov
 
 
 def _figure_4(study: Study) -> Section:
@@ -164,7 +171,7 @@ def _figure_5(study: Study) -> Section:
 def _figure_6(study: Study) -> Section:
     assert study.overheads is not None
     rows = [
-        (f"{NAMES[each.kind]} {'runtime' if each.target == 'time' else 'power'}",
+        (model_name(each),
          *(f"{number:.3g}" for number in np.quantile(each.relative, (0.1, 0.5, 0.9))), f"{each.batch_us[0]:.1f}")
         for each in study.overheads
     ]  # fmt: skip
@@ -184,7 +191,7 @@ def _figure_6(study: Study) -> Section:
 def _figure_7(study: Study) -> Section:
     assert study.overheads is not None
     rows = [
-        (f"{NAMES[each.kind]} {'runtime' if each.target == 'time' else 'power'}", *(f"{us:.2f}" for us in each.batch_us),
+        (model_name(each), *(f"{us:.2f}" for us in each.batch_us),
          f"{each.sweep_us:.4f}")
         for each in study.overheads
     ]  # fmt: skip
@@ -203,15 +210,6 @@ def _figure_7(study: Study) -> Section:
 
 def _signed(compared: Compared) -> float:
     return float(np.median(100.0 * (compared.predicted / compared.observed - 1.0)))
-
-
-def _tests(each: Sequence[Spread], *, within: bool = False) -> tuple[str, str]:
-    tested = NONE_TESTED
-    for one in each:
-        tested = tested.plus(one.within_boards if within else one.over_boards)
-    return tuple(
-        f"{found} of {count}" if count else "-" for count, found in (tested.anderson_darling, tested.kolmogorov_smirnov)
-    )  # type: ignore[return-value]
 
 
 FIGURES: Mapping[str, Callable[[Study], Section]] = {

@@ -111,7 +111,7 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     networks = named_networks(args.models, args.inputs)
     if args.boards is not None:
         return _collect_fleet(args, networks)
-    campaign = plan_twin(args.board, networks, _size(args, args.node), args.silicon, args.seed)
+    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed)
     what = _about_twins(args, campaign)
     if not args.dry_run:
         measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
@@ -119,23 +119,15 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     return 0
 
 
-def _size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
-    from ....profiles.measuring.one_twin import one_board_size, several_boards_size
-
-    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
-    if len(nodes) == 1:
-        return one_board_size(nodes[0], kernels)
-    return several_boards_size(nodes, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
-
-
 def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int:
     from ....profiles.measuring.fleet import run_on_fleet, worker_names
     from ....profiles.measuring.one_twin import TwinMeters, plan_twin
 
+    if len(args.node) > 1:
+        raise UsageError("--boards: counts individuals from --node on; valid: --node N --boards ..., or --node 0-12 without it")
     with cluster("--boards", args.boards) as client:
-        workers = len(worker_names(client))
-        nodes = args.node if len(args.node) > 1 else range(args.node[0], args.node[0] + workers)
-        campaign = plan_twin(args.board, networks, _size(args, nodes), args.silicon, args.seed)
+        nodes = tuple(range(args.node[0], args.node[0] + len(worker_names(client))))
+        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.silicon, args.seed)
         what: dict[str, Any] = _about_twins(args, campaign)
         if not args.dry_run:
             meters = TwinMeters(args.board, args.silicon, args.seed)
@@ -156,6 +148,16 @@ def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]
         "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
         "writes": str(args.out),
     }  # fmt: skip
+
+
+def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
+    """How much is measured of one simulated board, or of several, which are compared besides."""
+    from ....profiles.measuring.one_twin import one_board_size, several_boards_size
+
+    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+    if len(nodes) == 1:
+        return one_board_size(nodes[0], kernels)
+    return several_boards_size(nodes, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
 
 
 def _collect_processor(args: argparse.Namespace) -> int:
