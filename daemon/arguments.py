@@ -267,15 +267,3 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "fuse", "folder"),
         help="how the simulated board's files are served (default: FUSE where it can be had)",
     )
-
-
-def add_threads(parser: argparse.ArgumentParser) -> None:
-    """--threads."""
-    parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
-
-
-def add_seed(parser: argparse.ArgumentParser) -> None:
-    """--seed."""
-    parser.add_argument(
-        "--seed", type=whole(0), default=0, metavar="N", help="what every random choice follows from (default 0)"
-    )
