@@ -44,6 +44,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "release": ("leases.release", "give up a lease"),
     "status": ("leases.status", "show what the daemon does and why"),
     "top": ("leases.top", "watch the board and its leases"),
+    "web": ("web.web", "show the board and its leases in a browser, with live plots"),
     "metrics": ("leases.metrics", "print the daemon's figures for Prometheus"),
     "log": ("leases.log", "show what the daemon decided lately, and why"),
     "board": ("boards.board", "show the board, its clocks, rails and limits"),
