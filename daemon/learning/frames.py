@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ...kernels.correction.observation import Observation
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import Sample
+from .missed import typical
 
 FRAMES_KEPT = 512
 _TYPICAL_OF = 32
@@ -193,7 +194,7 @@ def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float
 
 
 def observed(latencies_ms: Collection[float]) -> dict[str, float] | None:
-    """Frames, mean and percentiles of what a holder reported, in ms; None before the first report."""
+    """Frames, mean, percentiles and the last ones' median of what a holder reported, in ms; None before the first report."""
     if not latencies_ms:
         return None
     ranked = sorted(latencies_ms)
@@ -206,4 +207,5 @@ def observed(latencies_ms: Collection[float]) -> dict[str, float] | None:
         "mean_ms": sum(ranked) / len(ranked),
         "p50_ms": quantile(0.50),
         "p95_ms": quantile(0.95),
+        "last_ms": typical(list(latencies_ms)),
     }

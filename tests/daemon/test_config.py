@@ -183,6 +183,7 @@ def test_reports_are_summed_up_by_rank() -> None:
         "mean_ms": 50.5,
         "p50_ms": 51.0,
         "p95_ms": 96.0,
+        "last_ms": 4.5,
     }
 
 

@@ -186,7 +186,7 @@ def _mhz(configuration: Mapping[str, int] | None) -> dict[str, float] | None:
 def _latencies(lease: Mapping[str, Any]) -> dict[str, float | None]:
     observed, predicted = lease["observed"] or {}, lease["predicted"] or {}
     return {
-        "p50_ms": observed.get("p50_ms"),
+        "last_ms": observed.get("last_ms"),
         "p95_ms": observed.get("p95_ms"),
         "predicted_ms": predicted.get("latency_ms"),
         "limit_ms": lease["limit_ms"],

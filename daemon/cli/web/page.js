@@ -105,7 +105,7 @@ function showLeases(status) {
 function newLease(id) {
   const of = (member) => (point) => point.leases[id]?.[member] ?? null;
   const series = (points) => [
-    { name: "observed", kind: colour(0), at: of("p50_ms") },
+    { name: "observed", kind: colour(0), at: of("last_ms") },
     { name: "p95", kind: colour(6), at: of("p95_ms") },
     { name: "predicted", kind: "quiet", dashed: true, step: true, at: of("predicted_ms") },
     { name: "limit", kind: "limit", dashed: true, step: true, at: of("limit_ms") },
@@ -126,7 +126,8 @@ function fillLease(about, lease) {
   const rows = [
     ["limit ms", number(lease.limit_ms)],
     ["predicted ms", number(predicted?.latency_ms)],
-    ["observed ms", number(observed?.p50_ms), missed],
+    ["observed ms", number(observed?.last_ms), missed],
+    ["p50 ms", number(observed?.p50_ms)],
     ["p95 ms", number(observed?.p95_ms)],
     ["frames", lease.frames],
     ["late", lease.late, lease.late > 0],

@@ -130,7 +130,7 @@ def test_the_stream_begins_with_what_was_and_goes_on_with_what_comes(daemon: Dae
         seen: dict[str, Any] = {}
         for kind, what in told:
             seen[kind] = what
-            if kind == "now" and what["point"]["leases"].get(lease.id, {}).get("p50_ms") == 20.0:
+            if kind == "now" and what["point"]["leases"].get(lease.id, {}).get("last_ms") == 20.0:
                 break
         point, status = seen["now"]["point"], seen["now"]["status"]
         assert point["held_mhz"] == {"cpu_khz": 1190.4, "gpu_hz": 675.75, "emc_hz": 1600.0}
