@@ -88,6 +88,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "missed": None if missed is None else missed.to_json(),
         "frames": lease.frames.reported,
         "late": lease.frames.late,
+        "late_first": lease.frames.late_first,
         "energy_mj": frames.energy_mj(lease),
         "boundary": need.boundary and need.boundary.to_json(),
     }

@@ -11,7 +11,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...kernels.text import printable
-from .journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TARGET_KEPT, TARGET_MISSED, TROUBLE
+from .journal import (
+    AT_SPEED,
+    CLOCKS_SET,
+    GIVEN_BACK,
+    LEASE_BEGUN,
+    LEASE_ENDED,
+    PLANNED_AGAIN,
+    SLOWED,
+    TARGET_KEPT,
+    TARGET_MISSED,
+    TROUBLE,
+)
 
 KINDS = {
     LEASE_BEGUN: "lease_begun",
@@ -21,6 +32,8 @@ KINDS = {
     TARGET_MISSED: "target_missed",
     TARGET_KEPT: "target_kept",
     PLANNED_AGAIN: "planned_again",
+    SLOWED: "slowed",
+    AT_SPEED: "at_speed",
     TROUBLE: "trouble",
 }
 """What each ``MESSAGE_ID`` is called on the socket."""

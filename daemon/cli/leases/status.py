@@ -55,11 +55,14 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     if events := status["over_current"]:
         counts = (f"{one['event']} {one['count']} ({one['per_minute']:.3g} a minute)" for one in events)
         yield f"events     over-current since boot: {', '.join(counts)}"
+    for reason in status["throttled"]:
+        yield f"throttled  {reason}: the kernel lowers clocks until it is cooler"
     yield f"baseline   {'kept, to be restored' if status['baseline'] == 'held' else 'as found'}"
     for floor in status["floors"]:
         yield f"kept up    {floor['reason']}"
     for reason in status["degraded"]:
-        yield f"degraded   {reason}"
+        if reason.removeprefix("throttled: ") not in status["throttled"]:
+            yield f"degraded   {reason}"
     yield f"leases     {len(status['leases']) or 'none'}"
     for lease in status["leases"]:
         yield from _lease(lease)
@@ -84,6 +87,9 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["observed"]:
         seen = lease["observed"]
         yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"
+    if lease["late"]:
+        first = f", {lease['late_first']} of them the first after a pause or at other clocks" if lease["late_first"] else ""
+        yield f"     late: {lease['late']} of {lease['frames']} frames{first}"
     if missed := lease["missed"]:
         over = f"{missed['observed_ms']:.4g} ms observed, over {missed['limit_ms']:.4g} ms, in {missed['frames']} frames"
         yield f"     missed: {missed['target']}: {over}: {missed['reason']}"

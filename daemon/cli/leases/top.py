@@ -117,7 +117,8 @@ def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
             yield f"{red}{printable(lease['lease'])} misses {missed['target']}: {printable(missed['reason'])}{plain}"
             if missed["doing"]:
                 yield f"  {printable(missed['doing'])}"
-    for reason in (*status["throttled"], *status["degraded"]):
+    reasons = [*(f"throttled: {reason}" for reason in status["throttled"]), *status["degraded"]]
+    for reason in dict.fromkeys(reasons):
         yield f"{red}{printable(reason)}{plain}"
 
 

@@ -8,7 +8,8 @@ const UNITS = { cpu_khz: 1e3, gpu_hz: 1e6, emc_hz: 1e6 }; // of the daemon's fig
 const COLOURS = 8, ENTRIES = 200, LATE_MS = 6000;
 const KINDS = {
   lease_begun: "lease begun", lease_ended: "lease ended", clocks_set: "clocks set", given_back: "given back",
-  target_missed: "target missed", target_kept: "target kept", planned_again: "planned again", trouble: "trouble",
+  target_missed: "target missed", target_kept: "target kept", planned_again: "planned again", slowed: "slowed down",
+  at_speed: "at speed again", trouble: "trouble",
 };
 
 const $ = (id) => document.getElementById(id);
@@ -130,7 +131,7 @@ function fillLease(about, lease) {
     ["p50 ms", number(observed?.p50_ms)],
     ["p95 ms", number(observed?.p95_ms)],
     ["frames", lease.frames],
-    ["late", lease.late, lease.late > 0],
+    ["late", lease.late_first ? `${lease.late} (${lease.late_first} first)` : lease.late, lease.late > 0],
     ["J", lease.energy_mj === null ? "–" : (lease.energy_mj / 1e3).toFixed(1)],
   ];
   const list = element("dl");
@@ -152,9 +153,8 @@ function showStatus(status) {
   document.title = `jetdvfs: ${status.title}`;
   const profile = status.profile ? `profile ${status.profile.name}${status.profile.simulated ? " (simulated)" : ""}` : "no profile";
   $("about").textContent = [status.mode && `mode ${status.mode.name}`, profile].filter(Boolean).join(", ");
-  const events = status.over_current.filter((event) => event.per_minute > 0);
-  const cuts = events.map((one) => `over-current ${one.event}: ${number(one.per_minute)} a minute; it cuts clocks unseen`);
-  const warnings = [...status.throttled.map((text) => `throttled: ${text}`), ...cuts, ...status.degraded];
+  const known = new Set(status.throttled.map((text) => `throttled: ${text}`));
+  const warnings = [...known, ...status.degraded.filter((text) => !known.has(text))];
   $("warnings").hidden = !warnings.length;
   $("warnings").replaceChildren(...warnings.map((text) => element("li", text)));
   showNow(status);

@@ -44,6 +44,20 @@ def test_late_frames_are_counted_whatever_they_say() -> None:
     frames = Frames()
     frames.report([30.0, 10.0, 21.0], 1.0, None, limit_ms=20.0)
     assert (frames.reported, frames.late) == (3, 2)
+
+
+def test_late_frames_after_a_pause_or_at_other_clocks_are_told_apart() -> None:
+    frames = Frames()
+    for now_s, latency_ms, clocks in (
+        (1, 90, LOW),
+        (1.1, 10, LOW),
+        (9, 90, LOW),
+        (9.1, 90, LOW),
+        (9.2, 90, HIGH),
+        (9.3, 10, HIGH),
+    ):
+        frames.report([latency_ms], now_s, Setting(clocks, 0.0), limit_ms=20.0)
+    assert (frames.late, frames.late_first) == (4, 3)
     assert frames.observations(1.0, ALONE) == []
 
 
