@@ -38,6 +38,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "predict": ("models.predict", "predict latency, power and energy at every frequency configuration"),
     "plan": ("models.plan", "choose the frequency configuration that meets a target best"),
     "advise": ("models.advise", "find the smallest power mode that is enough for a model"),
+    "trace": ("models.trace", "compare a profiler's trace of a run with what a model is listed to launch"),
     "characterize": ("models.characterize", "study which kernels networks spend their inference time in"),
     "explain": ("models.explain", "show where an inference's time and energy go at one configuration"),
     "hold": ("leases.hold", "ask the daemon to keep a target or a configuration while a command runs"),

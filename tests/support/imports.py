@@ -31,7 +31,7 @@ FLOORS = (
     ("profiles.bundle", "profiles.measuring.meters", "profiles.twin"),
     ("profiles.reference", "profiles.twin.silicon"),
     ("profiles",),
-    ("kernels.decompose", "kernels.cost", "kernels.correction"),
+    ("kernels.decompose", "kernels.cost", "kernels.correction", "kernels.traces"),
     ("kernels.engine", "kernels.language"),
     ("kernels.onnx", "kernels.exported", "kernels.trees"),
     ("kernels.torchscript",),
