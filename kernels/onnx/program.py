@@ -29,7 +29,7 @@ from .patterns import Rewriter
 from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
+__all__ = ["OnnxProgram", "blocked", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
 Names = dict[str, Any]
 

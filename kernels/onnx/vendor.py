@@ -146,7 +146,7 @@ def embed_layer_norm(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::FusedMatMul")
 def fused_matmul(call: NodeCall) -> Any:
-    """A product of what is seen the other way round: the first dimension behind those of the batch, and the last two swapped."""
+    """A product of what is seen the other way round: its first dimension behind the batch's, its last two swapped."""
     left, right = (
         _batch_first(call, x) if call.attribute(f"transBatch{side}", 0) else x
         for side, x in (("A", call.tensor(0)), ("B", call.tensor(1)))

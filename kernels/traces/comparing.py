@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that a profiler recorded beside the launches that a network lists: which are there, which are not, what is there besides."""
+"""A run that a profiler recorded beside the launches that a network lists: what is there, what is missing, what is besides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import median
 from ..network import KernelInvocation, Network
 
 Size = int | None
-"""Elements of the largest tensor that a call reads; None where the profiler did not record shapes."""
+"""Elements of the largest of the tensors that a call reads first; None where the profiler did not record shapes."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Comparison:
     Attributes:
         recorder: who recorded it, and where the times are from, for people.
         inferences: how many of the network it has.
-        measured_ms: of each launch the time of one inference, by median (the first ones are often slower); None where it is missing. Of a node of several launches the
-            first has the time of all, the others 0.
+        measured_ms: of each launch the time of one inference, by median (the first ones are often slower); None where it is
+            missing. Of a node of several launches the first has the time of all, the others 0.
         others: what ran besides, by name: how often in one inference, and how long that took together, in ms.
     """
 
@@ -58,11 +58,12 @@ class Comparison:
 def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Comparison:
     """Match calls to launches of their kind that read as much, in the order of both.
 
-    The profiler's order of what does not depend on each other need not be the list's, so only the order among equals counts. How
-    many inferences were recorded is told by what most launches have.
+    The profiler's order of what does not depend on each other need not be the list's, so only the order among equals counts.
+    How many inferences were recorded is told by what most launches have.
     """
     sized = all(call.shapes is not None for call in calls)
-    arity = {kind: max(len(launch.inputs) for launch in network.launches if launch.kind == kind) for kind in network.kinds}
+    # Weights, of which the list says nothing here, stand behind what all launches of a kind read.
+    arity = {kind: min(len(launch.inputs) for launch in network.launches if launch.kind == kind) for kind in network.kinds}
     wanted: dict[tuple[str, Size], list[int]] = defaultdict(list)
     for place, launch in enumerate(network.launches):
         wanted[launch.kind, _size(launch.inputs, arity[launch.kind]) if sized else None].append(place)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import ModelError
 from ..kinds import KINDS
 from .comparing import TracedCall
 from .reading import Event
@@ -61,7 +62,11 @@ class Kineto:
         return "PyTorch's profiler, kernels of the GPU" if self._kernels else "PyTorch's profiler, operators on the CPU"
 
     def calls(self) -> list[TracedCall]:
-        """Every call that is a kind of launch, in the order in which they began."""
+        """Every call that is a kind of launch, in the order in which they began.
+
+        Raises:
+            ModelError: the shapes of an operator's inputs are none.
+        """
         found: list[tuple[float, TracedCall]] = []
         launched_by: dict[str, int] = {}
         for events in self._operators.values():
@@ -125,17 +130,17 @@ def _shapes(dims: Any) -> tuple[tuple[int, ...], ...] | None:
     """Shapes of the tensors among an operator's inputs, those of lists as well; None where the trace has none.
 
     Raises:
-        ValueError: they are no shapes.
+        ModelError: they are no shapes.
     """
     if dims is None:
         return None
     if not isinstance(dims, list):
-        raise ValueError(f"Input Dims {dims!r:.60}")
+        raise ModelError(f"a trace whose Input Dims are {dims!r:.60}")
     found: list[tuple[int, ...]] = []
     for item in dims:
         for shape in item if isinstance(item, list) and item and isinstance(item[0], list) else [item]:
             if not isinstance(shape, list) or not all(isinstance(size, int) and 0 <= size < 1 << 40 for size in shape):
-                raise ValueError(f"Input Dims {dims!r:.60}")
+                raise ModelError(f"a trace whose Input Dims are {dims!r:.60}")
             if shape:
                 found.append(tuple(shape))
     return tuple(found)
