@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the picture of ``jetdvfs web`` for its page: a simulated AGX Xavier, the real daemon on it, and three applications.
 
-python docs/web_picture.py [--seconds 90] [--dark] [--width 1280] [--height 1250] [--out docs/web.png]
+python docs/web_picture.py [--seconds 90] [--dark] [--width 1180] [--height 1500] [--out docs/web.png]
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--dark", action="store_true")
-    parser.add_argument("--width", type=int, default=1280)
-    parser.add_argument("--height", type=int, default=1250)
+    parser.add_argument("--width", type=int, default=1180)
+    parser.add_argument("--height", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=PICTURE)
     args = parser.parse_args()
     with Stage("agx-xavier", 0, "agx-xavier-sim", "auto", 2) as stage, stage.start_daemon() as client:

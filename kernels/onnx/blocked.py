@@ -23,8 +23,8 @@ def conv(call: NodeCall) -> Any:
     x, weight = call.tensor(0), call.tensor(1)
     channels = weight.shape[1] * call.attribute("group", 1)
     if x.rank == 4 and x.shape[1] < channels:
-        call.inputs[0] = call.recorder.tensor((x.shape[0], channels, *x.shape[2:]), x.dtype)
-    return fused_conv(call)
+        x = call.recorder.tensor((x.shape[0], channels, *x.shape[2:]), x.dtype)
+    return fused_conv(NodeCall(call.recorder, call.node, [x, *call.inputs[1:]], call.version))
 
 
 @onnx_operator(f"{_DOMAIN}::ReorderInput")

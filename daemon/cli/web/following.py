@@ -69,7 +69,7 @@ class Follower:
         self._entries: deque[dict[str, Any]] = deque(maxlen=ENTRIES_KEPT)
         self._last: Told | None = None
         self._readers = 0
-        self._over = False
+        self._over = threading.Event()
         self._deciding: Client | None = None
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._ask, self._listen)]
 
@@ -79,7 +79,7 @@ class Follower:
 
     def stop(self) -> None:
         with self._news:
-            self._over = True
+            self._over.set()
             self._news.notify_all()
             if self._deciding is not None:
                 self._deciding.hang_up()
@@ -102,9 +102,9 @@ class Follower:
         seen: int | None = None
         while True:
             with self._news:
-                if seen is not None and seen == self._number and not self._over:
+                if seen is not None and seen == self._number and not self._over.is_set():
                     self._news.wait(2 * _READ_EVERY_S)
-                if self._over:
+                if self._over.is_set():
                     return
                 if seen is None or self._number - seen > len(self._events):
                     # From the beginning; or the reader was too slow for what is kept.
@@ -113,7 +113,7 @@ class Follower:
                 else:
                     told = [event.told for event in self._events if event.number > seen]
                 seen = self._number
-            yield from told or [None]
+            yield from told or (None,)
 
     def _tell(self, told: Told) -> None:
         with self._news:
@@ -131,7 +131,7 @@ class Follower:
 
     def _ask(self) -> None:
         client: Client | None = None
-        while not self._over:
+        while not self._over.is_set():
             try:
                 client = client or Client(self._socket, timeout_s=_ANSWERS_WITHIN_S)
                 status = client.status()
@@ -150,7 +150,7 @@ class Follower:
         """Until it is time to ask again: sooner for somebody who has come meanwhile."""
         started = time.monotonic()
         with self._news:
-            while not self._over:
+            while not self._over.is_set():
                 every_s = _READ_EVERY_S if self._readers else _UNREAD_EVERY_S
                 left_s = started + every_s - time.monotonic()
                 if left_s <= 0:
@@ -159,13 +159,13 @@ class Follower:
 
     def _listen(self) -> None:
         heard_s = 0.0
-        while not self._over:
+        while not self._over.is_set():
             try:
                 with Client(self._socket, timeout_s=_ANSWERS_WITHIN_S) as client:
                     before = client.log()
                     with self._news:
                         self._deciding = client
-                        if self._over:
+                        if self._over.is_set():
                             return
                     # One daemon's numbers say nothing of the next one's.
                     missed = [entry for entry in before if entry["time_s"] > heard_s]
@@ -176,7 +176,7 @@ class Follower:
                 pass  # told by who asks for the status
             with self._news:
                 self._deciding = None
-                self._news.wait_for(lambda: self._over, _READ_EVERY_S)
+                self._news.wait_for(self._over.is_set, _READ_EVERY_S)
 
 
 def _mhz(configuration: Mapping[str, int] | None) -> dict[str, float] | None:
