@@ -20,7 +20,7 @@ from ..hardware.hardware import Hardware
 from ..leases import Holder, Lease, Need
 from ..planner import Limits
 from ..watch.events import Events
-from ..watch.slowed import Slowed
+from .slowed import Slowed
 from .snapshot import Look, Snapshot, look
 from .thread import ANSWER_S, BoardThread
 
