@@ -7,7 +7,7 @@ import pytest
 
 from jetdvfs.daemon.board.slowed import Slowed
 from jetdvfs.daemon.system.journal import AT_SPEED, SLOWED
-from jetdvfs.tests.support.hardware_kernel import FakeClock
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 
 def test_what_slows_the_board_is_said_when_it_begins_and_when_it_has_ended(caplog: pytest.LogCaptureFixture) -> None:
