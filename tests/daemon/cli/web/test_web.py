@@ -18,8 +18,8 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.tests.support import browser as chromium
-from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.browser import Browser
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 
 FRAMES_MS = [20.0, 22.0, 24.0, 90.0]
 COMMAND = [sys.executable, "-m", "jetdvfs.daemon.cli", "web", "--port", "0", "--json"]
