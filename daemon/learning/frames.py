@@ -63,6 +63,7 @@ class Frames:
         late_first: how many of those were the first one after a pause of a second, or at other clocks.
         recent_ms: the trusted ones at the clocks in force, oldest first.
         last_s: when the last report came; None before the first.
+        first_ms: the first ones after a pause or at other clocks, of late; ``first_frames`` counts them all.
     """
 
     def __init__(self) -> None:
@@ -71,6 +72,8 @@ class Frames:
         self.late_first = 0
         self.recent_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
         self.last_s: float | None = None
+        self.first_frames = 0
+        self.first_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
         self._latencies_ms: deque[float] = deque(maxlen=FRAMES_KEPT)
         self._observed: dict[str, float] | None = None
         self._setting: Setting | None = None
@@ -118,6 +121,8 @@ class Frames:
         # What runs first after a pause, or at other clocks, is slow for its own reasons.
         self._untried = self._untried or paused or moved
         if self._untried and trusted:
+            self.first_ms.append(trusted[0])
+            self.first_frames += 1
             trusted, self._untried = trusted[1:], False
         self.recent_ms.extend(trusted)
         if not trusted or setting.disturbed:

@@ -129,7 +129,11 @@ class Backoff:
 
 
 class Watch:
-    """Looks after what was set last."""
+    """Looks after what was set last.
+
+    Attributes:
+        woken: whether the machine had slept before the last look.
+    """
 
     def __init__(self, board: Observed, monotonic: Callable[[], float], slept: Callable[[], bool]) -> None:
         self._board = board
@@ -137,6 +141,7 @@ class Watch:
         self._hot_s, self._heat = -COOLS_S, ""
         self._backoff = Backoff(monotonic)
         self._slept = slept
+        self.woken = False
 
     def look(
         self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
@@ -154,14 +159,18 @@ class Watch:
         Raises:
             HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
         """
+<<<<<<< HEAD
         now = self._monotonic()
         deviations = find_deviations(self._board, applied, self._heat if now - self._hot_s < COOLS_S else "")
         if heat := next((one.heat for one in deviations if one.heat), ""):
             self._hot_s, self._heat = now, heat
+=======
+        self.woken = self._slept()
+        deviations = find_deviations(self._board, applied)
+>>>>>>> main
         texts = tuple(one.text for one in deviations)
-        woken = self._slept()
         if any(one.cause == "taken" for one in deviations):
-            if woken:
+            if self.woken:
                 return (f"the machine has slept: {texts[0]}", *texts[1:]), True
             again = self._backoff.due()
             wait = () if again else (f"{LEFT} for {max(1.0, self._backoff.wait_s):.0f} s more",)
