@@ -20,12 +20,8 @@ from ..hardware.hardware import Hardware
 from ..leases import Holder, Lease, Need
 from ..planner import Limits
 from ..watch.events import Events
-<<<<<<< HEAD
 from .slowed import Slowed
-from .snapshot import Look, Snapshot, look
-=======
 from .snapshot import Changes, Look, Snapshot, look
->>>>>>> main
 from .thread import ANSWER_S, BoardThread
 
 T = TypeVar("T")

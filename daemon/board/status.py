@@ -95,12 +95,8 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "missed": None if missed is None else missed.to_json(),
         "frames": lease.frames.reported,
         "late": lease.frames.late,
-<<<<<<< HEAD
-        "late_first": lease.frames.late_first,
-=======
         "first_frames": lease.frames.first_frames,
         "first_ms": median(lease.frames.first_ms) if lease.frames.first_ms else None,
->>>>>>> main
         "energy_mj": frames.energy_mj(lease),
         "boundary": need.boundary and need.boundary.to_json(),
     }

@@ -60,7 +60,6 @@ class Frames:
     Attributes:
         reported: how many frames there were.
         late: how many of them took longer than the limit that held.
-        late_first: how many of those were the first one after a pause of a second, or at other clocks.
         recent_ms: the trusted ones at the clocks in force, oldest first.
         last_s: when the last report came; None before the first.
         first_ms: the first ones after a pause or at other clocks, of late; ``first_frames`` counts them all.
@@ -69,7 +68,6 @@ class Frames:
     def __init__(self) -> None:
         self.reported = 0
         self.late = 0
-        self.late_first = 0
         self.recent_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
         self.last_s: float | None = None
         self.first_frames = 0
@@ -111,7 +109,6 @@ class Frames:
             return
         paused = before_s is None or now_s - before_s > _PAUSE_S
         moved = self._setting is None or setting[:2] != self._setting[:2]
-        self.late_first += limit_ms is not None and (paused or moved) and latencies[0] > limit_ms
         if moved or company != self._company:
             self.recent_ms.clear()
         if paused or moved or company != self._company:

@@ -12,27 +12,18 @@ from typing import Any
 
 from ...kernels.text import printable
 from .journal import (
-<<<<<<< HEAD
     AT_SPEED,
-=======
     BUDGET,
->>>>>>> main
     CLOCKS_SET,
     GIVEN_BACK,
     LEASE_BEGUN,
     LEASE_ENDED,
     PLANNED_AGAIN,
-<<<<<<< HEAD
     SLOWED,
     TARGET_KEPT,
     TARGET_MISSED,
     TROUBLE,
-=======
-    TARGET_KEPT,
-    TARGET_MISSED,
-    TROUBLE,
     WOKEN,
->>>>>>> main
 )
 
 KINDS = {
@@ -43,13 +34,10 @@ KINDS = {
     TARGET_MISSED: "target_missed",
     TARGET_KEPT: "target_kept",
     PLANNED_AGAIN: "planned_again",
-<<<<<<< HEAD
     SLOWED: "slowed",
     AT_SPEED: "at_speed",
-=======
     BUDGET: "budget",
     WOKEN: "woken",
->>>>>>> main
     TROUBLE: "trouble",
 }
 """What each ``MESSAGE_ID`` is called on the socket."""

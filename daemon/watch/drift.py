@@ -159,15 +159,11 @@ class Watch:
         Raises:
             HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
         """
-<<<<<<< HEAD
+        self.woken = self._slept()
         now = self._monotonic()
         deviations = find_deviations(self._board, applied, self._heat if now - self._hot_s < COOLS_S else "")
         if heat := next((one.heat for one in deviations if one.heat), ""):
             self._hot_s, self._heat = now, heat
-=======
-        self.woken = self._slept()
-        deviations = find_deviations(self._board, applied)
->>>>>>> main
         texts = tuple(one.text for one in deviations)
         if any(one.cause == "taken" for one in deviations):
             if self.woken:

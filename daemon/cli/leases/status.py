@@ -96,15 +96,9 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if lease["observed"]:
         seen = lease["observed"]
         yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"
-<<<<<<< HEAD
-    if lease["late"]:
-        first = f", {lease['late_first']} of them the first after a pause or at other clocks" if lease["late_first"] else ""
-        yield f"     late: {lease['late']} of {lease['frames']} frames{first}"
-=======
         if lease["first_ms"] is not None:
             first = f"{lease['first_ms']:.2f} ms, {lease['first_frames']} times"
             yield f"     the first after a pause or a change of clocks: {first}"
->>>>>>> main
     if missed := lease["missed"]:
         over = f"{missed['observed_ms']:.4g} ms observed, over {missed['limit_ms']:.4g} ms, in {missed['frames']} frames"
         yield f"     missed: {missed['target']}: {over}: {missed['reason']}"

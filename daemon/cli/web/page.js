@@ -131,7 +131,8 @@ function fillLease(about, lease) {
     ["p50 ms", number(observed?.p50_ms)],
     ["p95 ms", number(observed?.p95_ms)],
     ["frames", lease.frames],
-    ["late", lease.late_first ? `${lease.late} (${lease.late_first} first)` : lease.late, lease.late > 0],
+    ["late", lease.late, lease.late > 0],
+    ["first ms", number(lease.first_ms)],
     ["J", lease.energy_mj === null ? "–" : (lease.energy_mj / 1e3).toFixed(1)],
   ];
   const list = element("dl");

@@ -47,21 +47,6 @@ def test_late_frames_are_counted_whatever_they_say() -> None:
     assert (frames.reported, frames.late) == (3, 2)
 
 
-def test_late_frames_after_a_pause_or_at_other_clocks_are_told_apart() -> None:
-    frames = Frames()
-    for now_s, latency_ms, clocks in (
-        (1, 90, LOW),
-        (1.1, 10, LOW),
-        (9, 90, LOW),
-        (9.1, 90, LOW),
-        (9.2, 90, HIGH),
-        (9.3, 10, HIGH),
-    ):
-        frames.report([latency_ms], now_s, Setting(clocks, 0.0), limit_ms=20.0)
-    assert (frames.late, frames.late_first) == (4, 3)
-    assert frames.observations(1.0, ALONE) == []
-
-
 def test_while_something_slows_the_board_nothing_is_learned() -> None:
     frames = Frames()
     frames.report([30.0, 30.0, 30.0], 1.0, Setting(LOW, 0.0, disturbed=True))
