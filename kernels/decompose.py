@@ -46,6 +46,7 @@ def decompose(
     name: str | None = None,
     method: str = "forward",
     optimized: bool = False,
+    by_node: bool = False,
     budget: Budget = Budget(),  # noqa: B008  (immutable)
 ) -> Network:
     """List what one call of a model's method dispatches to the device, and what it costs the host.
@@ -62,6 +63,7 @@ def decompose(
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
         optimized: list what is left once the JIT's passes have run (:mod:`.rewriting.optimizing`): of TorchScript, which runs
             so from its second or third time on. Other files list what they hold.
+        by_node: of an ONNX file, let scopes be the names of its nodes, as runtimes tell them, instead of modules.
         budget: bounds on what reading may cost.
 
     Raises:
@@ -74,13 +76,13 @@ def decompose(
         path = Path(source)
         try:
             with open(path, "rb", opener=_without_waiting) as stream, _explained(inputs):
-                return _decompose(stream, inputs, name or path.stem, method, optimized, budget, path)
+                return _decompose(stream, inputs, name or path.stem, method, optimized, budget, path, by_node=by_node)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except KernelsError as error:
             raise type(error)(f"{path}: {error}") from error
     with _explained(inputs):
-        return _decompose(source, inputs, name or "network", method, optimized, budget)
+        return _decompose(source, inputs, name or "network", method, optimized, budget, by_node=by_node)
 
 
 @contextmanager
@@ -114,6 +116,8 @@ def _decompose(
     optimized: bool,
     budget: Budget,
     path: Path | None = None,
+    *,
+    by_node: bool = False,
 ) -> Network:
     account = Account(budget)
     refuse_foreign(source)
@@ -129,7 +133,7 @@ def _decompose(
         return network_of(model, inputs, account, name)
     if is_onnx(source):
         _only_forward(method)
-        return _replay(OnnxProgram(source, account), account, inputs, name)
+        return _replay(OnnxProgram(source, account, by_node=by_node), account, inputs, name)
     archive = Archive(source, budget)
     if any(entry in archive for entry in GRAPH_ENTRIES):
         _only_forward(method)

@@ -35,6 +35,9 @@ DATA = (
     "reference/*.json.xz",
     "reference/LICENSE-*",
     "**/*.varlink",
+    "cli/web/*.html",
+    "cli/web/*.css",
+    "cli/web/*.js",
     "**/*.pyi",
 )
 

@@ -21,6 +21,7 @@ from ..hardware.hardware import Hardware
 from ..leases import Holder, Lease, Need
 from ..planner import Limits
 from ..watch.events import Events
+from .slowed import Slowed
 from .snapshot import Changes, Look, Snapshot, look
 from .thread import ANSWER_S, BoardThread
 
@@ -56,6 +57,7 @@ class Desk:
         self._hardware = hardware
         self._controller = controller
         self._events = events
+        self._slowed = Slowed(self._slowing, time.monotonic)
         self._writes = writes
         self._look = Look(_NEVER, None, (), None, ())
         self._looking: asyncio.Task[None] | None = None
@@ -191,6 +193,15 @@ class Desk:
     def _tend(self) -> None:
         self._controller.tend()
         self._events.look()
+        self._slowed.look()
+
+    def _slowing(self) -> dict[str, str]:
+        """What slows the board down now, by what stays the same of it."""
+        over_current = {f"over-current {name}": text for name, text in self._events.slowing.items()}
+        hot = {
+            f"heat ({text})": f"{text}: clocks are lowered until it is cooler" for text in self._hardware.sensors.throttled()
+        }
+        return hot | over_current
 
     def _publish(self) -> None:
         controller, budgets = self._controller, self._controller.budgets

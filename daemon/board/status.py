@@ -85,6 +85,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "target": need.target or None,
         "network": printable(need.network) or None,
         "fps": need.fps,
+        "limit_ms": need.limit_ms,
         "configuration": need.configuration._asdict(),
         "raised_by": raised_by(lease, snapshot.leases.values()),
         **beside_others(lease.id, snapshot),

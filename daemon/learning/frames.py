@@ -12,11 +12,13 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import Sample
+from .missed import JUDGED, typical
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -176,7 +178,7 @@ class Frames:
         ]
 
     def observed(self) -> dict[str, float] | None:
-        """How many, mean and percentiles in ms of the last ones; None before the first report."""
+        """How many, mean and percentiles in ms of the last ones, and what the very last take; None before the first report."""
         ranked = self._ranked_ms
         if not ranked:
             return None
@@ -184,7 +186,13 @@ class Frames:
         def quantile(share: float) -> float:
             return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
 
-        return {"frames": len(ranked), "mean_ms": fmean(ranked), "p50_ms": quantile(0.50), "p95_ms": quantile(0.95)}
+        return {
+            "frames": len(ranked),
+            "mean_ms": fmean(ranked),
+            "p50_ms": quantile(0.50),
+            "p95_ms": quantile(0.95),
+            "last_ms": typical(list(islice(reversed(self._latencies_ms), JUDGED))),
+        }
 
     def _rank(self, latencies_ms: Iterable[float]) -> None:
         """Keep the last ones in order: percentiles are told with every report."""

@@ -12,12 +12,14 @@ from typing import Any
 
 from ...kernels.text import printable
 from .journal import (
+    AT_SPEED,
     BUDGET,
     CLOCKS_SET,
     GIVEN_BACK,
     LEASE_BEGUN,
     LEASE_ENDED,
     PLANNED_AGAIN,
+    SLOWED,
     TARGET_KEPT,
     TARGET_MISSED,
     TROUBLE,
@@ -32,6 +34,8 @@ KINDS = {
     TARGET_MISSED: "target_missed",
     TARGET_KEPT: "target_kept",
     PLANNED_AGAIN: "planned_again",
+    SLOWED: "slowed",
+    AT_SPEED: "at_speed",
     BUDGET: "budget",
     WOKEN: "woken",
     TROUBLE: "trouble",

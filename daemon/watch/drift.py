@@ -6,7 +6,7 @@ to the nearest clocks they allow, and back up when they are raised again. A cloc
 to them for a while, then set again; each time that it is taken once more they are left it for twice as long, from two seconds
 up to five minutes, until it has stayed as set for a minute; what a board forgot while the machine slept is set again at once.
 A clock that is merely slow (throttled, or stuck) is only named: there is nothing to set, and limits that the kernel lowers
-against heat are not taken for somebody's.
+against heat, and raises again step by step afterwards, are not taken for somebody's.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ..hardware.clocks.driver import Reading, agrees
 
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 300.0
+COOLS_S = 30.0
+"""For how long the kernel may go on raising what it has lowered against heat, step by step, once the board is cool enough."""
 CALM_S = 60.0
 # Begins the text that counts down until what was taken is set again.
 LEFT = "what somebody else set is left to them"
@@ -42,15 +44,20 @@ class Deviation(NamedTuple):
     Attributes:
         cause: ``limited`` by others' limits, ``taken`` by somebody who set it, or ``slow`` without either.
         text: what it is and what was held, in one line.
+        heat: why the kernel lowers it now, in one line; empty where it does not.
     """
 
     axis: str
     cause: str
     text: str
+    heat: str = ""
 
 
-def find_deviations(board: Observed, applied: Applied) -> tuple[Deviation, ...]:
+def find_deviations(board: Observed, applied: Applied, heat_before: str = "") -> tuple[Deviation, ...]:
     """Every clock that is not as the board last accepted it.
+
+    Args:
+        heat_before: why the kernel lowered clocks a moment ago; empty where it did not.
 
     Raises:
         HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
@@ -69,7 +76,10 @@ def find_deviations(board: Observed, applied: Applied) -> tuple[Deviation, ...]:
         hot = "; ".join(board.throttled())
         lowered = moved is None or held > levels[-1] or 0 < (moved.accepted or 0) < held
         if hot and lowered:
-            found.append(Deviation(axis, "slow", f"{title(axis)}: set to {was}, cut down: {hot}"))
+            found.append(Deviation(axis, "slow", f"{title(axis)}: set to {was}, cut down: {hot}", hot))
+        elif heat_before and lowered:
+            text = f"set to {was}, still cut down after heat ({heat_before}); the kernel raises it step by step"
+            found.append(Deviation(axis, "slow", f"{title(axis)}: {text}"))
         elif held > levels[-1]:
             text = f"limited to {megahertz(axis, levels[-1])} by somebody else's limit or the power mode"
             found.append(Deviation(axis, "limited", f"{title(axis)}: {text}; {was} was held"))
@@ -127,6 +137,8 @@ class Watch:
 
     def __init__(self, board: Observed, monotonic: Callable[[], float], slept: Callable[[], bool]) -> None:
         self._board = board
+        self._monotonic = monotonic
+        self._hot_s, self._heat = -COOLS_S, ""
         self._backoff = Backoff(monotonic)
         self._slept = slept
         self.woken = False
@@ -148,7 +160,10 @@ class Watch:
             HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
         """
         self.woken = self._slept()
-        deviations = find_deviations(self._board, applied)
+        now = self._monotonic()
+        deviations = find_deviations(self._board, applied, self._heat if now - self._hot_s < COOLS_S else "")
+        if heat := next((one.heat for one in deviations if one.heat), ""):
+            self._hot_s, self._heat = now, heat
         texts = tuple(one.text for one in deviations)
         if any(one.cause == "taken" for one in deviations):
             if self.woken:

@@ -42,8 +42,10 @@ class Events:
         now = self._monotonic()
         if self._seen and now - self._seen[-1][0] < _LOOK_S:
             return
-        self._seen.append((now, self._read()))
-        while now - self._seen[0][0] > _WINDOW_S:
+        # Before the sensors were read first there is nothing to count from.
+        if counts := self._read():
+            self._seen.append((now, counts))
+        while self._seen and now - self._seen[0][0] > _WINDOW_S:
             self._seen.popleft()
 
     @property
@@ -58,5 +60,12 @@ class Events:
     @property
     def notes(self) -> tuple[str, ...]:
         """Why the board is slower than its clocks say."""
+        return tuple(self.slowing.values())
+
+    @property
+    def slowing(self) -> Mapping[str, str]:
+        """The same by event."""
         what = "each cuts CPU and GPU clocks for a moment, which no clock shows"
-        return tuple(f"over-current event {e.event}: {e.per_minute:.3g} a minute; {what}" for e in self.events if e.per_minute)
+        return {
+            e.event: f"over-current event {e.event}: {e.per_minute:.3g} a minute; {what}" for e in self.events if e.per_minute
+        }

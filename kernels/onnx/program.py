@@ -21,7 +21,7 @@ from ..operators.layout import dim_of, show
 from ..operators.matching import matched
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
-from . import indexing, layers, pointwise, quantized, shapes, vendor
+from . import blocked, indexing, layers, pointwise, quantized, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
 from .copies import with_copies
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
@@ -29,7 +29,7 @@ from .patterns import Rewriter
 from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
+__all__ = ["OnnxProgram", "blocked", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
 Names = dict[str, Any]
 
@@ -51,6 +51,9 @@ def is_onnx(stream: BinaryIO) -> bool:
 class OnnxProgram:
     """An ONNX file opened for one decomposition.
 
+    Args:
+        by_node: let scopes be the names of the file's nodes, instead of the modules that those tell of.
+
     Attributes:
         position: the node that is running, for messages.
         done: the part of the graph's nodes that have run, 0 to 1.
@@ -60,7 +63,8 @@ class OnnxProgram:
         BudgetExceeded: it is larger than is read.
     """
 
-    def __init__(self, stream: BinaryIO, account: Account) -> None:
+    def __init__(self, stream: BinaryIO, account: Account, *, by_node: bool = False) -> None:
+        self._by_node = by_node
         self.position = ""
         self.done = 0.0
         self._account = account
@@ -135,7 +139,7 @@ class OnnxProgram:
             if name and name not in names:
                 raise ModelError(f"ONNX file: nothing makes the value {name!r:.80}")
             inputs.append(names[name] if name else None)
-        recorder.scope = node.scope
+        recorder.scope = node.name if self._by_node else node.scope
         try:
             result = self._apply(recorder, node, inputs, names)
         except DataDependent as error:

@@ -146,14 +146,20 @@ def embed_layer_norm(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::FusedMatMul")
 def fused_matmul(call: NodeCall) -> Any:
-    left, right = call.tensor(0), call.tensor(1)
-    if call.attribute("transBatchA", 0) or call.attribute("transBatchB", 0):
-        raise UnsupportedOperator("operator FusedMatMul of transposed batches has no shape rule")
+    """A product of what is seen the other way round: its first dimension behind the batch's, its last two swapped."""
+    left, right = (
+        _batch_first(call, x) if call.attribute(f"transBatch{side}", 0) else x
+        for side, x in (("A", call.tensor(0)), ("B", call.tensor(1)))
+    )
     left = call.aten("transpose", left, -1, -2) if call.attribute("transA", 0) else left
     right = call.aten("transpose", right, -1, -2) if call.attribute("transB", 0) else right
     made = call.aten("matmul", left, right)
     factor = call.attribute("alpha", 1.0)
     return made if factor == 1 else call.aten("mul", made, factor)
+
+
+def _batch_first(call: NodeCall, x: Tensor) -> Any:
+    return call.aten("permute", x, [*range(1, x.rank - 1), 0, x.rank - 1])
 
 
 def _activated(call: NodeCall, x: Tensor) -> Any:

@@ -16,7 +16,7 @@ from jetdvfs.tests.support.paths import ROOT
 FLOORS = (
     ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles", "daemon.cli.setup"),
     ("daemon.cli.paper", "daemon.cli.records"),
-    ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service"),
+    ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service", "daemon.cli.web"),
     ("daemon.cli",),
     ("daemon",),
     ("daemon.wire.serving",),
@@ -33,7 +33,7 @@ FLOORS = (
     ("profiles.bundle", "profiles.measuring.meters", "profiles.twin"),
     ("profiles.reference", "profiles.twin.silicon"),
     ("profiles",),
-    ("kernels.decompose", "kernels.cost", "kernels.correction"),
+    ("kernels.decompose", "kernels.cost", "kernels.correction", "kernels.traces"),
     ("kernels.engine", "kernels.language"),
     ("kernels.onnx", "kernels.exported", "kernels.trees"),
     ("kernels.torchscript",),

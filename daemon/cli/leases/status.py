@@ -60,11 +60,14 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     if events := status["over_current"]:
         counts = (f"{one['event']} {one['count']} ({one['per_minute']:.3g} a minute)" for one in events)
         yield f"events     over-current since boot: {', '.join(counts)}"
+    for reason in status["throttled"]:
+        yield f"throttled  {reason}: the kernel lowers clocks until it is cooler"
     yield f"baseline   {'kept, to be restored' if status['baseline'] == 'held' else 'as found'}"
     for floor in status["floors"]:
         yield f"kept up    {floor['reason']}"
     for reason in status["degraded"]:
-        yield f"degraded   {reason}"
+        if reason.removeprefix("throttled: ") not in status["throttled"]:
+            yield f"degraded   {reason}"
     yield f"leases     {len(status['leases']) or 'none'}"
     for lease in status["leases"]:
         yield from _lease(lease)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watch the board and its leases: clocks, rails, temperatures; each lease's target, what was predicted, observed and missed.
 
-Drawn anew every second until q, or an interrupt. Where the output is no terminal, what is drawn follows each other.
+Drawn anew every second until q, or an interrupt, also when the daemon goes away and comes back. Where the output is no
+terminal, what is drawn follows each other.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import select
 import shutil
 import sys
@@ -21,7 +23,7 @@ from typing import Any
 from ....kernels.text import printable
 from ....kernels.units import AXES, CLOCKS, mhz_text
 from ... import arguments
-from ...errors import UsageError
+from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
 from .. import output
 from ..output import table
@@ -42,13 +44,27 @@ def run(args: argparse.Namespace) -> int:
     if not 0.1 <= args.every <= 3600:
         raise UsageError("expected --every from 0.1 to 3600 seconds")
     drawn = sys.stdout.isatty() and not (args.once or args.json)
-    with Client(args.socket) as client, _screen(drawn), contextlib.suppress(KeyboardInterrupt):
+    with contextlib.ExitStack() as stack:
+        client: Client | None = stack.enter_context(Client(args.socket))
+        stack.enter_context(_screen(drawn))
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         while True:
-            status = client.status()
-            if args.json:
-                print(json.dumps(status), flush=True)
+            try:
+                client = client or stack.enter_context(Client(args.socket))
+                status = client.status()
+            except NoDaemon as error:
+                if not drawn:
+                    raise
+                client = None
+                _draw([printable(str(error)), "waiting for it; q ends"])
             else:
-                _draw(list(_lines(status, colours=drawn)), drawn=drawn)
+                lines = _lines(status, colours=drawn)
+                if args.json:
+                    print(json.dumps(status), flush=True)
+                elif drawn:
+                    _draw([part for line in lines for part in line.split("\n")])
+                else:
+                    print("\n".join(lines), flush=True)
             if args.once or _ends(args.every, keys=drawn):
                 break
     return 0
@@ -82,13 +98,21 @@ def _ends(every_s: float, *, keys: bool) -> bool:
     return bool(ready) and sys.stdin.read(1) in ("q", "Q")
 
 
-def _draw(lines: list[str], *, drawn: bool) -> None:
-    if not drawn:
-        print("\n".join(lines), flush=True)
-        return
-    height = shutil.get_terminal_size().lines
-    text = "".join(f"{line}{_REST}\n" for line in lines[: height - 1])
+def _draw(lines: list[str]) -> None:
+    width, height = shutil.get_terminal_size()
+    if len(lines) > height - 1:
+        lines = [*lines[: height - 2], f"{len(lines) - height + 2} more lines in a taller terminal"]
+    text = "".join(f"{_cut(line, width)}{_REST}\n" for line in lines)
     print(f"{_HOME}{text}\x1b[J", end="", flush=True)
+
+
+def _cut(line: str, width: int) -> str:
+    """As much of a line as fits; what sets its colours takes no room."""
+    parts, room = [], width
+    for part in re.split(r"(\x1b\[\d*m)", line):
+        parts.append(part if part.startswith("\x1b") else part[:room])
+        room -= 0 if part.startswith("\x1b") else len(parts[-1])
+    return "".join(parts)
 
 
 def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
@@ -122,7 +146,8 @@ def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
             yield f"{red}{printable(lease['lease'])} misses {missed['target']}: {printable(missed['reason'])}{plain}"
             if missed["doing"]:
                 yield f"  {printable(missed['doing'])}"
-    for reason in (*status["throttled"], *status["degraded"]):
+    reasons = [*(f"throttled: {reason}" for reason in status["throttled"]), *status["degraded"]]
+    for reason in dict.fromkeys(reasons):
         yield f"{red}{printable(reason)}{plain}"
 
 

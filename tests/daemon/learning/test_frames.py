@@ -45,7 +45,6 @@ def test_late_frames_are_counted_whatever_they_say() -> None:
     frames = Frames()
     frames.report([30.0, 10.0, 21.0], 1.0, None, limit_ms=20.0)
     assert (frames.reported, frames.late) == (3, 2)
-    assert frames.observations(1.0, ALONE) == []
 
 
 def test_while_something_slows_the_board_nothing_is_learned() -> None:
@@ -113,7 +112,7 @@ def test_reports_are_summed_up_by_rank_of_the_last_frames() -> None:
     frames = Frames()
     assert frames.observed() is None
     frames.report([float(value) for value in range(100, 0, -1)])
-    assert frames.observed() == {"frames": 100, "mean_ms": 50.5, "p50_ms": 51.0, "p95_ms": 96.0}
+    assert frames.observed() == {"frames": 100, "mean_ms": 50.5, "p50_ms": 51.0, "p95_ms": 96.0, "last_ms": 4.5}
     frames.report([7.0] * (FRAMES_KEPT - 1) + [9.0])
     told = frames.observed()
     assert told is not None and told["frames"] == FRAMES_KEPT and told["p50_ms"] == told["p95_ms"] == 7.0

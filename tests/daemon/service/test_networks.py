@@ -49,7 +49,7 @@ def test_a_plan_for_a_model_is_held_and_reported_on(board: Board, daemon: Daemon
                 lease.report(12.5)
             lease.flush()
             (seen,) = client.status()["leases"]
-            assert seen["observed"] == {"frames": 40, "mean_ms": 12.5, "p50_ms": 12.5, "p95_ms": 12.5}
+            assert seen["observed"] == {"frames": 40, "mean_ms": 12.5, "p50_ms": 12.5, "p95_ms": 12.5, "last_ms": 12.5}
             assert seen["predicted"] == plan["choice"]
 
 

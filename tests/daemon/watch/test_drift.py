@@ -16,7 +16,7 @@ from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.power_modes import CONF, STATUS
 from jetdvfs.daemon.leases import Holder, Lease, Need
-from jetdvfs.daemon.watch.drift import CALM_S, FIRST_WAIT_S, LONGEST_WAIT_S, Backoff
+from jetdvfs.daemon.watch.drift import CALM_S, COOLS_S, FIRST_WAIT_S, LONGEST_WAIT_S, Backoff
 from jetdvfs.daemon.watch.sleep import Sleep
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
@@ -189,10 +189,26 @@ def test_limits_lowered_against_heat_are_not_taken_for_somebodys(tmp_path: Path)
     kernel.measure |= {f"{CPU}/scaling_max_freq": "806400", f"{CPU}/cpuinfo_cur_freq": "806400"}
     hot = "CPU clock: set to 1190.4 MHz, cut down: CPU-therm is past its passive trip at 90 C"
     assert held.tick(30) == (hot,)
+    kernel.store[f"{zone}/temp"] = "60000"
+    (cooling,) = held.tick(COOLS_S - 1)
+    assert cooling.startswith(
+        "CPU clock: set to 1190.4 MHz, still cut down after heat (CPU-therm is past its passive trip at 90 C)"
+    )
     assert kernel.written == []
     kernel.measure.clear()
-    kernel.store[f"{zone}/temp"] = "60000"
     assert held.tick() == ()
+
+
+def test_limits_that_stay_low_long_after_heat_are_somebodys(tmp_path: Path) -> None:
+    kernel, zone = Kernel(), "/sys/class/thermal/thermal_zone0"
+    kernel.store |= {f"{zone}/trip_point_0_type": "passive", f"{zone}/trip_point_0_temp": "90000"}
+    held = Held(kernel, tmp_path)
+    kernel.store[f"{zone}/temp"] = "91000"
+    kernel.measure |= {f"{CPU}/scaling_max_freq": "806400", f"{CPU}/cpuinfo_cur_freq": "806400"}
+    held.tick(5)
+    kernel.store[f"{zone}/temp"] = "60000"
+    held.tick(COOLS_S + 2)
+    assert held.controller.applied is not None and held.controller.applied.requested.cpu_khz == 806400
 
 
 def test_limits_of_ours_that_heat_lowers_are_given_back_whole(tmp_path: Path) -> None:

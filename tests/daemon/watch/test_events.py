@@ -50,6 +50,17 @@ def test_events_of_late_are_rated_and_told_until_a_minute_after_the_last(counted
     assert counted.events.notes == ()
 
 
+def test_what_is_added_after_the_first_reading_is_rated_even_where_that_came_late() -> None:
+    clock, counts = FakeClock(), dict[str, int]()
+    events = Events(lambda: dict(counts), clock.monotonic)
+    events.look()
+    for count in (100, 150, 200):
+        clock.sleep(3)
+        counts["oc3"] = count
+        events.look()
+    assert events.events == (Event("oc3", 200, 1000.0),)
+
+
 def test_a_board_without_the_counters_has_no_events() -> None:
     clock = FakeClock()
     events = Events(Hardware.probe(Kernel(), clock).sensors.over_current, clock.monotonic)
