@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MeasurementError
-from .campaign import Campaign, Progress, Tables, Unit, measure_unit, measurements_of
+from .campaign import Campaign, Progress, Unit, measure_unit, measurements_of
+from .figures import Tables
 from .keeping import KeptUnits
 from .measurements import Measurements
 from .meters.meter import Meter

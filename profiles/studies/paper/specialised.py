@@ -94,8 +94,8 @@ def left_out_boards(
                 board = np.full(len(predicted["runtime"]), node)
                 both["runtime"].append(Compared(predicted["runtime"], observed["runtime"], board))
                 if "power" in predicted:
-                    energy = (each["runtime"] * each["power"] / 1e6 for each in (predicted, observed))
-                    both["energy"].append(Compared(*energy, board))
+                    used_j, drawn_j = (each["runtime"] * each["power"] / 1e6 for each in (predicted, observed))
+                    both["energy"].append(Compared(used_j, drawn_j, board))
     return {
         network: {figure: Compared.joined(parts) for figure, parts in both.items() if parts} for network, both in found.items()
     }
