@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,14 @@ def write(made: Made, how: str, folder: Path) -> Path:
     with torch.no_grad(), silent():
         FORMATS[how](made, path)
     return path
+
+
+def warm_up() -> None:
+    """Write one layer in every format: exporters import and build tables as they work for the first time."""
+    layer = torch.nn.Linear(4, 4).eval().requires_grad_(False)
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-zoo-") as folder:
+        for how in FORMATS:
+            write(Made(layer, (torch.rand(2, 4),)), how, Path(folder))
 
 
 @contextlib.contextmanager
