@@ -72,6 +72,14 @@ def linear(call: NodeCall) -> Any:
     return call.aten("add", call.aten("matmul", x, matrix), row)
 
 
+@onnx_operator("aten::baddbmm")
+def product_and_sum(call: NodeCall) -> Any:
+    left, right, added = (call.tensor(place) for place in range(3))
+    if left.rank == right.rank == 3:
+        return call.aten("baddbmm", added, left, right)
+    return call.aten("add", call.aten("mul", call.aten("matmul", left, right), 1.0), call.aten("mul", added, 1.0))
+
+
 @onnx_operator("aten::attention")
 def attention(call: NodeCall) -> Any:
     query, key, value = (call.tensor(place) for place in range(3))

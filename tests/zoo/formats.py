@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import tempfile
@@ -70,7 +71,12 @@ def write(made: Made, how: str, folder: Path) -> Path:
 
 
 def warm_up() -> None:
-    """Write one layer in every format: exporters import and build tables as they work for the first time."""
+    """Write one layer in every format: exporters import and build tables as they work for the first time.
+
+    The newer exporter of ONNX reads the sources of all its operators at each export, to make the same table: that is kept.
+    """
+    registry = torch.onnx._internal.exporter._registration.ONNXRegistry
+    registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
     layer = torch.nn.Linear(4, 4).eval().requires_grad_(False)
     with tempfile.TemporaryDirectory(prefix="jetdvfs-zoo-") as folder:
         for how in FORMATS:

@@ -49,6 +49,8 @@ NODES = {"amax": ("ReduceMax", "ReduceMin"), "argmax": ("ArgMax", "ArgMin")}
 #: One call, and what it is written as; all on as many elements as it returns, or on four times as many.
 FORMS: dict[str, Sequence[Sequence[str]]] = {
     "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
+    "log10": [["log", "div"]],
+    "log2": [["log", "div"]],
     "glu": [["sigmoid", "mul"]],
     "pixel_unshuffle": [["clone"]],
     "pixel_shuffle": [["clone"]],

@@ -16,7 +16,8 @@ import pytest
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
-from jetdvfs.tests.zoo import report, run
+from jetdvfs.tests.support.handmade_onnx import INT64, declared, graph, model, node, tensor
+from jetdvfs.tests.zoo import listing, report, run
 from jetdvfs.tests.zoo.attempt import apart
 from jetdvfs.tests.zoo.comparison import Dispatched, judge
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
@@ -81,6 +82,8 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     soft, gt, where = launch("softplus"), launch("gt"), launch("where")
     guarded = judge_rewritten(listed(soft, gt, where), ran(soft), {})
     assert (guarded.verdict, guarded.why) == ("explained", "softplus written out")
+    decibel = judge_rewritten(listed(launch("log"), launch("div")), ran(launch("log10")), {})
+    assert (decibel.verdict, decibel.why) == ("explained", "log10 written out")
     repeated = judge_rewritten(listed(launch("repeat")), ran(CLONE), {})
     assert (repeated.verdict, repeated.why) == ("explained", "repeat put together")
     laid_out = judge_rewritten(listed(CONV), ran(CONV, CLONE, sorts=["", "layout"]), {})
@@ -226,6 +229,19 @@ def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
     assert judge_rewritten(listed(true, launch("floor")), ran(true), {}).verdict == "wrong"
 
 
+def test_what_depends_on_no_input_is_told_through_the_second_result_of_a_launch(tmp_path: Path) -> None:
+    """Places of the largest random numbers, and with the input among them."""
+    sizes, two = tensor("s", (2,), (3, 5), INT64), tensor("two", (1,), (2,), INT64)
+    fill = node("RandomUniform", [], ["r"], shape=[3, 5])
+    first, last = (node("TopK", [of, "two"], [f"{of} v", made]) for of, made in (("r", "at"), ("f", "places")))
+    nodes = (fill, first, node("Cast", ["at"], ["f"], to=1), last, node("Gather", ["x", "places"], ["y"], axis=0))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(graph(nodes, (declared("x", (9, 4)),), ["y"], (sizes, two))))
+    network, constant = listing.listed(path, [TensorSpec((9, 4))])
+    kinds = [launch.kind for launch in network.launches]
+    assert [kinds[place] for place in sorted(constant)] == kinds[:-1] and kinds.count("topk") == 2
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -236,6 +252,8 @@ def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
         ((launch("conv2d", flops=8192),), (CONV,)),
         ((CONV, CLONE), (CONV,)),
         ((launch("softplus"), *(launch("gt"), launch("where")) * 2), (launch("softplus"),)),
+        ((launch("log"), launch("div"), launch("div")), (launch("log10"),)),
+        ((launch("log"), launch("div")), (launch("log"),)),
         ((CONV,), (CONV, launch("gru_cell"))),
         ((CONV,), (CONV, launch("to"))),
         ((CONV,), (CONV, CLONE)),
@@ -255,6 +273,8 @@ def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
         "other work",
         "a copy too many",
         "two guards of one call",
+        "two quotients of one logarithm",
+        "a quotient of the natural logarithm",
         "a cell missing",
         "a conversion of floats missing",
         "a copy of spread memory missing",

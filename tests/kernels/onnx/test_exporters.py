@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Sequence
 
 import pytest
@@ -124,6 +125,41 @@ def test_tokens_that_become_a_picture_are_made_contiguous_before_a_convolution()
     assert copy.params == {"assumed": True} and "assumed" not in product.params
     # Channels last, cuDNN wants the weight so as well.
     assert kinds(node("Relu", ["x"], ["t"]), turn, conv, weights=weights) == "relu clone conv2d"
+
+
+def test_copies_for_norms_are_assumed_where_arithmetic_handed_the_order_in_memory_on() -> None:
+    weights = (tensor("g", (8,), b"\0" * 32), tensor("p", (6, 8), b"\0" * 192))
+    turn, added = node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("Add", ["t", "p"], ["s"])
+    norms = [node("LayerNormalization", [of, "g"], [name], axis=-1) for of, name in (("s", "a"), ("s", "b"), ("t", "c"))]
+    last = node("Sum", ["a", "b", "c"], ["y"])
+    content = graph((turn, added, *norms, last), (declared("x", (1, 8, 6)),), ["y"], weights)
+    launches = decompose(io.BytesIO(model(content)), [TensorSpec((1, 8, 6))]).launches
+    assert [launch.params.get("assumed", False) for launch in launches if launch.kind == "clone"] == [True, True, False]
+
+
+def test_a_product_added_to_something_once_or_not_at_all_is_one_call() -> None:
+    def written(factor: float) -> str:
+        weights = (tensor("one", (), struct.pack("<f", 1.0)), tensor("beta", (), struct.pack("<f", factor)))
+        nodes = (
+            node("MatMul", ["x", "x"], ["p"]),
+            node("Mul", ["p", "one"], ["scaled"]),
+            node("Mul", ["x", "beta"], ["added"]),
+            node("Add", ["added", "scaled"], ["y"]),
+        )
+        return kinds(*nodes, shape=(3, 4, 4), weights=weights)
+
+    assert written(1.0) == written(0.0) == "matmul"
+    assert written(0.5).split().count("mul") + written(0.5).split().count("mul_scalar") == 2
+
+
+def test_rows_under_a_mask_are_put_there_and_rows_of_a_slice_are_copied() -> None:
+    mask, places = tensor("mask", (4,), b"\1" * 4, 9), sizes("places", 0, 1, 2, 3)
+    found = (node("NonZero", ["mask"], ["n"]), node("Transpose", ["n"], ["at"], perm=[1, 0]))
+    zeros = tensor("z", (4, 8), b"\0" * 128)
+    put = node("ScatterND", ["z", "at", "x"], ["y"])
+    assert kinds(*found, put, shape=(4, 8), weights=(mask, zeros)) == "index_put"
+    column = node("Unsqueeze", ["places", "one"], ["at"])
+    assert kinds(column, put, shape=(4, 8), weights=(places, zeros, sizes("one", 1))) == "clone copy"
 
 
 def test_a_comparison_that_is_turned_round_is_one_call_though_others_use_it_as_it_is() -> None:
