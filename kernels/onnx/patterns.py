@@ -132,12 +132,7 @@ class Rewriter:
                     if self._graph.nodes[between].operator == "Concat":  # somebody may ask for its sizes
                         self._made[between] = [Node("Identity", inputs=[source], outputs=self._graph.nodes[between].outputs)]
                 return [Node("roll", "aten", node.name, [source, *turns], node.outputs, {}, node.scope)]
-        if (
-            node.operator == "ScatterND"
-            and len(node.inputs) == 3
-            and node.inputs[1] in self._sizes
-            and not self._is_masked(node)
-        ):
+        if self._writes_slice(node):
             details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
             return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
         if node.operator == "Not" and "aten.ne." in node.origin:
@@ -222,6 +217,8 @@ class Rewriter:
             return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
         if kind == "layer_norm":
             return self._version < 17  # from then on there is an operator, and what is written out the author wrote
+        if kind == "baddbmm" and "#beta" not in bound:
+            return any("aten.baddbmm." in self._graph.nodes[place].origin for place in used)
         if kind == "baddbmm":  # what nobody else writes: once the sum, or none of it
             beta = self._weights.get(bound["#beta"])
             return beta is not None and beta.shape in ((), (1,)) and beta.numbers()[0] in (0, 1)
@@ -270,7 +267,7 @@ class Rewriter:
         while place is not None and self._graph.nodes[place].operator in ("Transpose", "Identity"):
             self._account.step()
             place = self._maker.get(self._graph.nodes[place].inputs[0])
-        return place is not None and self._graph.nodes[place].operator == "ScatterND"
+        return place is not None and self._graph.nodes[place].operator in ("ScatterND", "ScatterElements")
 
     def _is_table(self, node: Node) -> bool:
         """Whether it permutes rows that were picked from a table by indices that do not change."""
@@ -284,8 +281,15 @@ class Rewriter:
             return False
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
+    def _writes_slice(self, node: Node) -> bool:
+        """Whether it writes into a slice, by places that do not depend on data and are not those where a mask is true."""
+        if len(node.inputs) != 3 or node.inputs[1] not in self._sizes:
+            return False
+        if node.operator == "ScatterElements":
+            return "aten.select_scatter." in node.origin
+        return node.operator == "ScatterND" and not self._is_masked(node)
+
     def _is_masked(self, node: Node) -> bool:
-        """Whether it writes where a mask is true, not into a slice."""
         turned = self._maker.get(node.inputs[1])
         if turned is None or self._graph.nodes[turned].operator != "Transpose":
             return False
@@ -376,6 +380,6 @@ class Rewriter:
             return True
         if data in source.outputs:
             return False
-        if node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes):
+        if node.operator in _RECURRENT or self._writes_slice(node):
             return True
         return node.operator in _SIZED

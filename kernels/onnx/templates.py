@@ -61,6 +61,7 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     ("log_sigmoid", ("Log", ("Sigmoid", X)), (X,)),
     ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
     ("layer_norm", _NORM, (X,)),
+    ("baddbmm", ("Add", ("MatMul", X, "other"), "added"), (X, "other", "added")),
     ("linear", ("Add", ("MatMul", X, "#matrix"), "#row"), (X, "#matrix", "#row")),
     ("baddbmm", ("Add", ("Mul", ("MatMul", X, "other"), C), ("Mul", "added", "#beta")), (X, "other", "added")),
     *(("attention", template, ("query", "key", "value", "mask")) for template in _attentions()),

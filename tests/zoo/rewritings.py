@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from jetdvfs.kernels.network import KernelInvocation, numel
+from jetdvfs.kernels.operators.layout import broadcast
 
 Key = tuple[str, int]
 
@@ -49,6 +50,7 @@ NODES = {"amax": ("ReduceMax", "ReduceMin"), "argmax": ("ArgMax", "ArgMin")}
 #: One call, and what it is written as; all on as many elements as it returns, or on four times as many.
 FORMS: dict[str, Sequence[Sequence[str]]] = {
     "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
+    "expm1": [["exp", "sub"]],
     "log10": [["log", "div"]],
     "log2": [["log", "div"]],
     "glu": [["sigmoid", "mul"]],
@@ -101,6 +103,15 @@ def in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key] 
         if needed <= parts:
             return needed
     return None
+
+
+def places_of(launch: KernelInvocation) -> Counter[Key]:
+    """What a file may compute the places of an index by several tensors with."""
+    several = launch.inputs[1:] if launch.kind == "index" else ()
+    if len(several) < 2:
+        return Counter()
+    sizes = {numel(shape) for shape in several} | {numel(broadcast(several))}
+    return Counter({(kind, size): (len(several) - 1) for size in sizes for kind in ("add", "mul")})
 
 
 def is_whole(launch: KernelInvocation) -> bool:

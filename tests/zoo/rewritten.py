@@ -22,7 +22,8 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``windows picked``: as large as those that the module looks at (``as_strided``, ``unfold``), for which ONNX has no operator;
 * ``places of an index computed``: an index by several tensors is one by a sum of products of them;
 * ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
-  product of stacks of matrices, and a sum, in place of one with a bias.
+  product of stacks of matrices, and a sum, in place of one with a bias;
+* ``biases taken in``: a product with a bias in place of one of what is not contiguous, and a sum.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
 """
@@ -33,7 +34,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from jetdvfs.kernels.network import Network, numel
-from jetdvfs.kernels.operators.layout import broadcast
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement
 from jetdvfs.tests.zoo.rewritings import (
     FORMS,
@@ -46,6 +46,7 @@ from jetdvfs.tests.zoo.rewritings import (
     in_pieces,
     is_whole,
     key_of,
+    places_of,
     plain,
     takes_bias,
     window,
@@ -144,14 +145,7 @@ class _Accounts:
 
     def _places(self) -> None:
         """Sums and products of indices, where a call takes several and the file makes one number of them, as memory lies."""
-        allowed: Counter[Key] = Counter()
-        for launch in self.run:
-            several = launch.inputs[1:]
-            if launch.kind != "index" or len(several) < 2:
-                continue
-            sizes = {numel(shape) for shape in several} | {numel(broadcast(several))}
-            for size in sizes:
-                allowed += Counter({(kind, size): len(several) - 1 for kind in ("add", "mul")})
+        allowed = sum(map(places_of, self.run), Counter[Key]())
         left = self.extra & allowed
         if left:
             self.extra -= left
@@ -364,7 +358,8 @@ class _Accounts:
 
     def _biases(self) -> None:
         """Biases added apart: rows, of which the module made a copy first, since a product of what is not contiguous has none;
-        matrices as large as the product (``baddbmm``), for which ONNX has no operator.
+        matrices as large as the product (``baddbmm``), for which ONNX has no operator. And rows taken in, where the module's
+        product is of what is not contiguous, and the file does not say that it is not.
         """
         surplus = with_bias(self.run) - with_bias(self.listed)
         for launch, writers in zip(self.listed, self.reads, strict=True):
@@ -377,7 +372,16 @@ class _Accounts:
                 surplus[key_of(product)] -= 1
                 self.extra[key_of(launch)] -= 1
                 self._note("biases added apart")
-        self.extra = +self.extra
+        more = with_bias(self.listed) - with_bias(self.run)
+        for launch, source in zip(self.run, self.sources, strict=True):
+            if launch.kind != "add" or not self.missing[key_of(launch)] or source < 0 or len(launch.inputs[-1]) != 1:
+                continue
+            product = self.run[source]
+            if product.kind == "matmul" and not product.params.get("bias") and more[key_of(product)] > 0:
+                more[key_of(product)] -= 1
+                self.missing[key_of(launch)] -= 1
+                self._note("biases taken in")
+        self.extra, self.missing = +self.extra, +self.missing
 
     @property
     def left(self) -> int:

@@ -152,6 +152,21 @@ def test_a_product_added_to_something_once_or_not_at_all_is_one_call() -> None:
     assert written(0.5).split().count("mul") + written(0.5).split().count("mul_scalar") == 2
 
 
+def test_what_the_newer_exporter_notes_as_one_product_or_as_a_slice_is_that() -> None:
+    nodes = (node("MatMul", ["x", "x"], ["p"]), node("Add", ["b", "p"], ["y"]))
+    bias = (tensor("b", (3, 1, 4), b"\0" * 48),)
+    assert kinds(*nodes, shape=(3, 4, 4), weights=bias) == "matmul add"
+    noted_sum = noted(nodes[1], note("y", "baddbmm.default", "%b, %x, %x"))
+    assert kinds(nodes[0], noted_sum, shape=(3, 4, 4), weights=bias) == "matmul"
+
+    row = node("Relu", ["x"], ["row"])
+    put = node("ScatterElements", ["z", "at", "row"], ["y"], axis=1)
+    weights = (tensor("z", (1, 6, 8), b"\0" * 192), tensor("at", (1, 1, 8), [0] * 8, INT64))
+    assert kinds(row, put, shape=(1, 1, 8), weights=weights) == "relu scatter"
+    written = noted(put, note("y", "select_scatter.default", "%z, %copy, 1, 0"))
+    assert kinds(row, written, shape=(1, 1, 8), weights=weights) == "relu clone copy"
+
+
 def test_rows_under_a_mask_are_put_there_and_rows_of_a_slice_are_copied() -> None:
     mask, places = tensor("mask", (4,), b"\1" * 4, 9), sizes("places", 0, 1, 2, 3)
     found = (node("NonZero", ["mask"], ["n"]), node("Transpose", ["n"], ["at"], perm=[1, 0]))
