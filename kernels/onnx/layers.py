@@ -141,6 +141,12 @@ def layer_norm_in_pieces(call: NodeCall) -> Any:
     return call.aten("layer_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale, call.optional(2))
 
 
+@onnx_operator("aten::rms_norm")
+def rms_norm_in_pieces(call: NodeCall) -> Any:
+    x, scale = call.tensor(0), call.optional(1)
+    return call.aten("rms_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale)
+
+
 @onnx_operator("InstanceNormalization")
 def instance_norm(call: NodeCall) -> Any:
     return call.aten("instance_norm", *(call.tensor(place) for place in range(3)), None, None, True, 0.1, 1e-5)

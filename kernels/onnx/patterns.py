@@ -217,6 +217,8 @@ class Rewriter:
             return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
         if kind == "layer_norm":
             return self._version < 17  # from then on there is an operator, and what is written out the author wrote
+        if kind == "rms_norm":  # else the author wrote it out
+            return all("rms_norm(" in self._graph.nodes[place].line for place in used)
         if kind == "baddbmm" and "#beta" not in bound:
             return any("aten.baddbmm." in self._graph.nodes[place].origin for place in used)
         if kind == "baddbmm":  # what nobody else writes: once the sum, or none of it

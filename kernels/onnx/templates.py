@@ -20,6 +20,7 @@ _CUBE: list[Template] = [("Pow", X, C), ("Mul", ("Mul", X, X), X)]
 _TANH: list[Template] = [("Tanh", ("Mul", ("Add", X, ("Mul", cube, C)), C)) for cube in _CUBE]
 _DIFFERENCE = ("Sub", X, ("ReduceMean", X))
 _NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
+_SCALED = ("Mul", X, ("Reciprocal", ("Sqrt", ("Add", ("ReduceMean", ("Pow", X, C)), C))))
 _QUOTIENT = ("Div", X, "#divisor")
 _CAUSAL = ("Where", ("Equal", ("Trilu", ("Expand", C, ANY)), C), C, C)
 
@@ -61,6 +62,8 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     ("log_sigmoid", ("Log", ("Sigmoid", X)), (X,)),
     ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
     ("layer_norm", _NORM, (X,)),
+    ("rms_norm", ("Mul", _SCALED, "#scale"), (X, "#scale")),
+    ("rms_norm", _SCALED, (X,)),
     ("baddbmm", ("Add", ("MatMul", X, "other"), "added"), (X, "other", "added")),
     ("linear", ("Add", ("MatMul", X, "#matrix"), "#row"), (X, "#matrix", "#row")),
     ("baddbmm", ("Add", ("Mul", ("MatMul", X, "other"), C), ("Mul", "added", "#beta")), (X, "other", "added")),

@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.support.handmade_onnx import INT64, declared, graph, model, node, noted, tensor
+from jetdvfs.tests.support.handmade_onnx import INT64, called, declared, graph, model, node, noted, tensor
 
 HEADS = (1, 4, 6, 8)
 
@@ -165,6 +165,35 @@ def test_what_the_newer_exporter_notes_as_one_product_or_as_a_slice_is_that() ->
     assert kinds(row, put, shape=(1, 1, 8), weights=weights) == "relu scatter"
     written = noted(put, note("y", "select_scatter.default", "%z, %copy, 1, 0"))
     assert kinds(row, written, shape=(1, 1, 8), weights=weights) == "relu clone copy"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)", "relu rms_norm"),
+        ("return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, True) + eps)", "relu pow mean add sqrt reciprocal mul mul"),
+    ],
+)
+def test_a_norm_by_the_mean_square_is_one_call_where_its_line_calls_it(line: str, expected: str) -> None:
+    two, small = (tensor(name, (), struct.pack("<f", value)) for name, value in (("two", 2.0), ("small", 1e-6)))
+    pieces = (
+        node("Pow", ["r", "two"], ["square"]),
+        node("ReduceMean", ["square", "last"], ["m"], keepdims=1),
+        node("Add", ["m", "small"], ["a"]),
+        node("Sqrt", ["a"], ["root"]),
+        node("Reciprocal", ["root"], ["by"]),
+        node("Mul", ["r", "by"], ["n"]),
+        node("Mul", ["n", "g"], ["y"]),
+    )
+    weights = (two, small, sizes("last", -1), tensor("g", (8,), b"\0" * 32))
+    found = kinds(node("Relu", ["x"], ["r"]), *(called(piece, line) for piece in pieces), shape=(2, 8), weights=weights)
+    assert found.replace("_scalar", "") == expected
+
+
+def test_the_size_of_complex_numbers_is_one_call_of_pairs() -> None:
+    size = node("ReduceL2", ["x", "last"], ["y"], keepdims=0)
+    assert kinds(size, shape=(3, 8, 2), weights=(sizes("last", -1),)) == "norm"
+    assert kinds(noted(size, note("y", "abs.default", "%x")), shape=(3, 8, 2), weights=(sizes("last", -1),)) == "abs"
 
 
 def test_rows_under_a_mask_are_put_there_and_rows_of_a_slice_are_copied() -> None:
