@@ -106,6 +106,20 @@ def as_traced() -> Iterator[None]:
         torch.jit.is_tracing = asked
 
 
+@contextlib.contextmanager
+def as_exported() -> Iterator[None]:
+    """While modules that ask are told that ``torch.export`` follows them, though they run."""
+    flags = ("_is_exporting_flag", "_is_compiling_flag")
+    before = [getattr(torch.compiler, name) for name in flags]
+    for name in flags:
+        setattr(torch.compiler, name, True)
+    try:
+        yield
+    finally:
+        for name, value in zip(flags, before, strict=True):
+            setattr(torch.compiler, name, value)
+
+
 def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:
     """A file of TorchScript or of ``torch.export`` as PyTorch opens it, and the tensors that stand in its code."""
     if how == "exported":

@@ -126,6 +126,39 @@ def window(size: int, made: int) -> tuple[int, bool]:
     return size // made + bool(rest) + ragged, ragged
 
 
+def pooled(launch: KernelInvocation) -> Counter[Key]:
+    """What an adaptive mean is written as."""
+    sides = list(zip(launch.inputs[0][-2:], launch.output[-2:], strict=True))
+    elements, widths = numel(launch.output), [window(size, made) for size, made in sides]
+    picked, masks = elements * widths[0][0] * widths[1][0], sum(ragged for _, ragged in widths)
+    if not any(size % made for size, made in sides):
+        return Counter({("avg_pool2d", elements): 1})
+    if not masks:
+        return Counter({("index", picked): 1, ("mean", elements): 1})
+    needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
+    return needed + Counter({("masked_fill", picked): masks})
+
+
+def steps_of(layer: KernelInvocation, activation: str) -> tuple[Counter[Key], Counter[Key]]:
+    """What a plain recurrent layer is written as, and what may stand beside it (first products, turns, joints).
+
+    Of ``t`` steps: of each a sum and an activation; products of what comes in at once, of the state one by one.
+    """
+    sizes = [layer.params[name] for name in ("hidden", "layers", "directions")]
+    hidden, layers, directions = (size for size in sizes if isinstance(size, int))
+    rows, stack, width = numel(layer.inputs[0][:-1]), layers * directions, layer.inputs[0][-1]
+    batch = layer.inputs[1][-2] if len(layer.inputs[1]) > 2 else 1
+    steps, state = rows // batch, ("matmul", 2 * batch * hidden * hidden)
+    needed = Counter({(kind, batch * hidden): steps * stack for kind in ("add", activation)})
+    needed[state] += (steps - 1) * stack
+    needed["matmul", 2 * rows * width * hidden] += directions
+    needed["matmul", 2 * rows * directions * hidden * hidden] += directions * (layers - 1)
+    besides = Counter({state: stack, ("cat", rows * hidden): stack, ("cat", rows * hidden * directions): layers})
+    for size in (rows * width, rows * hidden):
+        besides["flip", size] += layers * (directions - 1)
+    return +needed, besides
+
+
 def with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:
     return Counter(key_of(launch) for launch in launches if launch.kind == "matmul" and launch.params.get("bias"))
 

@@ -150,6 +150,25 @@ def test_of_onnx_adaptive_means_and_cells_are_explained_where_they_are_written_o
     assert judge_rewritten(listed(*parts, parts[-3]), ran(cell), {}).verdict == "wrong"
 
 
+def test_of_onnx_a_plain_recurrent_layer_is_explained_where_all_its_steps_are_there() -> None:
+    layer = within("rnn", (3, 1, 4), (1, 1, 5), output=(3, 1, 5), hidden=5, layers=1, directions=1)
+    layer = dataclasses.replace(layer, flops=2 * 3 * 4 * 5 + 2 * 3 * 5 * 5)
+    before, by_step = launch("matmul", flops=120), launch("matmul", flops=50)
+    step = [launch(kind, output=(1, 5)) for kind in ("add", "tanh")]
+    parts = [before, *step, by_step, *step, by_step, *step, launch("cat", output=(3, 1, 5))]
+    assert judge_rewritten(listed(*parts), ran(layer), {}).why == "rnn written out"
+    assert judge_rewritten(listed(*parts, *step), ran(layer), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*parts[:3], *parts[4:6], *parts[7:]), ran(layer), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*parts, parts[-1]), ran(layer), {}).verdict == "wrong"
+
+
+def test_of_onnx_a_relu_is_left_out_only_within_bounds() -> None:
+    bounds = launch("hardtanh")
+    assert judge_rewritten(listed(CONV, bounds), ran(CONV, RELU, bounds), {}).why == "relu within bounds left out"
+    assert judge_rewritten(listed(CONV, bounds), ran(CONV, bounds, RELU), {}).verdict == "wrong"
+    assert judge_rewritten(listed(CONV, bounds), ran(RELU, RELU, bounds, CONV), {}).verdict == "wrong"
+
+
 def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has_all_until_then() -> None:
     early = listed(CONV, RELU, end="onnx::NonZero")
     assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(2, "aten::nonzero")]), {}).verdict == "explained"
