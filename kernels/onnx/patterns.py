@@ -124,6 +124,12 @@ class Rewriter:
     def _single(self, place: int, node: Node) -> list[Node]:
         if node.operator == "LayerNormalization":
             return self._of_contiguous(node)
+        if node.operator == "Concat" and "aten._to_copy." in node.origin and "torch.complex" in node.origin:
+            return [Node("as_complex", "aten", node.name, node.inputs[:1], node.outputs, {}, node.scope)]
+        if node.operator == "DFT" and node.origin:  # one node for each dimension of a call
+            before = self._maker.get(node.inputs[0])
+            if before is not None and self._graph.nodes[before].origin == node.origin:
+                return [Node("Identity", inputs=node.inputs[:1], outputs=node.outputs)]
         if node.operator == "Concat":
             source, turns, used = self._rolled(place)
             if turns:

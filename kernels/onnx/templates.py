@@ -40,7 +40,8 @@ def _attentions() -> Iterator[Template]:
         keys.append(("Reshape", ("Transpose", inners[-1]), ANY))  # what is reshaped twice may be reshaped once
         for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
             scaled: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
-            for scores in (scaled, ("MatMul", "query", key)):
+            # A query that does not change is scaled before the network runs.
+            for scores in (scaled, ("MatMul", "query", ("Mul", key, S)), ("MatMul", "query", key)):
                 for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
                     soft: Template = ("Softmax", inner)
                     yield ("MatMul", soft, value)

@@ -196,6 +196,26 @@ def test_the_size_of_complex_numbers_is_one_call_of_pairs() -> None:
     assert kinds(noted(size, note("y", "abs.default", "%x")), shape=(3, 8, 2), weights=(sizes("last", -1),)) == "abs"
 
 
+def test_a_transform_over_several_dimensions_is_one_call_and_what_is_made_complex_for_it_one_conversion() -> None:
+    convert = note("c", "_to_copy.default", "%x", "dtype: torch.complex64")
+    transform = note("y", "_fft_c2c.default", "%c, [1, 2], 0, True")
+    pair = (node("Unsqueeze", ["x", "last"], ["u"]), node("Concat", ["u", "zeros"], ["c"], axis=-1))
+    along = (node("DFT", ["c", "", "second"], ["once"]), node("DFT", ["once", "", "third"], ["y"]))
+    named = sizes("last", -1), tensor("second", (), (1,), INT64), tensor("third", (), (2,), INT64)
+    weights = (*named, tensor("zeros", (1, 4, 6, 1), b"\0" * 96))
+    assert kinds(*pair, *along, shape=(1, 4, 6), weights=weights) == "cat _fft_c2c _fft_c2c"
+    noted_nodes = (*(noted(made, convert) for made in pair), *(noted(made, transform) for made in along))
+    assert kinds(*noted_nodes, shape=(1, 4, 6), weights=weights) == "to _fft_c2c"
+
+
+def test_places_that_are_copied_before_an_index_are_no_copy_of_what_it_picks_from() -> None:
+    pick = node("GatherND", ["t", "at"], ["y"])
+    turned = node("Transpose", ["x"], ["t"], perm=[1, 0])
+    weights = (tensor("at", (1, 1), (0,), INT64),)
+    assert kinds(turned, noted(pick, note("y", "index.Tensor", "%x, [None, %clone]")), shape=(4, 8), weights=weights) == "index"
+    assert kinds(turned, noted(pick, note("y", "neg.default", "%clone")), shape=(4, 8), weights=weights) == "clone index"
+
+
 def test_rows_under_a_mask_are_put_there_and_rows_of_a_slice_are_copied() -> None:
     mask, places = tensor("mask", (4,), b"\1" * 4, 9), sizes("places", 0, 1, 2, 3)
     found = (node("NonZero", ["mask"], ["n"]), node("Transpose", ["n"], ["at"], perm=[1, 0]))
