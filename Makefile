@@ -1,5 +1,5 @@
 # make demo   set up and show the whole product on a simulated board
-# make test   set up, check style and types, run every test
+# make test   set up, check style and types, run every test, on JOBS cores
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
 # make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day
@@ -34,6 +34,11 @@ LARGE   := agx-xavier agx-orin-64gb
 BOARDS  ?= $(patsubst %-sim,%,$(notdir $(wildcard profiles/bundles/*)))
 PREFIX  ?= /usr/local
 DESTDIR ?=
+# The tests of a file share what is dear to set up, so they stay together.
+SPREAD  := -n $(JOBS) --dist loadfile
+
+# The programs that tests start, hundreds of them, would each compile all they import.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test soak fuzz profiles zoo zoo-judge test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
 
@@ -41,7 +46,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs demo --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 
 # One scenario alone is one to be told in full: without the endurance.
 soak: $(VENV)/.test
@@ -73,7 +78,7 @@ zoo-judge: build/zoo/.zoo
 # In a virtual environment of its own; types are checked as newer releases of the dependencies declare them.
 test-oldest:
 	PIP_CONSTRAINT=$(CURDIR)/tests/system/oldest.txt $(MAKE) VENV=build/oldest build/oldest/.test
-	build/oldest/bin/python -m pytest
+	build/oldest/bin/python -m pytest $(SPREAD)
 
 test-roots:
 	tests/system/fresh_roots.sh

@@ -12,7 +12,7 @@ from .errors import UsageError
 from .system.journal import TROUBLE, fields
 from .wire.interface import Interface
 from .wire.protocol import ADMIN_INTERFACE, DEFINITIONS
-from .wire.session import Session
+from .wire.serving.session import Session
 
 log = logging.getLogger(__name__)
 

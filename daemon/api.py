@@ -41,7 +41,7 @@ from .system.record import Record
 from .targets import Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
-from .wire.session import Peer, Session
+from .wire.serving.session import Peer, Session
 
 log = logging.getLogger(__name__)
 

@@ -26,6 +26,7 @@ from ..profiles.timing import SystemClock
 from .admin import AdminApi
 from .api import Api, Context
 from .board.desk import Desk
+from .board.left_behind import LAST_TRY_S, keeper_of
 from .board.thread import STUCK_S
 from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
@@ -35,7 +36,6 @@ from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .hardware.sensors.sampled import SampledSensors
 from .learning.memory import Memory
-from .left_behind import LAST_TRY_S, keeper_of
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
@@ -54,7 +54,7 @@ from .watch.events import Events
 from .watch.floors import FloorRules
 from .watch.sleep import Sleep, since_boot
 from .wire.protocol import ADMIN_SOCKET_NAME, default_socket
-from .wire.server import Server, ServerLimits
+from .wire.serving.server import Server, ServerLimits
 from .worker.workers import Workers, WorkerSettings
 
 log = logging.getLogger(__name__)

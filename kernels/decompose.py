@@ -29,7 +29,7 @@ from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
 from .operators.values import Memory, Number, ScriptObject, Tensor
-from .optimizing import optimize
+from .rewriting.optimizing import optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
 from .torchscript.flow import flow_of
@@ -60,8 +60,8 @@ def decompose(
             ``prefill=N:int`` or ``decode=N:int`` for a language model (:mod:`.language.launches`).
         name: a label; the file's stem if not given.
         method: which method of a TorchScript model to follow; other files have none but ``forward``.
-        optimized: list what is left once the JIT's passes have run (:mod:`.optimizing`): of TorchScript, which runs so from its
-            second or third time on. Other files list what they hold.
+        optimized: list what is left once the JIT's passes have run (:mod:`.rewriting.optimizing`): of TorchScript, which runs
+            so from its second or third time on. Other files list what they hold.
         budget: bounds on what reading may cost.
 
     Raises:

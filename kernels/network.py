@@ -195,8 +195,8 @@ class Network:
         boundary: where the list of calls ends early, and why; None if it is the whole pass.
         reads: for each launch, which launch wrote each of its inputs, directly or by way of views; -1 where none did (the
             network's inputs, weights). Empty where nobody wrote it down.
-        optimized: these are the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.optimizing`), not all
-            that were written.
+        optimized: these are the launches that the passes of PyTorch's JIT leave (:mod:`jetdvfs.kernels.rewriting.optimizing`),
+            not all that were written.
         runtime: the runtime that has compiled the network, whose launches these are (``TensorRT``); empty where PyTorch's
             dispatcher launches them.
     """

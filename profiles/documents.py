@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -53,6 +54,25 @@ class DocumentError(ValueError):
         """The mistake with the file that it was made in, and the line where there is one to tell."""
         line = self.line_in(text)
         return f"{name}: {self}" if line is None else f"{name}, line {line}: {self}"
+
+
+def read_file(path: Path, form: type[T], called: str) -> T:
+    """A YAML file as a value of this type and no more.
+
+    Args:
+        called: what kind of file it is, for the mistake's text.
+
+    Raises:
+        DocumentError: it cannot be read or does not hold what it must; the text names the file and the place.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise DocumentError(f"{called} {path}: {error}") from error
+    try:
+        return convert(load_yaml(text), form, exact=True)
+    except DocumentError as error:
+        raise DocumentError(error.in_file(f"{called} {path}", text)) from error
 
 
 def load_yaml(text: str) -> Any:

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import Board, served_board
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.daemons.board_daemon import Board, served_board
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,24 @@ def board() -> Iterator[Board]:
     with served_board(folder / "root", "fuse") as served:
         yield served
     shutil.rmtree(folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Where several processes run tests (pytest-xdist), one marked ``alone`` runs while none of the others does."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    folder = Path(item.config.getoption("basetemp")).parent
+    with (folder / "door").open("w") as door, (folder / "room").open("w") as room:
+        # Who waits to be alone keeps the door shut, so that the room becomes empty.
+        fcntl.flock(door, fcntl.LOCK_EX)
+        alone = item.get_closest_marker("alone") is not None
+        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        if not alone:
+            fcntl.flock(door, fcntl.LOCK_UN)
+        try:
+            return (yield)
+        finally:
+            # Not by closing them: a child that a test forked may have them open for longer.
+            for file in (room, door):
+                fcntl.flock(file, fcntl.LOCK_UN)

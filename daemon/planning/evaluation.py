@@ -10,8 +10,8 @@ from ...kernels.cost.model import METHODS, surface
 from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ...profiles.bundle.bundle import Bundle
+from ...profiles.measuring.meters.simulated import twin_meter
 from ...profiles.training.evaluation import NetworkError, compare, measure_network, with_frames
-from ...profiles.training.production import twin_meter
 from ...profiles.training.truth import mean_surface, true_surface
 from ...profiles.twin.silicon.silicon import Silicon
 from .trials import Trial, plans_for, try_out, usual_targets

@@ -8,7 +8,7 @@ corrected first. What they leave is smooth over the clocks as far as observation
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,20 +29,36 @@ Array = NDArray[np.float64]
 MOST_OBSERVATIONS = 32
 """More are not looked at: the latest of each configuration come first, then the latest of all."""
 
-# Standard deviations of logarithms: of a single frame, of what many frames still have in common, of one that is known to be
-# untypical, and of what changes within an hour (square root of time).
-_FRAME, _SYSTEMATIC, _DISTURBED, _DRIFT_PER_HOUR = 0.02, 0.005, 0.5, 0.02
-_POWER_SYSTEMATIC = 0.01
+# Standard deviations of logarithms: of a single frame, of one that is known to be untypical, and of what changes within an hour
+# (square root of time).
+_FRAME, _DISTURBED, _DRIFT_PER_HOUR = 0.02, 0.5, 0.02
 # Of the constant's and the overlap's logarithms; a predicted surface's constant is a part of its host's.
 _CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.5, 0.3
 # How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
 _REACH = 1.0
 # The part of it (of its variance) that a configuration has for itself: clocks that are tied to others change by steps.
 _OWN = 0.15
-# Standard deviations tried for that, and the one expected.
-_LATENCY_RESIDUALS, _LATENCY_RESIDUAL = (0.01, 0.025, 0.06, 0.12), 0.025
-_POWER_RESIDUALS, _POWER_RESIDUAL = (0.015, 0.04, 0.08, 0.15), 0.04
-_NO_RESIDUAL = 1e-4
+_NO_RESIDUAL = 1e-4  # where nothing but rates is learned
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that observations may have.
+
+    Attributes:
+        name: the member of :class:`Observation`.
+        systematic: the standard deviation of its logarithm that many frames still have in common.
+        residuals, residual: those tried for what the rates do not explain of it, and the one expected.
+    """
+
+    name: str
+    systematic: float
+    residuals: tuple[float, ...]
+    residual: float
+
+
+LATENCY = Figure("latency_ms", 0.005, (0.01, 0.025, 0.06, 0.12), 0.025)
+POWER = Figure("power_mw", 0.01, (0.015, 0.04, 0.08, 0.15), 0.04)
 
 
 def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
@@ -87,31 +103,31 @@ class Correcting:
 
     def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
         """Which observations have a latency, and what they say of it."""
-        rows = np.array([row for row, one in enumerate(self.observations) if one.latency_ms is not None], np.intp)
+        rows = self.rows(LATENCY)
         if not len(rows):
             return rows, None
         found = fit(
             self.latency_model(self.cells[rows]),
-            self._latency_sigma(),
-            self._seen(rows, "latency_ms"),
-            self._noise(rows, _SYSTEMATIC),
+            self.latency_sigma(),
+            self.seen(rows, LATENCY),
+            self.noise(rows, LATENCY),
             self.alike(self.places[rows], self.places[rows]),
-            *((_LATENCY_RESIDUALS, _LATENCY_RESIDUAL) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)),
+            *self._residuals(LATENCY),
         )
         return rows, found
 
     def drawing(self, powering: Powering) -> tuple[NDArray[np.intp], Fit | None]:
         """Which observations have a power, and what they say of it."""
-        rows = np.array([row for row, one in enumerate(self.observations) if one.power_mw is not None], np.intp)
+        rows = self.rows(POWER)
         if not len(rows):
             return rows, None
         found = fit(
-            powering.observed(self.cells[rows], self._of(rows)),
+            powering.observed(self.cells[rows], self.of(rows)),
             powering.sigma,
-            self._seen(rows, "power_mw"),
-            self._noise(rows, _POWER_SYSTEMATIC),
+            self.seen(rows, POWER),
+            self.noise(rows, POWER),
             self.alike(self.places[rows], self.places[rows]),
-            *((_POWER_RESIDUALS, _POWER_RESIDUAL) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)),
+            *self._residuals(POWER),
         )
         return rows, found
 
@@ -155,14 +171,14 @@ class Correcting:
         }
         shaped: dict[str, Any] = {name: array.reshape(shape) for name, array in figures.items()}
         corrected = replace(surface, terms=None, **shaped)
-        seen_ms, was_ms = self._seen(timed, "latency_ms"), np.log(surface.latency_ms.ravel()[self.cells[timed]])
-        seen_mw, observed = self._seen(metered, "power_mw"), powering.observed(self.cells[metered], self._of(metered))
+        seen_ms, was_ms = self.seen(timed, LATENCY), np.log(surface.latency_ms.ravel()[self.cells[timed]])
+        seen_mw, observed = self.seen(metered, POWER), powering.observed(self.cells[metered], self.of(metered))
         out = {int(rows[one]) for rows, fit in ((timed, timing), (metered, drawing)) if fit for one in _outliers(fit)}
         correction = Correction(
             observations=self.given,
             configurations=len(np.unique(self.cells)),
             rates=(
-                *(_rates(self.terms, self._latency_sigma(), timing) if timing else ()),
+                *(latency_rates(self.terms.unpredicted, self.latency_sigma(), timing) if timing else ()),
                 *(powering.rates(drawing) if drawing else ()),
             ),
             left_out=tuple(sorted(self.numbers[row] for row in out)),
@@ -189,7 +205,11 @@ class Correcting:
             top=float(np.log(self.surface.latency_ms.ravel()[-1])),
         )
 
-    def _latency_sigma(self) -> Array:
+    def _residuals(self, figure: Figure) -> tuple[tuple[float, ...], float]:
+        return (figure.residuals, figure.residual) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)
+
+    def latency_sigma(self) -> Array:
+        """How far each unknown of the latency may be from what was predicted, before anything was observed."""
         terms = self.terms
         there = [float(array.max() > 0) for array in terms.arrays.values()]
         rates = np.array([terms.compute_sigma, terms.memory_sigma, terms.host_sigma]) * there
@@ -197,19 +217,25 @@ class Correcting:
         constant = _CONSTANT_SIGMA if flat else _PREDICTED_CONSTANT_SIGMA
         return np.array([*rates, terms.all_sigma, constant, _OVERLAP_SIGMA if flat else 0.0])
 
-    def _of(self, rows: NDArray[np.intp]) -> list[Observation]:
+    def rows(self, figure: Figure) -> NDArray[np.intp]:
+        """Which observations have this figure."""
+        return np.array([row for row, one in enumerate(self.observations) if getattr(one, figure.name) is not None], np.intp)
+
+    def of(self, rows: NDArray[np.intp]) -> list[Observation]:
         return [self.observations[row] for row in rows]
 
-    def _seen(self, rows: NDArray[np.intp], name: str) -> Array:
-        return np.log(np.array([getattr(one, name) for one in self._of(rows)], np.float64))
+    def seen(self, rows: NDArray[np.intp], figure: Figure) -> Array:
+        """The figure's logarithms."""
+        return np.log(np.array([getattr(one, figure.name) for one in self.of(rows)], np.float64))
 
-    def _noise(self, rows: NDArray[np.intp], systematic: float) -> Array:
-        chosen = self._of(rows)
+    def noise(self, rows: NDArray[np.intp], figure: Figure) -> Array:
+        """The standard deviations of these logarithms."""
+        chosen = self.of(rows)
         frames, age_s = (np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s"))
         disturbed = np.array([one.disturbed for one in chosen])
         # What repeated observations of one configuration have in common does not become less by repeating them.
         _, which, often = np.unique(self.cells[rows], return_inverse=True, return_counts=True)
-        variance = often[which] * systematic**2 + _FRAME**2 / frames + _DRIFT_PER_HOUR**2 * age_s / 3600
+        variance = often[which] * figure.systematic**2 + _FRAME**2 / frames + _DRIFT_PER_HOUR**2 * age_s / 3600
         return np.sqrt(variance + disturbed * _DISTURBED**2)
 
     def alike(self, places: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
@@ -260,9 +286,10 @@ def _near(grid: FrequencyGrid) -> list[Array]:
     return [(1 + one) * np.exp(-one) for one in apart]
 
 
-def _rates(terms: Terms, sigma: Array, found: Fit) -> list[Rate]:
+def latency_rates(unpredicted: bool, sigma: Array, found: Fit) -> list[Rate]:
+    """What a fit of latencies says of the rates that could be told; of a surface that nobody predicted, without the whole's."""
     spread = np.sqrt(np.diag(found.covariance))
-    names = LATENCY_UNKNOWNS[:4] if not terms.unpredicted else LATENCY_UNKNOWNS[:3]
+    names = LATENCY_UNKNOWNS[:4] if not unpredicted else LATENCY_UNKNOWNS[:3]
     return [
         Rate(name, float(np.exp(found.unknowns[number])), float(spread[number]))
         for number, name in enumerate(names)

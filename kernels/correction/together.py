@@ -10,15 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..surface import Surface
-from .correct import (
-    _LATENCY_RESIDUAL,
-    _LATENCY_RESIDUALS,
-    _POWER_RESIDUAL,
-    _POWER_RESIDUALS,
-    _POWER_SYSTEMATIC,
-    _SYSTEMATIC,
-    Correcting,
-)
+from .correct import LATENCY, POWER, Correcting, Figure, latency_rates
 from .fitting import Fit, Model, fit
 from .models import LATENCY_UNKNOWNS
 from .observation import Observation, Rate
@@ -36,23 +28,20 @@ def rates_together(observed: Sequence[tuple[Surface, Sequence[Observation]]]) ->
     each = [Correcting(surface, observations) for surface, observations in observed]
     if not each:
         return ()
-    timed = [_rows(one, "latency_ms") for one in each]
-    sigma = np.max([one._latency_sigma() for one in each], axis=0)
+    timed = [one.rows(LATENCY) for one in each]
+    sigma = np.max([one.latency_sigma() for one in each], axis=0)
     times = [one.latency_model(one.cells[rows]) for one, rows in zip(each, timed, strict=True)]
-    found = _fitted(each, timed, times, sigma, "latency_ms", _SYSTEMATIC, _LATENCY_RESIDUALS, _LATENCY_RESIDUAL)
+    found = _fitted(each, timed, times, sigma, LATENCY)
     unknowns = np.zeros(len(LATENCY_UNKNOWNS)) if found is None else found.unknowns
-    rates = [] if found is None else _named(LATENCY_UNKNOWNS[:4], sigma, found)
-    metered = [_rows(one, "power_mw") for one in each]
+    rates = [] if found is None else latency_rates(False, sigma, found)
+    metered = [one.rows(POWER) for one in each]
     drawing = []
     for one in each:
         whole = one.latency_model(slice(None))
         drawing.append(one.powering(found, np.exp(whole(unknowns)[0])))
-    powers = [
-        draws.observed(one.cells[rows], [one.observations[row] for row in rows])
-        for one, draws, rows in zip(each, drawing, metered, strict=True)
-    ]
+    powers = [draws.observed(one.cells[rows], one.of(rows)) for one, draws, rows in zip(each, drawing, metered, strict=True)]
     sigma = np.max([draws.sigma for draws in drawing], axis=0)
-    drawn = _fitted(each, metered, powers, sigma, "power_mw", _POWER_SYSTEMATIC, _POWER_RESIDUALS, _POWER_RESIDUAL)
+    drawn = _fitted(each, metered, powers, sigma, POWER)
     return (*rates, *(drawing[0].rates(drawn) if drawn else ()))
 
 
@@ -72,12 +61,9 @@ def _fitted(
     rows: Sequence[Rows],
     models: Sequence[Model],
     sigma: Array,
-    name: str,
-    systematic: float,
-    residuals: Sequence[float],
-    residual: float,
+    figure: Figure,
 ) -> Fit | None:
-    """The fit of all networks' figures of one name; None where there are none."""
+    """The fit of all networks' figures of one kind; None where there are none."""
     count = sum(map(len, rows))
     if not count:
         return None
@@ -86,19 +72,6 @@ def _fitted(
         end = start + len(mine)
         alike[start:end, start:end] = one.alike(one.places[mine], one.places[mine])
         start = end
-    seen = np.concatenate([one._seen(mine, name) for one, mine in zip(each, rows, strict=True)])
-    noise = np.concatenate([one._noise(mine, systematic) for one, mine in zip(each, rows, strict=True)])
-    return fit(_Stacked(tuple(models)), sigma, seen, noise, alike, residuals, residual)
-
-
-def _rows(one: Correcting, name: str) -> Rows:
-    return np.array([row for row, seen in enumerate(one.observations) if getattr(seen, name) is not None], np.intp)
-
-
-def _named(names: Sequence[str], sigma: Array, found: Fit) -> list[Rate]:
-    spread = np.sqrt(np.diag(found.covariance))
-    return [
-        Rate(name, float(np.exp(found.unknowns[number])), float(spread[number]))
-        for number, name in enumerate(names)
-        if sigma[number]
-    ]
+    seen = np.concatenate([one.seen(mine, figure) for one, mine in zip(each, rows, strict=True)])
+    noise = np.concatenate([one.noise(mine, figure) for one, mine in zip(each, rows, strict=True)])
+    return fit(_Stacked(tuple(models)), sigma, seen, noise, alike, figure.residuals, figure.residual)

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import ModelError
-from ..fusion import Graph, Unit, adds_like, fuse_pointwise
 from ..kinds import KINDS, flops
 from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes
+from ..rewriting.fusion import Graph, Unit, adds_like, fuse_pointwise
 from . import names
 from .program import RUNTIME
 

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..exported.pieces import JsonText
-from ..network import Shape, numel, tensor_bytes
+from ..network import numel
+from ..sized import SizedTensor
 
 _HEAD = 4096
 _MARK = b"\xef\xbb\xbf"
@@ -40,16 +41,10 @@ _WORDS = tuple((re.compile(rf"\b(?:{words})\b", re.IGNORECASE), dtype) for words
 
 
 @dataclass(frozen=True)
-class EngineTensor:
-    """A tensor between layers: its name, its sizes, and the element type it has there."""
+class EngineTensor(SizedTensor):
+    """A tensor between layers, with the element type that it has there."""
 
     name: str
-    shape: Shape
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return tensor_bytes(numel(self.shape), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -217,7 +212,7 @@ def _tensor(made: Any, account: Account) -> EngineTensor:
         raise ShapeError(f"tensor {name!r:.80} {_NOT_FIXED}")
     if numel(sizes) > account.budget.elements:
         raise BudgetExceeded(f"tensor {name!r:.80} has {numel(sizes)} elements; at most {account.budget.elements} are followed")
-    return EngineTensor(short(name), tuple(sizes), element_type(str(form)))
+    return EngineTensor(tuple(sizes), element_type(str(form)), short(name))
 
 
 def _is_size(value: Any) -> bool:

@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
-from ..network import Shape, numel, tensor_bytes
+from ..network import numel
+from ..sized import SizedTensor
 
 MAGIC = b"GGUF"
 _CHUNK = 1 << 18
@@ -37,18 +38,6 @@ TYPES: Mapping[int, str] = {
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """A tensor of the file: its sizes, the outermost first, and its element type."""
-
-    shape: Shape
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return tensor_bytes(numel(self.shape), self.dtype)
-
-
-@dataclass(frozen=True)
 class GgufHeader:
     """What a GGUF file says before its weights.
 
@@ -58,7 +47,7 @@ class GgufHeader:
     """
 
     said: Mapping[str, Any]
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, SizedTensor]
 
 
 def read_gguf(stream: BinaryIO, account: Account) -> GgufHeader:
@@ -84,7 +73,7 @@ def read_gguf(stream: BinaryIO, account: Account) -> GgufHeader:
         said[key] = cursor.value(cursor.number("I"))
     if isinstance(parts := said.get("split.count"), int) and parts > 1:
         raise ModelError(f"the file is one of {parts} parts; join them first: llama-gguf-split --merge FIRST.gguf model.gguf")
-    table: dict[str, StoredTensor] = {}
+    table: dict[str, SizedTensor] = {}
     end = 0
     for _ in range(tensors):
         account.step()
@@ -183,7 +172,7 @@ class _Cursor:
             self.skip(self.number("Q"))
         return length
 
-    def tensor(self, name: str) -> tuple[StoredTensor, int]:
+    def tensor(self, name: str) -> tuple[SizedTensor, int]:
         rank = self.number("I")
         if rank > _RANK:
             raise ModelError(f"tensor {name!r:.80} has {rank} dimensions; at most {_RANK} are possible")
@@ -197,7 +186,7 @@ class _Cursor:
             )
         if offset > self.size:
             raise ModelError(f"the file is cut off: tensor {name!r:.80} starts at {offset}, it has {self.size} bytes")
-        return StoredTensor(shape, TYPES[kind]), int(offset)
+        return SizedTensor(shape, TYPES[kind]), int(offset)
 
     def _fill(self, count: int) -> None:
         self._start, self._at, rest = self.position, 0, self._buffer[self._at :]

@@ -14,7 +14,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..kinds import flops
 from ..network import KernelInvocation, Network, ParamValue, Shape, TensorSpec, numel, tensor_bytes
-from .gguf import StoredTensor
+from ..sized import SizedTensor
 from .model import LanguageModel
 
 PREFILL, DECODE = "prefill", "decode"
@@ -171,7 +171,7 @@ class _Pass:
             self._feed_forward(block, "_shexp")
             self._sum(f"{block}.ffn_shexp")
 
-    def _experts(self, name: str, weight: StoredTensor, rows: int, k: int, n: int, experts: int) -> None:
+    def _experts(self, name: str, weight: SizedTensor, rows: int, k: int, n: int, experts: int) -> None:
         """One launch for all experts, each of which has some of the rows; those that have none are not read."""
         if weight.shape != (experts, n, k):
             raise ModelError(f"{name}.weight has shape {list(weight.shape)}; expected {[experts, n, k]}")
@@ -180,7 +180,7 @@ class _Pass:
         own = tensor_bytes(n * k, weight.dtype) * read
         self._matmul(name, params, rows, k, n, weight.dtype, own)
 
-    def _product(self, name: str, weight: StoredTensor, k: int, n: int | None = None, scope: str = "") -> None:
+    def _product(self, name: str, weight: SizedTensor, k: int, n: int | None = None, scope: str = "") -> None:
         n = weight.shape[0] if n is None else n
         if weight.shape != (n, k):
             raise ModelError(f"{name}.weight has shape {list(weight.shape)}; expected {[n, k]}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
-from .gguf import GgufHeader, StoredTensor
+from ..sized import SizedTensor
+from .gguf import GgufHeader
 
 _MOST = 1 << 24
 _LAYERS = 4096
@@ -109,7 +110,7 @@ class LanguageModel:
     value_size: int
     experts_used: int
     window: int
-    weights: Mapping[str, StoredTensor]
+    weights: Mapping[str, SizedTensor]
     compute: str
     cache: str
     runtime: str
@@ -123,7 +124,7 @@ class LanguageModel:
         if self.heads % self.kv_heads:
             raise ModelError(f"{self.heads} heads do not share {self.kv_heads} heads of keys and values")
 
-    def weight(self, name: str) -> StoredTensor | None:
+    def weight(self, name: str) -> SizedTensor | None:
         """A weight, where the model has it.
 
         Raises:
@@ -134,7 +135,7 @@ class LanguageModel:
             raise ModelError(f"{name}.weight is one number")
         return found
 
-    def needed(self, name: str) -> StoredTensor:
+    def needed(self, name: str) -> SizedTensor:
         """A weight that a model of its family has.
 
         Raises:
@@ -186,7 +187,7 @@ def of_gguf(header: GgufHeader) -> LanguageModel:
     )
 
 
-def _known(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def _known(tensors: Mapping[str, SizedTensor]) -> dict[str, SizedTensor]:
     """The weights by name, if all of them are of those whose use is known."""
     kept = {}
     for name, tensor in tensors.items():

@@ -13,7 +13,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..exported.pieces import JsonText
 from ..network import DTYPE_BYTES, numel
-from .gguf import StoredTensor
+from ..sized import SizedTensor
 from .model import FAMILIES, Family, LanguageModel, integer
 
 _PARTS = 256
@@ -85,7 +85,7 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
         )
     if said.get("quantization_config"):
         raise UnsupportedOperator("config.json: weights that are quantised in safetensors have no rules; give a GGUF file")
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, SizedTensor] = {}
     for part in _parts(stream, folder, name):
         tensors |= _opened(part, account) if isinstance(part, Path) else _header(part, account)
     weights = _named(tensors, str(kind))
@@ -153,7 +153,7 @@ def _parts(stream: BinaryIO, folder: Path, name: str) -> Sequence[BinaryIO | Pat
     return [folder / f"{part[1]}-{number:05}-of-{part[3]}.safetensors" for number in range(1, count + 1)]
 
 
-def _opened(path: Path, account: Account) -> dict[str, StoredTensor]:
+def _opened(path: Path, account: Account) -> dict[str, SizedTensor]:
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             if not is_safetensors(stream):
@@ -163,7 +163,7 @@ def _opened(path: Path, account: Account) -> dict[str, StoredTensor]:
         raise ModelError(f"{path.name}, a part of the model, cannot be read: {error.strerror}") from error
 
 
-def _header(stream: BinaryIO, account: Account) -> dict[str, StoredTensor]:
+def _header(stream: BinaryIO, account: Account) -> dict[str, SizedTensor]:
     """The tensors that a file's header lists."""
     size = stream.seek(0, 2)
     stream.seek(0)
@@ -171,7 +171,7 @@ def _header(stream: BinaryIO, account: Account) -> dict[str, StoredTensor]:
     room = min(account.room(), account.budget.entry_bytes)
     if length > room:
         raise BudgetExceeded(f"a header of {length} bytes; there is room to read {room}")
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, SizedTensor] = {}
 
     def keep(name: str, made: Any) -> None:
         if name == "__metadata__":
@@ -188,7 +188,7 @@ def _header(stream: BinaryIO, account: Account) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _tensor(name: str, made: Any, room: int, account: Account) -> StoredTensor:
+def _tensor(name: str, made: Any, room: int, account: Account) -> SizedTensor:
     shape, offsets = (_counts(made.get("shape")), _counts(made.get("data_offsets"))) if isinstance(made, dict) else (None, None)
     if shape is None or offsets is None or len(offsets) != 2:
         raise ModelError(f"tensor {name!r:.80} is {made!r:.60}; expected dtype, shape and data_offsets")
@@ -198,7 +198,7 @@ def _tensor(name: str, made: Any, room: int, account: Account) -> StoredTensor:
     most = account.budget.elements
     if len(shape) > account.budget.rank or 0 in shape or numel(shape) > most:
         raise BudgetExceeded(f"tensor {name!r:.80} has the shape {shape!r:.60}; 1 to {most} elements are possible")
-    tensor = StoredTensor(shape, dtype)
+    tensor = SizedTensor(shape, dtype)
     if offsets[1] - offsets[0] != tensor.nbytes or offsets[1] > room:
         raise ModelError(
             f"tensor {name!r:.80} of {tensor.nbytes} bytes lies at {offsets[0]} to {offsets[1]} of {room}: the file is damaged "
@@ -213,10 +213,10 @@ def _counts(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _named(tensors: Mapping[str, StoredTensor], kind: str) -> dict[str, StoredTensor]:
+def _named(tensors: Mapping[str, SizedTensor], kind: str) -> dict[str, SizedTensor]:
     """The weights by llama.cpp's names, those of a block's experts as one."""
-    named: dict[str, StoredTensor] = {}
-    experts: dict[str, list[StoredTensor]] = {}
+    named: dict[str, SizedTensor] = {}
+    experts: dict[str, list[SizedTensor]] = {}
     # Two norms around each part, where there are that many; else the second one stands before the feed-forward part.
     four = any(name.endswith("pre_feedforward_layernorm.weight") for name in tensors)
     norms = {"post_attention_layernorm": "post_attention_norm" if four else "ffn_norm"}
@@ -235,5 +235,5 @@ def _named(tensors: Mapping[str, StoredTensor], kind: str) -> dict[str, StoredTe
     for name, alike in experts.items():
         if len(set(alike)) > 1:
             raise ModelError(f"the experts of {name} are not alike")
-        named[name] = StoredTensor((len(alike), *alike[0].shape), alike[0].dtype)
+        named[name] = SizedTensor((len(alike), *alike[0].shape), alike[0].dtype)
     return named

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the notes on a forward pass to what the passes of PyTorch's JIT go by (:mod:`jetdvfs.kernels.optimizing`)."""
+"""From the notes on a forward pass to what the passes of PyTorch's JIT go by (:mod:`jetdvfs.kernels.rewriting.optimizing`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..operators.tracking import Tracking
 from ..operators.values import Memory, Tensor, tensors_in
-from ..optimizing import Flow
+from ..rewriting.optimizing import Flow
 
 
 def flow_of(tracking: Tracking, result: Any) -> Flow:

@@ -12,7 +12,7 @@ from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.network import DTYPE_BYTES
 from ..board import ChipRates
-from ..documents import Count, DocumentError, Text, convert, load_yaml
+from ..documents import Count, DocumentError, Text, read_file
 from ..errors import MeasurementError
 from .shapes import NEEDS, Form
 
@@ -185,12 +185,8 @@ def load_mapping(name: str) -> Mapped:
     if path.suffix != ".yaml":
         raise MeasurementError(f"mapping {name!r}: expected a .yaml file, or one of {', '.join(shipped_mappings())}")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise MeasurementError(f"mapping {path}: {error}") from error
-    try:
-        return convert(load_yaml(text), Mapped, exact=True)
+        return read_file(path, Mapped, "mapping")
     except DocumentError as error:
-        raise MeasurementError(error.in_file(f"mapping {path}", text)) from error
+        raise MeasurementError(str(error)) from error
     except GridError as error:
         raise MeasurementError(f"mapping {path}: {error}") from error

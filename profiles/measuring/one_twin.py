@@ -14,10 +14,11 @@ from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon
 from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
 from .measurements import Measurements
-from .meters.simulated import TwinMeter
+from .meters.simulated import twin_meter
 from .variation import Variations
 
-_WARMER_C = (25.0, 65.0, 85.0)
+WARMER_C = (25.0, 65.0, 85.0)
+"""Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
 
 def one_board_size(node: int, random_kernels: int) -> CampaignSize:
@@ -53,7 +54,7 @@ def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, silic
         size,
         kinds=kinds,
         temperature_c=AMBIENT_DIE_C,
-        warmer_c=_WARMER_C,
+        warmer_c=WARMER_C,
         silicon_version=Silicon(board=description, version=silicon).version,
         seed=seed,
     )
@@ -61,8 +62,4 @@ def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, silic
 
 def measure_twin(campaign: Campaign, board: str, silicon: int, folder: Path | None, progress: Progress) -> Measurements:
     """Run a campaign on simulated boards, in virtual time."""
-
-    def meter(node: int) -> TwinMeter:
-        return TwinMeter(Silicon(node, board=board, version=silicon), campaign.seed + 1000 * node)
-
-    return run_campaign(campaign, meter, folder, progress)
+    return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed, silicon), folder, progress)

@@ -32,11 +32,12 @@ from ..bundle.files import MANIFEST
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_FAMILY, BoundsEntry
 from ..bundle.writing import write_manifest
 from ..errors import MeasurementError
+from ..measuring.meters.simulated import twin_meter
 from ..reference import calibrating_networks, left_out_networks, reference_names, reference_network
 from ..twin.silicon.silicon import version_of
 from .common_error import squared_parts
 from .evaluation import FRAMES, NetworkMeasurement, measure_network, with_frames
-from .production import EVALUATION_NODES, evaluate_simulated, evaluated, twin_meter
+from .production import EVALUATION_NODES, evaluate_simulated, evaluated
 
 NODES = tuple(range(100, 108))
 """The simulated boards whose errors bounds are fitted to: neither trained on nor judged by."""

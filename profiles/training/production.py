@@ -17,9 +17,10 @@ from ...kernels.network import Network
 from ..board import load_board
 from ..bundle.bundle import Bundle
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
-from ..measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
+from ..measuring.campaign import Campaign, CampaignSize, plan_campaign
 from ..measuring.measurements import Measurements
-from ..measuring.meters.simulated import TwinMeter
+from ..measuring.meters.simulated import twin_meter
+from ..measuring.one_twin import WARMER_C, measure_twin
 from ..measuring.variation import Variations
 from ..reference import left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C, CURRENT
@@ -54,9 +55,6 @@ QUICK = CampaignSize(
     warm_configurations=64,
 )
 """A seventh of the kernels on three boards."""
-
-WARMER_C = (25.0, 65.0, 85.0)
-"""Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
 
 _RECIPES = {"conv2d": (Recipe(8, 0.1),), "matmul": (Recipe(8, 0.1),), "": (Recipe(6, 0.1),)}
 _SMALL_RECIPES = {"conv2d": (Recipe(8, 0.2),), "matmul": (Recipe(7, 0.2),), "": (Recipe(5, 0.2),)}
@@ -115,13 +113,7 @@ def plan_simulated(
 
 def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
     """Run the campaign on simulated boards, in virtual time."""
-    campaign = production.campaign
-    return run_campaign(
-        campaign,
-        lambda node: twin_meter(campaign.board.name, node, campaign.seed, production.silicon),
-        folder,
-        progress,
-    )
+    return measure_twin(production.campaign, production.campaign.board.name, production.silicon, folder, progress)
 
 
 def make_bundle(production: Production, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
@@ -184,8 +176,3 @@ def evaluation_record(
 def evaluated(errors: Sequence[NetworkError], nodes: Sequence[int]) -> dict[str, Any]:
     """What a manifest keeps of networks' errors on simulated boards."""
     return {"nodes": list(nodes), "mean": summary(errors), "networks": [error.to_json() for error in errors]}
-
-
-def twin_meter(board: str, node: int, seed: int, silicon: int = CURRENT, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
-    """The measuring instrument of one simulated board, of that version of the silicon's behaviour, at that temperature."""
-    return TwinMeter(Silicon(node, board=board, version=silicon), seed + 1000 * node, temperature_c)

@@ -15,9 +15,11 @@ from ..bundle.bundle import Bundle, load_bundle
 from ..bundle.files import ARRAYS, MANIFEST
 from ..bundle.writing import board_file
 from ..measuring.measurements import Rows
+from ..measuring.meters.simulated import twin_meter
+from ..measuring.one_twin import WARMER_C
 from ..twin.silicon.silicon import version_of
 from .leakage_fit import fit_leakage
-from .production import FULL, WARMER_C, twin_meter
+from .production import FULL
 
 
 def warm(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:

@@ -46,7 +46,7 @@ def written(folder: Path) -> list[Path]:
 
         print("PyTorch or torchvision is not installed: the ten reference networks")
         return [reference_model(name) for name in reference_names()]
-    from jetdvfs.tests.support import oracle
+    from jetdvfs.tests.support.models import oracle
 
     models = oracle.torchvision().models
     paths = []

@@ -29,7 +29,7 @@ from jetdvfs.profiles.bundle.bundle import read_manifest
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names, reference_network
 from jetdvfs.tests.bench.surfaces import large_bundle
-from jetdvfs.tests.support.board_daemon import Daemon, served_board
+from jetdvfs.tests.support.daemons.board_daemon import Daemon, served_board
 
 TREES, DEPTH = 1500, 10
 

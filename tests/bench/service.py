@@ -31,12 +31,12 @@ import psutil
 from jetdvfs.daemon.errors import NoDaemon
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, served_board
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, served_board
 
 ECHO = """
 import asyncio, socket, sys
 from jetdvfs.daemon.wire.interface import parse
-from jetdvfs.daemon.wire.server import Server
+from jetdvfs.daemon.wire.serving.server import Server
 
 class Echo:
     interface = parse("interface io.jetdvfs\\nmethod Status() -> (status: object)")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.boosted import XAVIER, kernel_samples, on_grid, train, treelite, xgboost
+from jetdvfs.tests.support.profiles.boosted import XAVIER, kernel_samples, on_grid, train, treelite, xgboost
 
 Levels = tuple[NDArray[Any], ...]
 

@@ -20,9 +20,10 @@ from jetdvfs.kernels.cost.model import METHODS, surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
+from jetdvfs.profiles.measuring.meters.simulated import twin_meter
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.training.evaluation import NetworkMeasurement, compare
-from jetdvfs.profiles.training.production import EVALUATION_NODES, twin_meter
+from jetdvfs.profiles.training.production import EVALUATION_NODES
 from jetdvfs.profiles.twin.silicon.silicon import version_of
 
 LEVELS = 3

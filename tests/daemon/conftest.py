@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import Board
+from jetdvfs.tests.support.daemons.board_daemon import Board
 
 
 @pytest.fixture

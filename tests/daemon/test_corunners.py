@@ -24,7 +24,7 @@ from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.profiles.twin.work.corunner import Beat, PeriodicWork, camera, control_loop
 from jetdvfs.profiles.twin.work.load import BoardClocks
-from jetdvfs.tests.support.board_daemon import EMC, Board, Daemon, eventually, served_board
+from jetdvfs.tests.support.daemons.board_daemon import EMC, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE
 
 BYTES_PER_CYCLE = 64.0
@@ -124,6 +124,7 @@ LOW = (("min-energy", 10.0), ("latency_ms=100", 5.0), ("power_mw=4000", None))  
 TARGETS = (("min-energy", None), *LOW)
 
 
+@pytest.mark.alone
 def test_neither_camera_nor_control_loop_misses_a_beat_under_any_target(stage: Stage, tmp_path: Path) -> None:
     before = stage.missed()
     assert before == {"camera": 0, "loop": 0}
@@ -142,6 +143,7 @@ def test_neither_camera_nor_control_loop_misses_a_beat_under_any_target(stage: S
     assert kept["cpu_khz"] >= 450000
 
 
+@pytest.mark.alone
 def test_without_floors_one_of_them_does_under_each_that_takes_low_clocks(stage: Stage, tmp_path: Path) -> None:
     with serving(stage, tmp_path, "off") as (client, network):
         for target, fps in LOW:
@@ -151,6 +153,7 @@ def test_without_floors_one_of_them_does_under_each_that_takes_low_clocks(stage:
                 assert stage.missed() != before, target
 
 
+@pytest.mark.alone
 def test_on_a_board_of_three_clusters_only_the_control_loops_own_is_kept_up(tmp_path: Path) -> None:
     if fuse.missing():
         pytest.skip(f"the simulated board needs FUSE: {fuse.missing()}")

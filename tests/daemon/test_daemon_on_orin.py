@@ -9,7 +9,7 @@ import pytest
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import Daemon, eventually, served_board
+from jetdvfs.tests.support.daemons.board_daemon import Daemon, eventually, served_board
 
 POLICIES = [f"sys/devices/system/cpu/cpufreq/policy{number}" for number in (0, 4, 8)]
 GPU = "sys/devices/platform/bus@0/17000000.gpu/devfreq/17000000.gpu"

@@ -18,7 +18,7 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.baseline.store import COPIES
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, eventually
 
 OTHER = FrequencyConfiguration(2265600, 216750000, 2133000000)
 SEED = 20
@@ -237,9 +237,9 @@ def test_a_clock_that_is_not_there_while_its_baseline_is_missed_is_given_back_wh
         board.twin.faults.vanish(f"/{CPU}")
         daemon.start()
         with daemon.client() as client:
-            assert eventually(lambda: client.status()["baseline"] != "none", 10)
+            assert eventually(lambda: client.status()["baseline"] != "none")
             board.twin.faults.clear()
-            assert eventually(lambda: board.settings() == found, 15)
+            assert eventually(lambda: board.settings() == found)
 
 
 def test_what_keeps_a_daemon_from_starting_keeps_no_clock_held(board: Board, found: dict[str, str], tmp_path: Path) -> None:

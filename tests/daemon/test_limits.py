@@ -22,7 +22,7 @@ from jetdvfs.daemon.watch.floors import Demand, FloorRules
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.units import AXES
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.hardware_kernel import CPU, EMC, XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, EMC, XAVIER, FakeClock, Kernel
 
 TOP, LOWEST = XAVIER.grid.top, FrequencyConfiguration(*(XAVIER.grid.levels(axis)[0] for axis in AXES))
 

@@ -15,7 +15,7 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.daemon.system.journal import LEASE_BEGUN, fields
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon
 
 # Sets a terminal's title, turns the writing, hides a letter, and begins a line of its own.
 ODD = "x\x1b]0;mine\x07\u202egnp\u200b\r\n<2>jetdvfsd: all is lost"

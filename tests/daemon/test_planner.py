@@ -17,7 +17,7 @@ from jetdvfs.daemon.planner import Limits, Plan, parse_target, plan
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
 
 NETWORK = network(*[conv2d(), relu(), matmul(500)] * 5)
 SURFACE = surface(NETWORK, board(sigma=0.1, common=0.05))

@@ -12,9 +12,9 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.replay.board import replay_board
 from jetdvfs.profiles.twin.replay.tables import load_tables
 from jetdvfs.profiles.twin.serve import serve
-from jetdvfs.tests.support.analytic import network, relu
-from jetdvfs.tests.support.board_daemon import Board, Daemon
-from jetdvfs.tests.support.measured_table import latency_ms, write_table
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
+from jetdvfs.tests.support.profiles.analytic import network, relu
+from jetdvfs.tests.support.profiles.measured_table import latency_ms, write_table
 
 HELD = (FrequencyConfiguration(2201600, 1300500000, 2133000000), FrequencyConfiguration(729600, 510000000, 3199000000))
 

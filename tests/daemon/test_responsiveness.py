@@ -19,7 +19,7 @@ from jetdvfs.daemon.errors import DaemonError, UsageError
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, asked_meanwhile, eventually
+from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, asked_meanwhile, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
 HIGH = FrequencyConfiguration(2265600, 1377000000, 2133000000)
@@ -50,6 +50,7 @@ def hanging_clocks(board: Board) -> None:
         board.twin.faults.slow_down(f"/{path}", 4.0)
 
 
+@pytest.mark.alone
 def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_life(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:
@@ -75,8 +76,8 @@ def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_li
                     hanging_clocks(board)
                     time.sleep(6)
                 board.twin.faults.clear()
-                assert eventually(lambda: board.settings() == found, 10)
-                assert eventually(lambda: client.status()["degraded"] == [], 15)
+                assert eventually(lambda: board.settings() == found)
+                assert eventually(lambda: client.status()["degraded"] == [])
             daemon.stop()
         listener.join(5)
     assert quick(idle) and quick(held), (max(idle), max(held))
@@ -118,6 +119,7 @@ def test_only_whoever_asks_first_waits_for_the_first_look_at_a_board_that_is_slo
     assert took[0] > 0.5 and quick(sorted(took[2:])), took
 
 
+@pytest.mark.alone
 def test_one_clients_queue_of_holds_delays_neither_others_status_nor_their_release(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:

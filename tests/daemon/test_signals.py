@@ -17,7 +17,7 @@ from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 
 TOP = FrequencyConfiguration(2265600, 1377000000, 2133000000)
 ENDING = ["SIGTERM", "SIGINT", "SIGQUIT", "SIGABRT", "SIGXCPU", "SIGPWR", "SIGSYS", "SIGTRAP"]

@@ -18,11 +18,11 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, InputError, LimitReached
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually
-from jetdvfs.tests.support.flood import FLOODS, flood
-from jetdvfs.tests.support.other_users import open_to_everybody
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually
+from jetdvfs.tests.support.daemons.flood import FLOODS, flood
+from jetdvfs.tests.support.daemons.other_users import open_to_everybody
+from jetdvfs.tests.support.daemons.silent_files import lingering_socket, silent_files
 from jetdvfs.tests.support.paths import REFERENCE
-from jetdvfs.tests.support.silent_files import lingering_socket, silent_files
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
@@ -75,6 +75,7 @@ def in_time(took: list[float]) -> bool:
     return sorted(took)[int(len(took) * 0.9)] < ANSWER_S and max(took) < 10 * ANSWER_S
 
 
+@pytest.mark.alone
 def test_a_model_whose_file_cannot_be_read_or_closed_holds_up_its_reader_and_nobody_else(
     board: Board, daemon: Daemon, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def refused(sock: socket.socket) -> str:
     return text
 
 
+@pytest.mark.alone
 def test_the_daemon_never_gets_hold_of_a_descriptor_however_it_is_sent(board: Board, daemon: Daemon, tmp_path: Path) -> None:
     daemon.client().close()
     process = psutil.Process(daemon.process.pid)
@@ -214,6 +216,7 @@ def lasting(board: Board, bundle: Path, tmp_path_factory: pytest.TempPathFactory
         yield daemon
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("kind", [*FLOODS, "connections"])
 def test_whatever_one_user_sends_another_is_answered_in_time(lasting: Daemon, kind: str) -> None:

@@ -22,7 +22,7 @@ from jetdvfs.daemon.worker.answers import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.bundle.surface_cache import SurfaceCache
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 RELU = {"kind": "relu", "scope": "", "inputs": [[8, 8]], "output": [8, 8], "dtype": "float32", "flops": 64, "bytes": 512}
 

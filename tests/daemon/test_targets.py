@@ -33,7 +33,7 @@ from jetdvfs.daemon.targets import listing
 from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.daemon.wire.protocol import DEFINITIONS, INTERFACE
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.tests.support.analytic import board, conv2d, network
+from jetdvfs.tests.support.profiles.analytic import board, conv2d, network
 
 predicted = surface(network(conv2d()), board())
 chosen = plan(predicted, "min-power")

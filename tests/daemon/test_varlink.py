@@ -14,7 +14,7 @@ import pytest
 import varlink
 
 from jetdvfs.daemon.wire import protocol
-from jetdvfs.tests.support.board_daemon import Board, Daemon
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 
 LOW = {"cpu_khz": 1190400, "gpu_hz": 675750000, "emc_hz": 1600000000}
 needs_varlinkctl = pytest.mark.skipif(shutil.which("varlinkctl") is None, reason="varlinkctl comes with systemd 255")

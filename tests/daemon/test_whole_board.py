@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from jetdvfs.tests.support.boards.whole_board import obstacle, run_on
 from jetdvfs.tests.support.paths import ROOT
-from jetdvfs.tests.support.whole_board import obstacle, run_on
 
-SESSION = ROOT / "tests" / "support" / "whole_board_session.py"
+SESSION = ROOT / "tests" / "support" / "boards" / "whole_board_session.py"
 
 
 def test_on_a_whole_board_clocks_are_held_and_given_back_and_modes_changed(tmp_path: Path) -> None:

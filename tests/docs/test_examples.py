@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import Board, Daemon
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 from jetdvfs.tests.support.paths import DOCS, REFERENCE
 
 EXAMPLES = DOCS / "examples"
@@ -28,10 +28,12 @@ def run(name: str, *arguments: object, socket: Path | None = None) -> subprocess
     return subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.fixture
-def daemon(board: Board, tmp_path: Path, bundle: Path) -> Iterator[Daemon]:
-    with Daemon(board, tmp_path, "--profile", str(bundle)) as daemon:
-        daemon.client().close()
+@pytest.fixture(scope="module")
+def daemon(board: Board, tmp_path_factory: pytest.TempPathFactory, bundle: Path) -> Iterator[Daemon]:
+    """One that has converted its profile and predicted the model: an application goes on alone when it waits for long."""
+    with Daemon(board, tmp_path_factory.mktemp("daemon"), "--profile", str(bundle)) as daemon:
+        with daemon.client() as client:
+            client.plan(client.load(MODEL, [IMAGE]), "min-energy", fps=30)
         yield daemon
 
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from jetdvfs.tests.fuzz.choices import Choices
-from jetdvfs.tests.support.handmade_engine import HALF, convolution, layer, profile, small, tensor
+from jetdvfs.tests.support.models.handmade_engine import HALF, convolution, layer, profile, small, tensor
 
 TYPES = (
     "CaskConvolution", "CaskGemmConvolution", "CaskDeconvolutionV2", "ConvActPool", "CaskPooling", "FullyConnected", "gemm",

@@ -20,8 +20,8 @@ from jetdvfs.tests.fuzz.graphs import GRAPH as GRAPH_EXAMPLE
 from jetdvfs.tests.fuzz.graphs import graph, onnx_file
 from jetdvfs.tests.fuzz.language_models import language_model
 from jetdvfs.tests.fuzz.torchscript_code import ATTRIBUTES, CODE, CONSTANT_CODE, TOKENS, pickled, program
-from jetdvfs.tests.support import handmade
-from jetdvfs.tests.support.handmade_engine import account, small
+from jetdvfs.tests.support.models import handmade
+from jetdvfs.tests.support.models.handmade_engine import account, small
 from jetdvfs.tests.support.paths import FIXTURES, REFERENCE
 
 ARCHIVES = FIXTURES / "archives"

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from jetdvfs.tests.fuzz.choices import Choices
-from jetdvfs.tests.support.handmade_gguf import gguf, header, model, weight_bytes
+from jetdvfs.tests.support.models.handmade_gguf import gguf, header, model, weight_bytes
 
 FAMILIES = ("llama", "qwen2", "qwen3moe", "gemma2", "gemma3", "phi2", "phi3", "mamba", "")
 NUMBERS = (0, 1, 2, 3, 7, 1 << 16, (1 << 31) - 1, (1 << 32) - 1)

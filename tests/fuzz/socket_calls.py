@@ -33,7 +33,7 @@ from jetdvfs.tests.soak.boards import Boards
 from jetdvfs.tests.soak.events import service
 from jetdvfs.tests.soak.stage import Places, Stage
 from jetdvfs.tests.soak.wire import OTHER_UID, Gone, Unanswered, Wire, judged
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 _LOOK_EVERY = 50
 _REMEMBERED = 120

@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.models import handmade
 
 _MOUNTED_S = 5.0
 _FOREVER_S = 3600.0

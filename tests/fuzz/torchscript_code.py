@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jetdvfs.kernels.operators import known_operators
 from jetdvfs.tests.fuzz.choices import Choices
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.models import handmade
 
 CODE = handmade.forward(
     "y = torch.relu(x)", "if torch.eq(torch.dim(y), 4):", "  z = torch.add(y, x)", "else:", "  z = y", "return z"

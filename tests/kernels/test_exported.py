@@ -14,7 +14,7 @@ from jetdvfs.kernels.budget import Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.models import handmade
 
 META = {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_int": 3}, {"as_int": 1}]}
 INPUTS = [TensorSpec((2, 3))]
@@ -138,7 +138,7 @@ def test_exported_network_is_what_pytorch_dispatches(name: str) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
     if find_spec("torchvision") is None:
         pytest.skip("the networks are torchvision's; it is not installed")
-    from jetdvfs.tests.support import oracle
+    from jetdvfs.tests.support.models import oracle
 
     module = oracle.without_weights(oracle.build(name))
     batch = torch.export.Dim("batch", min=1, max=64)
@@ -155,7 +155,7 @@ def test_exported_network_is_what_pytorch_dispatches(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::Warning")
 def test_graphs_within_a_graph_are_followed() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
-    from jetdvfs.tests.support import oracle
+    from jetdvfs.tests.support.models import oracle
 
     class Rotary(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:

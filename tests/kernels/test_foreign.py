@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.inputs import parse_input
-from jetdvfs.tests.support.handmade import zipped
+from jetdvfs.tests.support.models.handmade import zipped
 
 ABOUT = json.dumps({"description": "Ultralytics YOLOv8n", "imgsz": [640, 640]}).encode()
 TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00."

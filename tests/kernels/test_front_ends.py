@@ -27,7 +27,7 @@ pytest.importorskip("onnx", reason="PyTorch's ONNX exporter needs it; it is not 
 if find_spec("torchvision") is None:
     pytest.skip("the networks are torchvision's; it is not installed", allow_module_level=True)
 
-from jetdvfs.tests.support import layers, oracle  # noqa: E402
+from jetdvfs.tests.support.models import layers, oracle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 

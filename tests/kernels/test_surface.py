@@ -15,7 +15,7 @@ from jetdvfs.kernels.errors import CostModelError, GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu
 
 
 @pytest.fixture

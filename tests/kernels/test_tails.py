@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.surface import LEVELS, Surface, Tail, Tails
-from jetdvfs.tests.support.analytic import board, matmul, network
+from jetdvfs.tests.support.profiles.analytic import board, matmul, network
 
 TAIL = Tail((0.0, 0.2, 0.5, 0.9, 1.5, 2.0), 0.2, 0.8)
 JITTER = Tail((0.0, 0.002, 0.004, 0.006, 0.008, 0.01), 0.1, 0.05)

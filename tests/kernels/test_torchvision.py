@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposit
 if find_spec("torchvision") is None:
     pytest.skip("the models are torchvision's; it is not installed", allow_module_level=True)
 
-from jetdvfs.tests.support import oracle  # noqa: E402
+from jetdvfs.tests.support.models import oracle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 

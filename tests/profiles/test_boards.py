@@ -17,7 +17,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import BOARDS_DIR, SECTIONS, BoardDescription, list_boards, load_board
 from jetdvfs.profiles.errors import BoardDescriptionError
 from jetdvfs.profiles.marks import MARKS
-from jetdvfs.tests.support.hardware_kernel import TREE, XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import TREE, XAVIER, FakeClock, Kernel
 from jetdvfs.tests.support.paths import DOCS
 
 FAMILY = [load_board(name) for name in list_boards()]

@@ -25,7 +25,7 @@ from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_boar
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.profiles.twin.tree.attributes import Tree
 from jetdvfs.tests.soak.hostile_tree import Ambush, HostileTree, Meddling
-from jetdvfs.tests.support.board_daemon import BoardFiles
+from jetdvfs.tests.support.daemons.board_daemon import BoardFiles
 
 _ANSWER_S = 30.0
 # What somebody may set on a board, by the end of its files' names.

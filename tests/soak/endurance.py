@@ -43,8 +43,8 @@ from jetdvfs.tests.soak.processes import Resources
 from jetdvfs.tests.soak.stage import Places, Stage
 from jetdvfs.tests.soak.wire import Wire
 from jetdvfs.tests.soak.world import USUAL_BOARD, world
-from jetdvfs.tests.support.hardware_kernel import FakeClock
-from jetdvfs.tests.support.twin_fakes import TreeFiles
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
+from jetdvfs.tests.support.boards.twin_fakes import TreeFiles
 
 _TEND_S = 0.5
 _SETTLED = 500

@@ -22,8 +22,8 @@ from jetdvfs.tests.soak.probe import Probe, Sample, blocked
 from jetdvfs.tests.soak.scenario import Check, Scenario
 from jetdvfs.tests.soak.stage import Patience, Places, Stage
 from jetdvfs.tests.soak.world import USUAL_BOARD
-from jetdvfs.tests.support import handmade
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.models import handmade
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 #: How long another user's status may take, once the machine's own part in it is taken off.
 # More where the machine has other work to do.

@@ -19,7 +19,7 @@ from jetdvfs.tests.soak.stage import Patience
 from jetdvfs.tests.soak.summary import Figures
 from jetdvfs.tests.soak.wire import judged
 from jetdvfs.tests.soak.world import OTHER_BOARDS, USUAL_BOARD
-from jetdvfs.tests.support.board_daemon import CPU, LOW
+from jetdvfs.tests.support.daemons.board_daemon import CPU, LOW
 
 HOLD = clients.Hold(0, LOW)
 

@@ -13,7 +13,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.units import AXES
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.simulated_board import simulated_board
-from jetdvfs.tests.support.twin_fakes import TreeFiles
+from jetdvfs.tests.support.boards.twin_fakes import TreeFiles
 
 #: The board that most scenarios are about, and the others with one of each way to the memory clock.
 USUAL_BOARD = "agx-xavier"

@@ -18,6 +18,7 @@ FLOORS = (
     ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service"),
     ("daemon.cli",),
     ("daemon",),
+    ("daemon.wire.serving",),
     ("daemon.wire", "daemon.watch", "daemon.worker", "daemon.system"),
     ("daemon.hardware",),
     ("daemon.hardware.clocks", "daemon.hardware.sensors"),
@@ -39,7 +40,7 @@ FLOORS = (
     ("kernels.operators.elements",),
     ("kernels.operators.memory",),
     ("kernels.operators.host",),
-    ("kernels.operators",),
+    ("kernels.operators", "kernels.rewriting"),
     ("kernels",),
 )
 PACKAGES = ("daemon", "profiles", "kernels")

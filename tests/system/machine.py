@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, eventually
+from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, eventually
 from jetdvfs.tests.support.paths import ROOT
 
 DEBIAN = Path(__file__).with_name("debian.sh")

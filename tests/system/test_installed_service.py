@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import eventually
+from jetdvfs.tests.support.daemons.board_daemon import eventually
 from jetdvfs.tests.system.machine import Machine, booted, commands_of
 
 pytestmark = pytest.mark.system

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PyTorch dispatches while it runs a file that it wrote, or the module the file was made of, on numbers.
 
-The rules of naming are those of ``tests/support/oracle.py``. Here files are run as well, in which nothing can be wrapped from
-Python: what the device runs whole (attention, recurrent layers) is told apart at the dispatcher, by kernels of its own for the
-CPU that stand before ATen's composite ones.
+The rules of naming are those of ``tests/support/models/oracle.py``. Here files are run as well, in which nothing can be wrapped
+from Python: what the device runs whole (attention, recurrent layers) is told apart at the dispatcher, by kernels of its own for
+the CPU that stand before ATen's composite ones.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 
 from jetdvfs.kernels.kinds import KINDS
 from jetdvfs.kernels.network import KernelInvocation
-from jetdvfs.tests.support import oracle
-from jetdvfs.tests.support.dispatching import device
+from jetdvfs.tests.support.models import oracle
+from jetdvfs.tests.support.models.dispatching import device
 from jetdvfs.tests.zoo.calls import NEUTRAL, all_tensors, is_neutral, looks_at_data, moved
 from jetdvfs.tests.zoo.comparison import Dispatched
 

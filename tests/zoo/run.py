@@ -128,7 +128,7 @@ def _load(left: list[tuple[Entry, str]]) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
 
-    from jetdvfs.tests.support import oracle
+    from jetdvfs.tests.support.models import oracle
     from jetdvfs.tests.zoo import formats
 
     torch.set_num_threads(1)

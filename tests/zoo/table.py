@@ -51,7 +51,7 @@ class Entry:
         """
         import torch
 
-        from jetdvfs.tests.support import oracle
+        from jetdvfs.tests.support.models import oracle
 
         oracle.torchvision()
         torch.manual_seed(0)

@@ -14,7 +14,7 @@ import pytest
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
-from jetdvfs.tests.support.handmade_onnx import INT64, declared, graph, model, node, tensor
+from jetdvfs.tests.support.models.handmade_onnx import INT64, declared, graph, model, node, tensor
 from jetdvfs.tests.zoo import listing
 from jetdvfs.tests.zoo.attempt import apart
 from jetdvfs.tests.zoo.comparison import Dispatched, judge

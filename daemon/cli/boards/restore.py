@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from ....profiles.timing import SystemClock
 from ... import arguments
+from ...board.left_behind import LAST_TRY_S, keeper_of
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ...hardware.files import LONGEST_S, Files
 from ...hardware.hardware import Hardware
-from ...left_behind import LAST_TRY_S, keeper_of
 from ...system.state import default_runtime_dir, default_state_dir, locked_in_passing
 from ...wire.client import Client
 from ...wire.protocol import ADMIN_INTERFACE, ADMIN_SOCKET_NAME, default_socket

@@ -29,8 +29,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from ....kernels.cost.model import METHODS
-from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.rewriting.fusion import fuse
 from ....kernels.text import printable
 from ....profiles.board import load_board
 from ....profiles.studies.characterization import NODES, KindFigures, NetworkRun, measured, predicted, select

@@ -14,10 +14,10 @@ from ....kernels.cost.execution import Beside, check_execution, execution_note
 from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import METHODS, surface
 from ....kernels.engine.fusing import as_engine
-from ....kernels.fusion import fuse
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.kinds import is_fused
 from ....kernels.network import Network
+from ....kernels.rewriting.fusion import fuse
 from ....kernels.surface import Guess, Surface
 from ....kernels.text import printable
 from ... import arguments

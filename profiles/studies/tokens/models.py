@@ -9,10 +9,10 @@ from functools import cache
 
 from ....kernels.budget import Account, Budget
 from ....kernels.inputs import parse_input
-from ....kernels.language.gguf import StoredTensor
 from ....kernels.language.launches import network_of
 from ....kernels.language.model import Family, LanguageModel
 from ....kernels.network import PACKED_TYPES, Network
+from ....kernels.sized import SizedTensor
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ def token(model: str, form: str, context: int) -> Token:
 def _network(model: str, form: str, context: int) -> Network:
     sizes, (own, last) = SIZES[model], FORMATS[form]
     weights = dict(_weights(model, form))
-    weights["token_embd"] = StoredTensor((sizes.tokens, sizes.width), last if sizes.tied else own)
+    weights["token_embd"] = SizedTensor((sizes.tokens, sizes.width), last if sizes.tied else own)
     if not sizes.tied:
-        weights["output"] = StoredTensor((sizes.tokens, sizes.width), last)
+        weights["output"] = SizedTensor((sizes.tokens, sizes.width), last)
     known = LanguageModel(
         family=Family(),
         layers=sizes.layers,
@@ -101,21 +101,21 @@ def _network(model: str, form: str, context: int) -> Network:
     return network_of(known, [parse_input(f"decode={context}:int")], Account(Budget()), model)
 
 
-def _weights(model: str, form: str) -> Iterator[tuple[str, StoredTensor]]:
+def _weights(model: str, form: str) -> Iterator[tuple[str, SizedTensor]]:
     sizes = SIZES[model]
     own, _ = FORMATS[form]
     width, q, kv = sizes.width, sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
     products = {"attn_q": (q, width), "attn_k": (kv, width), "attn_v": (kv, width), "attn_output": (width, q)}
     products |= {"ffn_gate": (sizes.inner, width), "ffn_up": (sizes.inner, width), "ffn_down": (width, sizes.inner)}
-    yield "output_norm", StoredTensor((width,), "float32")
+    yield "output_norm", SizedTensor((width,), "float32")
     for number in range(sizes.layers):
         finer = _finer(form, number, sizes.layers)
         for name, shape in products.items():
-            yield f"blk.{number}.{name}", StoredTensor(shape, finer.get(name, own))
+            yield f"blk.{number}.{name}", SizedTensor(shape, finer.get(name, own))
         norms = {"attn_norm": width, "ffn_norm": width}
         norms |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), sizes.head_size) if model.startswith("Qwen3") else {}
         for name, size in norms.items():
-            yield f"blk.{number}.{name}", StoredTensor((size,), "float32")
+            yield f"blk.{number}.{name}", SizedTensor((size,), "float32")
 
 
 def _finer(form: str, number: int, layers: int) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...board import load_board
-from ...documents import DocumentError, Text, convert, load_yaml
+from ...documents import DocumentError, Text, read_file
 from ...errors import MeasurementError
 
 SHIPPED = Path(__file__).parent / "tables"
@@ -157,13 +157,9 @@ def find_table(data: Path, board: str, program: str) -> MeasuredTable:
 
 def _mapping(path: Path) -> Replayed:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise MeasurementError(f"mapping {path}: {error}") from error
-    try:
-        return convert(load_yaml(text), Replayed, exact=True)
+        return read_file(path, Replayed, "mapping")
     except DocumentError as error:
-        raise MeasurementError(error.in_file(f"mapping {path}", text)) from error
+        raise MeasurementError(str(error)) from error
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:

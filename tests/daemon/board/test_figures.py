@@ -37,8 +37,8 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import KernelsError
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.analytic import board, conv2d, network
-from jetdvfs.tests.support.hardware_kernel import XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.profiles.analytic import board, conv2d, network
 
 SURFACE = surface(network(conv2d()), board(sigma=0.1, common=0.05))
 DEFINITION = Interface.load(DEFINITIONS[INTERFACE])

@@ -12,7 +12,7 @@ import pytest
 
 from jetdvfs.daemon.board.thread import STUCK_S, BoardThread
 from jetdvfs.daemon.errors import HardwareBusy, UsageError
-from jetdvfs.tests.support.board_daemon import eventually
+from jetdvfs.tests.support.daemons.board_daemon import eventually
 
 CAMERA, HOSTILE = 1000, 1001
 

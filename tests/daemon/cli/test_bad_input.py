@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support import handmade, handmade_onnx
-from jetdvfs.tests.support.board_daemon import GPU, Board, Daemon, served_board
+from jetdvfs.tests.support.daemons.board_daemon import GPU, Board, Daemon, served_board
+from jetdvfs.tests.support.models import handmade, handmade_onnx
+from jetdvfs.tests.support.models.shrinking_file import shrinking
 from jetdvfs.tests.support.paths import REFERENCE
-from jetdvfs.tests.support.shrinking_file import shrinking
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ("--input", "1x3x224x224")

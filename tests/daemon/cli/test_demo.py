@@ -16,7 +16,7 @@ from jetdvfs.daemon.cli.demo.stage import clock_files, offered
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board
-from jetdvfs.tests.support.twin_fakes import TreeFiles, VirtualClock, fake_board
+from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
 
 BACKENDS = ("fuse", "folder")
 

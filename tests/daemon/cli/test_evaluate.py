@@ -15,7 +15,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.bundle.bundle import read_manifest
 from jetdvfs.profiles.bundle.finding import resolve_bundle
-from jetdvfs.tests.support.analytic import network, relu
+from jetdvfs.tests.support.profiles.analytic import network, relu
 
 PLANNERS = {"plan", "plan with confidence 0.95", "floor"}
 

@@ -16,7 +16,7 @@ import pytest
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.planner import plan
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.tests.support.analytic import board, conv2d, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import board, conv2d, matmul, network, relu
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib, the extra jetdvfs[plot]")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.tests.support import analytic
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.profiles import analytic
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from jetdvfs.daemon.cli.service.manager import CONFLICTS
-from jetdvfs.tests.support.board_daemon import Board, Daemon, served_board
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, served_board
 from jetdvfs.tests.support.paths import ROOT
 
 CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]

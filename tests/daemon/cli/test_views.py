@@ -14,8 +14,8 @@ import jetdvfs
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.support.attached import attached
-from jetdvfs.tests.support.handmade import archive, forward
+from jetdvfs.tests.support.daemons.attached import attached
+from jetdvfs.tests.support.models.handmade import archive, forward
 
 INPUT = ("--input", "1x64")
 PROFILE = ("--profile", "agx-xavier-sim")

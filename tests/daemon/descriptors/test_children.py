@@ -16,7 +16,7 @@ import pytest
 
 from jetdvfs.daemon.descriptors.children import start_child
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.silent_files import silent_files
+from jetdvfs.tests.support.daemons.silent_files import silent_files
 
 
 def test_a_child_has_its_descriptors_and_its_environment_and_a_session_of_its_own() -> None:

@@ -15,8 +15,8 @@ import pytest
 from jetdvfs.daemon.descriptors.disposal import Disposal
 from jetdvfs.daemon.descriptors.stragglers import Stragglers
 from jetdvfs.daemon.errors import UsageError
-from jetdvfs.tests.support.attached import attached
-from jetdvfs.tests.support.silent_files import lingering_socket
+from jetdvfs.tests.support.daemons.attached import attached
+from jetdvfs.tests.support.daemons.silent_files import lingering_socket
 
 
 def disposing(job: Callable[[Disposal], Awaitable[None]]) -> None:

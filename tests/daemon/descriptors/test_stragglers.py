@@ -13,7 +13,7 @@ import pytest
 
 from jetdvfs.daemon.descriptors.stragglers import Stragglers
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.silent_files import silent_files
+from jetdvfs.tests.support.daemons.silent_files import silent_files
 
 needs_fuse = pytest.mark.skipif(bool(fuse.missing()), reason="a file system that does not answer needs FUSE")
 USER = 1000
@@ -42,6 +42,7 @@ def test_a_child_that_ends_is_gone_and_counts_for_nobody() -> None:
     asyncio.run(job())
 
 
+@pytest.mark.alone
 @needs_fuse
 def test_a_child_that_hangs_as_it_ends_counts_for_its_user_until_it_is_gone(tmp_path: Path) -> None:
     async def job() -> None:

@@ -20,7 +20,7 @@ from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.hardware_kernel import CPU, EMC, GPU, XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, EMC, GPU, XAVIER, FakeClock, Kernel
 
 TOP = XAVIER.grid.top
 BOTTOM = FrequencyConfiguration(115200, 114750000, 204000000)

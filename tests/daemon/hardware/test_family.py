@@ -16,7 +16,7 @@ from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BoardDescription, list_boards, load_board
-from jetdvfs.tests.support.hardware_kernel import CPUFREQ, FakeClock, Kernel, Killed
+from jetdvfs.tests.support.boards.hardware_kernel import CPUFREQ, FakeClock, Kernel, Killed
 from jetdvfs.tests.support.snapshots import record, recorded
 
 FAMILY = [load_board(name) for name in list_boards()]

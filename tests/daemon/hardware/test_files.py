@@ -10,7 +10,7 @@ import pytest
 
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.files import Files
-from jetdvfs.tests.support.hardware_kernel import CPU, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, Kernel
 
 
 @pytest.fixture

@@ -4,31 +4,17 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.errors import HardwareHangs, HardwareRefused, InputError, UsageError
+from jetdvfs.daemon.errors import HardwareRefused, InputError, UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import CAP, CPU, EMC, GPU, INA, TREE, XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CAP, CPU, EMC, GPU, INA, TREE, XAVIER, FakeClock, Kernel
 
 MIDDLE = FrequencyConfiguration(1190400, 675750000, 1331200000)
-
-
-@pytest.fixture
-def kernel() -> Kernel:
-    return Kernel()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 def probe(kernel: Kernel, clock: FakeClock, tmp_path: Path) -> Hardware:
@@ -262,83 +248,6 @@ def test_a_power_monitor_that_appears_late_is_found(kernel: Kernel, clock: FakeC
     assert not [note for note in hardware.notes if "power rails" in note]
 
 
-class Stuck:
-    """Files whose names end like this do not answer until ``answer`` is called."""
-
-    def __init__(self, kernel: Kernel, end: str) -> None:
-        self._answers, self._end = threading.Event(), end
-        kernel.hold_up = self._hold_up
-
-    def _hold_up(self, path: str) -> None:
-        if path.endswith(self._end):
-            self._answers.wait(30)
-
-    def answer(self) -> None:
-        self._answers.set()
-
-
-def soon(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + 5
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return bool(condition())
-
-
-@pytest.fixture
-def patient() -> Kernel:
-    return Kernel(longest_s=0.05)
-
-
-def test_a_sensor_that_hangs_takes_nobody_with_it(patient: Kernel, clock: FakeClock) -> None:
-    hardware = Hardware.probe(patient, clock)
-    stuck = Stuck(patient, "curr2_input")
-    started = time.monotonic()
-    assert len(hardware.sensors.rails_mw()) < 6
-    hardware.sensors.rails_mw()
-    assert time.monotonic() - started < 2
-    assert [note for note in hardware.notes if note.endswith("curr2_input: reading it hangs")]
-    assert hardware.sensors.temperatures_mc() == {"CPU-therm": 41500}
-    stuck.answer()
-    assert soon(lambda: len(hardware.sensors.rails_mw()) == 6)
-    assert not [note for note in hardware.notes if "hangs" in note]
-
-
-def test_a_clock_that_hangs_is_named_and_holds_nobody_up(patient: Kernel, clock: FakeClock, tmp_path: Path) -> None:
-    hardware = probe(patient, clock, tmp_path)
-    hardware.apply(MIDDLE, "test")
-    stuck = Stuck(patient, "pto_counter")
-    started = time.monotonic()
-    hardware.read()
-    for _ in range(20):
-        with pytest.raises(HardwareHangs, match="pto_counter: reading it hangs"):
-            hardware.read()
-    with pytest.raises(HardwareHangs, match="pto_counter: reading it hangs"):
-        hardware.apply(MIDDLE._replace(gpu_hz=318750000), "test")
-    assert time.monotonic() - started < 2
-    assert f"{EMC}/pto_counter: reading it hangs" in hardware.notes
-    assert patient.store[f"{GPU}/userspace/set_freq"] == str(MIDDLE.gpu_hz)
-    stuck.answer()
-    assert soon(lambda: not [note for note in hardware.notes if "hangs" in note])
-    assert hardware.current() == MIDDLE
-
-
-def test_a_write_that_hangs_is_put_back_when_it_has_taken_effect_after_all(
-    patient: Kernel, clock: FakeClock, tmp_path: Path
-) -> None:
-    hardware = probe(patient, clock, tmp_path)
-    found = dict(patient.store)
-    stuck = Stuck(patient, "emc/rate=")
-    with pytest.raises(HardwareHangs, match=r"emc/rate: writing '1331200000' hangs; not everything could be put back"):
-        hardware.apply(MIDDLE, "test")
-    touched = hardware.touched
-    assert touched
-    stuck.answer()
-    assert soon(lambda: not hardware.restore().failed)
-    assert not hardware.touched
-    assert patient.store[f"{GPU}/governor"] == found[f"{GPU}/governor"]
-    assert patient.store[f"{EMC}/mrq_rate_locked"] == "0"
-
-
 # What was left behind
 
 
@@ -351,57 +260,3 @@ def test_somebody_elses_memory_lock_is_named_and_left(kernel: Kernel, clock: Fak
     assert not [note for note in hardware.notes if "locked by somebody" in note]
     hardware.restore()
     assert kernel.store[f"{EMC}/mrq_rate_locked"] == "1"
-
-
-def test_a_memory_lock_is_ended_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lock = folder / EMC.lstrip("/") / "mrq_rate_locked"
-    assert main(["board", "unlock", "--root", str(folder)]) == 0
-    assert capsys.readouterr().out == "the memory clock is not locked\n"
-    lock.write_text("1")
-    assert main(["board", "unlock", "--dry-run", "--root", str(folder)]) == 0
-    assert (capsys.readouterr().out, lock.read_text()) == (f"{EMC}/mrq_rate_locked = 0\n", "1")
-    assert main(["board", "unlock", "--root", str(folder)]) == 0
-    assert lock.read_text().strip() == "0"
-
-
-# The command
-
-
-@pytest.fixture
-def folder(kernel: Kernel, tmp_path: Path) -> Path:
-    """The kernel's files as they read now, in a plain folder."""
-    for path, text in kernel.store.items():
-        if not path.startswith(f"{GPU}/userspace"):
-            place = tmp_path / "root" / path.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
-    return tmp_path / "root"
-
-
-def test_board_shows_a_running_board(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["board", "--root", str(folder), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["board"], shown["configurations"]) == ("agx-xavier", 3654)
-    assert shown["clocks"]["gpu_hz"]["current"] == 318750000
-    assert shown["clocks"]["cpu_khz"]["mode"] == ["schedutil"]
-    assert shown["rails_mw"]["SYS5V"] == 1330
-    assert main(["board", "--root", str(folder)]) == 0
-    text = capsys.readouterr().out
-    assert "3654 frequency configurations allowed now" in text
-    assert "EMC  1065.60 MHz  unlocked" in text
-
-
-def test_board_show_tells_what_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["board", "show", "agx-xavier", "--json"]) == 0
-    status = json.loads(capsys.readouterr().out)["status"]
-    assert (status["emc"], status["emc.transition_ms"], status["throttling"]) == ("verified", "derived", "unknown")
-    assert main(["board", "show", "agx-xavier"]) == 0
-    assert "emc          verified  (bpmp verified, transition_ms derived)" in capsys.readouterr().out
-    assert main(["board", "list"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("agx-xavier ")]
-    assert "verified: identity, axes, cpu, gpu, emc, rails, thermal, modes; derived: fan; unknown: throttling" in line
-
-
-def test_a_machine_that_is_no_described_board_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["board", "--root", str(tmp_path)]) == 3
-    assert "no described board fits this machine" in capsys.readouterr().err

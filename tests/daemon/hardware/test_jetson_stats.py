@@ -27,10 +27,10 @@ from jetdvfs.daemon.hardware.nvpmodel import ModeSwitch
 from jetdvfs.daemon.hardware.power_modes import bound_levels
 from jetdvfs.profiles.board import BoardDescription, PowerMode, load_board
 from jetdvfs.profiles.twin.variant import boot_mode, installed, mode_set
+from jetdvfs.tests.support.boards.whole_board import obstacle, run_on
 from jetdvfs.tests.support.paths import ROOT
-from jetdvfs.tests.support.whole_board import obstacle, run_on
 
-HERE = ROOT / "tests" / "support"
+HERE = ROOT / "tests" / "support" / "boards"
 BOARDS = ("agx-xavier", "agx-orin-64gb")
 OTHERS = ("nano", "tx2", "xavier-nx", "agx-orin-32gb", "orin-nx-16gb", "orin-nano-8gb", "agx-thor")
 

@@ -15,7 +15,7 @@ from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.nvpmodel import Finished, Nvpmodel, run_program
 from jetdvfs.daemon.hardware.power_modes import CONF, STATUS, active_mode, bound_levels, changed_masks, find_mode, parse_modes
 from jetdvfs.profiles.board import PowerMode
-from jetdvfs.tests.support.hardware_kernel import CPU, GPU, TREE, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, GPU, TREE, FakeClock, Kernel
 
 CONFIGURATION = """\
 # < PM_CONFIG DEFAULT=9 > in a comment counts for nothing

@@ -15,7 +15,7 @@ from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel, Killed
 
 GRID = XAVIER.grid
 configurations = st.builds(

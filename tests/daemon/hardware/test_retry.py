@@ -7,7 +7,7 @@ import pytest
 
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused, LimitReached, NoDaemon
 from jetdvfs.daemon.hardware.retry import retried
-from jetdvfs.tests.support.hardware_kernel import FakeClock
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 
 class Failing:

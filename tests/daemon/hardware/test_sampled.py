@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from jetdvfs.daemon.hardware.sensors.sampled import TOO_OLD_S, SampledSensors
-from jetdvfs.tests.support.board_daemon import eventually
-from jetdvfs.tests.support.hardware_kernel import XAVIER, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import XAVIER, Kernel
+from jetdvfs.tests.support.daemons.board_daemon import eventually
 
 ZONE = "/sys/class/thermal/thermal_zone0"
 RAILS = {"GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"}
@@ -55,6 +55,7 @@ def test_while_they_are_read_sensors_keep_their_order(sampled: Sampled) -> None:
     assert all(listed == order for listed in seen)
 
 
+@pytest.mark.alone
 def test_a_zone_that_hangs_makes_nobody_wait_and_its_value_grows_old(sampled: Sampled) -> None:
     over = threading.Event()
     sampled.sensors.start()

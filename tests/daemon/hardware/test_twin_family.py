@@ -21,9 +21,9 @@ from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_bo
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.variant import installed, laid_over
+from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
+from jetdvfs.tests.support.boards.twin_family import FAMILY, USUAL, Found, System
 from jetdvfs.tests.support.snapshots import record, recorded
-from jetdvfs.tests.support.twin_fakes import TreeFiles, VirtualClock, fake_board
-from jetdvfs.tests.support.twin_family import FAMILY, USUAL, Found, System
 
 
 def found(system: System, folder: Path, **how: str) -> Found:

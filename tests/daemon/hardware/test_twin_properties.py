@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
-from jetdvfs.tests.support.twin_fakes import VirtualClock, fake_board
-from jetdvfs.tests.support.twin_family import CPUFREQ, FAMILY, Found, System
+from jetdvfs.tests.support.boards.twin_fakes import VirtualClock, fake_board
+from jetdvfs.tests.support.boards.twin_family import CPUFREQ, FAMILY, Found, System
 
 EXAMPLES = 40 if not os.environ.get("JETDVFS_ALL_BOARDS") else 500
 

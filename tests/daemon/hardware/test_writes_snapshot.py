@@ -13,7 +13,7 @@ from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, CPUFREQ, EMC, GPU, XAVIER, FakeClock, Kernel
 
 TOP = XAVIER.grid.top
 BOTTOM = FrequencyConfiguration(115200, 114750000, 204000000)

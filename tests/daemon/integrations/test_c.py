@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.pages import INTEGRATIONS, Page
 from jetdvfs.tests.support.paths import REFERENCE
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.pages import INTEGRATIONS
 from jetdvfs.tests.support.paths import REFERENCE, ROOT
 

@@ -9,8 +9,8 @@ import pytest
 
 from jetdvfs import qos
 from jetdvfs.daemon.errors import TargetNotAttainable
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
-from jetdvfs.tests.support.paced import FPS, IMAGE, MODEL, Application, own, run_frames
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.paced import FPS, IMAGE, MODEL, Application, own, run_frames
 
 
 class Reports:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
-from jetdvfs.tests.support.paced import FPS, Application, own, predicted, run_frames
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.paced import FPS, Application, own, predicted, run_frames
 
 
 def test_a_missed_target_is_corrected_within_ten_frames_and_said(board: Board, daemon: Daemon) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import Board, Daemon
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support import handmade
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"

@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.daemon.errors import (
     NoDaemon,
 )
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon
+from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon
 
 
 def test_killed_while_holding_the_next_start_brings_the_baseline_back(

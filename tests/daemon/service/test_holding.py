@@ -22,7 +22,7 @@ from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import EMC, LOW, Board, Daemon, eventually, served_board
+from jetdvfs.tests.support.daemons.board_daemon import EMC, LOW, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE
 
 HIGH = FrequencyConfiguration(2265600, 216750000, 2133000000)

@@ -21,12 +21,12 @@ from jetdvfs.daemon.wire.interface import Interface
 from jetdvfs.kernels.cost.region import Pair, Span, size_names
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.bundle.manifest import RegionEntry
-from jetdvfs.tests.support import handmade
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon
-from jetdvfs.tests.support.handmade_engine import account, small
-from jetdvfs.tests.support.handmade_gguf import gguf, model
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon
+from jetdvfs.tests.support.models import handmade
+from jetdvfs.tests.support.models.handmade_engine import account, small
+from jetdvfs.tests.support.models.handmade_gguf import gguf, model
 from jetdvfs.tests.support.paths import REFERENCE
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
 

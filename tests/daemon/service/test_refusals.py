@@ -17,7 +17,7 @@ from jetdvfs.daemon.errors import (
     UsageError,
 )
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.board_daemon import EMC, GPU, LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import EMC, GPU, LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
@@ -98,5 +98,5 @@ def test_a_clock_file_that_hangs_is_named_and_everybody_is_answered(
         assert time.monotonic() - started < 2
         assert len(status["leases"]) == 1 and status["temperatures_mc"]
         board.twin.faults.clear()
-        assert eventually(lambda: client.status()["degraded"] == [], 15)
+        assert eventually(lambda: client.status()["degraded"] == [])
         assert board.clocks == LOW

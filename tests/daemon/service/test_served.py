@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.cli.leases.served import KNOWN, Pace, read_counters
-from jetdvfs.tests.support.board_daemon import LOW, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Daemon, eventually
 
 LLAMA = """# HELP llamacpp:tokens_predicted_total Number of generation tokens processed.
 # TYPE llamacpp:tokens_predicted_total counter

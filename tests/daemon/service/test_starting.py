@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
@@ -101,6 +101,7 @@ def test_a_profile_for_another_board_is_refused(board: Board, tmp_path: Path, bu
     assert "toaster" in daemon.log.read_text()
 
 
+@pytest.mark.alone
 def test_it_tells_a_service_manager_how_it_is(board: Board, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))

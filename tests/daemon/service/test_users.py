@@ -20,8 +20,8 @@ from jetdvfs.daemon.errors import (
     NotPermitted,
 )
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon
-from jetdvfs.tests.support.other_users import open_to_everybody, somebody_else
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon
+from jetdvfs.tests.support.daemons.other_users import open_to_everybody, somebody_else
 
 
 def as_nobody(path: Path, group_id: int = 65534) -> Client:

@@ -14,7 +14,7 @@ from jetdvfs.daemon.cli.leases.metrics import METRICS, described
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import ROOT
 
 FRAMES = """

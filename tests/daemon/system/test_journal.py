@@ -22,7 +22,7 @@ from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases import Holder, Need
 from jetdvfs.daemon.system.journal import CLOCKS_SET, LEASE_BEGUN, LEASE_ENDED, TROUBLE, fields, log_handler
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.tests.support.hardware_kernel import FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
 from jetdvfs.tests.support.paths import ROOT
 
 SYSTEM_PYTHON = "/usr/bin/python3"

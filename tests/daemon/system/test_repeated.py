@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from jetdvfs.daemon.system.repeated import AGAIN_S, Repeated
-from jetdvfs.tests.support.hardware_kernel import FakeClock
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 
 def test_what_comes_twice_a_second_is_logged_once_a_minute_with_its_count(caplog: pytest.LogCaptureFixture) -> None:

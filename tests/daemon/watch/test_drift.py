@@ -21,11 +21,11 @@ from jetdvfs.daemon.watch.sleep import Sleep
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_daemon import CPU as CPU_FILES
-from jetdvfs.tests.support.board_daemon import EMC as EMC_FILES
-from jetdvfs.tests.support.board_daemon import GPU as GPU_FILES
-from jetdvfs.tests.support.board_daemon import Board, Daemon, eventually, served_board
-from jetdvfs.tests.support.hardware_kernel import CAP, CPU, CPUFREQ, EMC, GPU, FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import CAP, CPU, CPUFREQ, EMC, GPU, FakeClock, Kernel
+from jetdvfs.tests.support.daemons.board_daemon import CPU as CPU_FILES
+from jetdvfs.tests.support.daemons.board_daemon import EMC as EMC_FILES
+from jetdvfs.tests.support.daemons.board_daemon import GPU as GPU_FILES
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually, served_board
 
 HELD = FrequencyConfiguration(1190400, 675750000, 1331200000)
 MODES = """

@@ -8,7 +8,7 @@ import pytest
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.watch.events import Event, Events
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.hardware_kernel import FakeClock, Kernel
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
 
 NODE = "/sys/class/hwmon/hwmon7"
 

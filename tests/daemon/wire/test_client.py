@@ -18,8 +18,8 @@ from jetdvfs.daemon.descriptors.attached import Attached
 from jetdvfs.daemon.errors import HardwareRefused, InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface
-from jetdvfs.daemon.wire.session import Session
-from jetdvfs.tests.support.served import Served
+from jetdvfs.daemon.wire.serving.session import Session
+from jetdvfs.tests.support.daemons.served import Served
 
 CLOCKS = {"cpu_khz": 1190400, "gpu_hz": 675750000, "emc_hz": 1600000000}
 

@@ -21,7 +21,7 @@ from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.surface import FIGURES, TERMS, Guess, Surface, Terms, UnmodelledKind
 from jetdvfs.profiles.documents import DocumentError, convert
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.tests.support.small_bundle import BOARD
+from jetdvfs.tests.support.profiles.small_bundle import BOARD
 
 GRID = BOARD.grid
 END = Boundary("torchvision::nms", "line 7", "boxes decide")

@@ -22,7 +22,7 @@ from jetdvfs.kernels.errors import CostModelError, GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.analytic import GRID, Rates, board, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import GRID, Rates, board, matmul, network, relu
 
 WIDE = FrequencyGrid(
     tuple(range(200_000, 2_200_000, 200_000)),

@@ -15,7 +15,7 @@ from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu, view
+from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu, view
 
 SMALL = network(*(call for _ in range(50) for call in (relu(64), view())))
 KNOWN = replace(board(), host=HostModel({"graph": (30.0, 0.0, 0.0), "engine": (60.0, 0.0, 0.0)}, (0.0, 10_000.0, 0.0)))

@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.kernels.cost.features import MODELLED_KINDS, columns, feature_names, feature_rows
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import KernelInvocation
-from jetdvfs.tests.support.analytic import conv2d, matmul, relu
+from jetdvfs.tests.support.profiles.analytic import conv2d, matmul, relu
 
 IMAGE = (2, 64, 28, 28)
 

@@ -22,7 +22,7 @@ from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import Call, Network
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.analytic import GRID, Analytic, Rates, board, conv2d, matmul, network, relu, view
+from jetdvfs.tests.support.profiles.analytic import GRID, Analytic, Rates, board, conv2d, matmul, network, relu, view
 
 TOP = (-1, -1, -1)
 

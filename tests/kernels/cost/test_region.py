@@ -16,7 +16,7 @@ from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.region import LEAST_KERNELS, Outside, Pair, Region, outside, spans_of
 from jetdvfs.kernels.network import KernelInvocation
-from jetdvfs.tests.support.analytic import board, conv2d, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import board, conv2d, matmul, network, relu
 
 TOP = (-1, -1, -1)
 SIGMA = 0.05

@@ -19,16 +19,16 @@ from jetdvfs.kernels.budget import Account, Budget
 from jetdvfs.kernels.decompose import decompose, says_its_inputs
 from jetdvfs.kernels.engine.program import read_times
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
-from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.kinds import flops
 from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.reference import reference_model
 from jetdvfs.tests.fuzz.choices import Choices
 from jetdvfs.tests.fuzz.engines import times as arbitrary_times
-from jetdvfs.tests.support.analytic import board, conv2d
-from jetdvfs.tests.support.handmade_engine import account, convolution, layer, profile, small, tensor
+from jetdvfs.tests.support.models.handmade_engine import account, convolution, layer, profile, small, tensor
 from jetdvfs.tests.support.paths import SHARED_DATA
+from jetdvfs.tests.support.profiles.analytic import board, conv2d
 
 SAMPLES = SHARED_DATA / "tensorrt-layer-info"
 needs_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the samples are not there: {SAMPLES}")

@@ -16,8 +16,8 @@ from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.kinds import flops
 from jetdvfs.kernels.network import KernelInvocation, Network, Shape, numel
-from jetdvfs.tests.support.analytic import network
 from jetdvfs.tests.support.paths import REFERENCE, SHARED_DATA
+from jetdvfs.tests.support.profiles.analytic import network
 
 IMAGE: Shape = (1, 16, 8, 8)
 IMAGE_BYTES = 4 * numel(IMAGE)

@@ -17,8 +17,8 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import KernelInvocation, Network, numel, tensor_bytes
-from jetdvfs.tests.support.analytic import board, matmul
-from jetdvfs.tests.support.handmade_gguf import gguf, header, model, safetensors, text, value, weight_bytes
+from jetdvfs.tests.support.models.handmade_gguf import gguf, header, model, safetensors, text, value, weight_bytes
+from jetdvfs.tests.support.profiles.analytic import board, matmul
 
 #: The sizes of Llama 3.1 8B by its config.json.
 LLAMA_8B: dict[str, Any] = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "inner": 14336, "head_size": 128}

@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.support.handmade_onnx import INT64, called, declared, graph, model, node, noted, tensor
+from jetdvfs.tests.support.models.handmade_onnx import INT64, called, declared, graph, model, node, noted, tensor
 
 HEADS = (1, 4, 6, 8)
 

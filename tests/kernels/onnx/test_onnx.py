@@ -16,7 +16,7 @@ from jetdvfs.kernels.budget import Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.support.handmade_onnx import INT64, attribute, declared, field, graph, model, node, tensor, varint
+from jetdvfs.tests.support.models.handmade_onnx import INT64, attribute, declared, field, graph, model, node, tensor, varint
 
 #: The kind of a launch, the shapes of its inputs and that of its output.
 Launched = tuple[str, tuple[tuple[int, ...], ...], tuple[int, ...]]

@@ -11,7 +11,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import UnsupportedOperator
 from jetdvfs.kernels.network import KernelInvocation, TensorSpec
-from jetdvfs.tests.support.handmade_onnx import declared, graph, model, node, tensor
+from jetdvfs.tests.support.models.handmade_onnx import declared, graph, model, node, tensor
 
 INT8, UINT8, INT32 = 3, 2, 6
 MICROSOFT = "com.microsoft"

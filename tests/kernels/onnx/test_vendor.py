@@ -14,13 +14,13 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import EndsEarly, UnsupportedOperator
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
-from jetdvfs.tests.support.handmade_onnx import FLOAT, INT64, declared, graph, model, node, tensor
+from jetdvfs.tests.support.models.handmade_onnx import FLOAT, INT64, declared, graph, model, node, tensor
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
 
 import torch.nn.functional as F  # noqa: E402
 
-from jetdvfs.tests.support import oracle  # noqa: E402
+from jetdvfs.tests.support.models import oracle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 

@@ -12,7 +12,7 @@ from jetdvfs.kernels.network import Network, TensorSpec
 
 torch = pytest.importorskip("torch", reason="PyTorch's own account of its kernels is the oracle; it is not installed")
 
-from jetdvfs.tests.support import oracle  # noqa: E402
+from jetdvfs.tests.support.models import oracle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 

@@ -10,7 +10,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ShapeError
 from jetdvfs.kernels.inputs import parse_input
-from jetdvfs.tests.support.handmade import archive, forward
+from jetdvfs.tests.support.models.handmade import archive, forward
 
 CALL = "ops.torchvision.deform_conv2d(x, w, o, m, None, 2, 2, 1, 1, 1, 1, 1, 1, True)"
 MODEL = archive(forward(f"return {CALL}", arguments="x: Tensor, w: Tensor, o: Tensor, m: Tensor"))

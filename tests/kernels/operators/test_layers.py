@@ -17,7 +17,7 @@ from jetdvfs.kernels.inputs import parse_input
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposition; it is not installed")
 
-from jetdvfs.tests.support import layers, oracle  # noqa: E402
+from jetdvfs.tests.support.models import layers, oracle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 

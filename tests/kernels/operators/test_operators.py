@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is the oracle of decomposit
 
 from torch import nn  # noqa: E402
 
-from jetdvfs.tests.support import oracle  # noqa: E402
+from jetdvfs.tests.support.models import oracle  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 

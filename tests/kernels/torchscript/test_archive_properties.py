@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jetdvfs.tests.fuzz import archive as fuzz_archive
 from jetdvfs.tests.fuzz import inputs as fuzz_inputs
 from jetdvfs.tests.fuzz.torchscript_code import TOKENS
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import FIXTURES
 
 FEW = settings(max_examples=150, deadline=None, derandomize=True)

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import struct
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,18 +16,14 @@ from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import KernelsError, ModelError, ShapeError
 from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.torchscript.versions import NEWEST, OLDEST, UPGRADES
-from jetdvfs.tests.support import handmade
+from jetdvfs.tests.support.models import handmade
+from jetdvfs.tests.support.models.reading import SMALL, read
 from jetdvfs.tests.support.paths import DOCS, FIXTURES
 
 ARCHIVES = FIXTURES / "archives"
 DOCUMENT = (DOCS / "archives.md").read_text()
-SMALL = [TensorSpec((2, 3))]
 ARITHMETIC = {"floor_divide_scalar": 1, "div_scalar": 1, "div": 1, "full": 1, "linspace": 1, "logspace": 1, "arange": 1}
 ARITHMETIC |= {"gelu": 1, "var": 1, "std": 1, "norm": 1, "abs": 1, "sum": 1, "add": 4}
-
-
-def read(data: bytes, inputs: Sequence[TensorSpec] = SMALL) -> Network:
-    return decompose(io.BytesIO(data), inputs)
 
 
 def with_version(version: int | str, *lines: str, entry: str = "version", inputs: Sequence[TensorSpec] = SMALL) -> Network:
@@ -230,169 +224,6 @@ def test_padding_between_header_and_data_is_skipped() -> None:
 def test_other_files_of_pytorch_are_called_what_they_are_not(data: bytes, text: str) -> None:
     with pytest.raises(ModelError, match=text):
         read(data)
-
-
-# Pickles
-
-
-def attribute_of(pickled: bytes, *lines: str, more: dict[str, bytes] | None = None) -> Network:
-    """A network with this pickled attribute ``a``, and lines of forward that use it."""
-    data = handmade.module({"a": pickled})
-    return read(handmade.archive(handmade.forward(*lines), data=data, more=more))
-
-
-LISTS = {
-    "intlist": (b"K\x02K\x03", "torch.relu(torch.view(x, self.a))"),
-    "doublelist": (b"G" + struct.pack(">d", 2.0), "torch.mul(x, self.a[0])"),
-    "boollist": (b"\x88\x89", "torch.sum(x, [0], self.a[1])"),
-    "tensorlist": (handmade.tensor("0", 2, 3), "torch.add(x, self.a[0])"),
-}
-
-
-@pytest.mark.parametrize("kind", LISTS)
-def test_typed_lists_are_lists(kind: str) -> None:
-    items, use = LISTS[kind]
-    pickled = f"ctorch.jit._pickle\nbuild_{kind}\n](".encode() + items + b"e\x85R"
-    assert len(attribute_of(pickled, f"return {use}").launches) == 1
-
-
-def test_a_type_tag_is_taken_off() -> None:
-    pickled = (
-        b"ctorch.jit._pickle\nrestore_type_tag\n}("
-        + handmade.text("k")
-        + b"K\x02u"
-        + handmade.text("Dict[str, int]")
-        + b"\x86R"
-    )
-    assert attribute_of(pickled, "return torch.mul(x, self.a['k'])").kinds == {"mul_scalar": 1}
-
-
-@pytest.mark.parametrize(
-    ("number", "value"),
-    [(b"K\x03", 3), (b"M\x03\x00", 3), (b"J\x03\x00\x00\x00", 3), (b"\x8a\x01\x03", 3), (b"G" + struct.pack(">d", 3.0), 3)],
-)
-def test_numbers_of_every_width(number: bytes, value: int) -> None:
-    network = attribute_of(number, "n = int(self.a)", "return torch.zeros([n], dtype=6)")
-    assert network.launches[0].output == (value,)
-
-
-STORAGES: tuple[str, ...] = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
-STORAGES += ("ComplexFloat", "ComplexDouble", "QInt8", "QUInt8", "QInt32")
-
-
-@pytest.mark.parametrize("storage", STORAGES)
-def test_tensors_of_every_storage(storage: str) -> None:
-    network = attribute_of(handmade.tensor("0", 2, 3, storage=f"{storage}Storage"), "return torch.relu(self.a)")
-    assert network.launches[0].inputs == ((2, 3),)
-    assert f"`{storage}`" in DOCUMENT
-
-
-def test_a_parameter_is_its_tensor() -> None:
-    pickled = b"ctorch._utils\n_rebuild_parameter\n(" + handmade.tensor("0", 3, 3) + b"\x88}tR"
-    assert attribute_of(pickled, "return torch.matmul(x, self.a)").kinds == {"matmul": 1}
-
-
-def test_a_quantised_tensor_has_its_shape() -> None:
-    start = handmade.tensor("0", 2, 3, storage="QInt8Storage").replace(b"_rebuild_tensor_v2", b"_rebuild_qtensor")
-    scheme = b"(ctorch\nper_tensor_affine\nG" + struct.pack(">d", 0.1) + b"K\x00t"
-    pickled = start.replace(b"\x89ccollections", scheme + b"\x89ccollections")
-    made = attribute_of(pickled, "return torch.mul(torch.dequantize(self.a), self.a)").launches
-    assert [(launch.kind, launch.output) for launch in made] == [("mul", (2, 3))]
-
-
-def test_a_device_is_read() -> None:
-    pickled = b"ctorch\ndevice\n" + handmade.text("cpu") + b"\x85R"
-    assert attribute_of(pickled, "return torch.relu(torch.to(x, self.a))").kinds == {"relu": 1}
-
-
-def test_an_object_that_packed_itself_unpacks_itself() -> None:
-    code = (
-        handmade.forward("b = self.box", "return torch.mul(x, b.factor)")
-        + "class Box:\n  factor : int\n  def __setstate__(self: __torch__.Box,\n    state: Tuple[int, int]) -> NoneType:\n"
-        "    first, second, = state\n    self.factor = torch.add(first, second)\n    return None\n"
-    )
-    box = b"c__torch__\nBox\n)\x81K\x02K\x03\x86b"
-    assert read(handmade.archive(code, data=handmade.module({"box": box}))).kinds == {"mul_scalar": 1}
-
-
-def test_mangled_classes_of_one_name_are_told_apart() -> None:
-    path = "code/__torch__/___torch_mangle_7.py"
-    head = "class M(Module):\n  def forward(self: __torch__.___torch_mangle_7.M,\n    x: Tensor) -> Tensor:\n"
-    inner = head + "    return torch.tanh(x)\n"
-    code = handmade.forward("y = (self.child).forward(x, )", "return torch.relu(y)")
-    data = handmade.module({"child": b"c__torch__.___torch_mangle_7\nM\n)\x81}b"})
-    network = read(handmade.archive(code, data=data, more={path: inner.encode()}))
-    assert [(launch.kind, launch.scope) for launch in network.launches] == [("tanh", "child"), ("relu", "")]
-
-
-# Exported programs
-
-
-def exported(entry: str, argument: dict[str, Any], **more: object) -> bytes:
-    meta = {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_int": 3}, {"as_int": 1}]}
-    node: dict[str, Any] = {"target": "torch.ops.aten.add.Tensor", "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
-    node["inputs"] = [argument, argument, {"name": "alpha", "arg": {"as_int": 2}, **more}]
-    specs = [{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}]
-    graph = {"nodes": [node], "tensor_values": {"x": meta}}
-    return handmade.zipped(
-        {entry: json.dumps({"graph_module": {"graph": graph, "signature": {"input_specs": specs}}}).encode()}
-    )
-
-
-TENSOR = {"as_tensor": {"name": "x"}}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        exported("m/models/model.json", {"name": "self", "arg": TENSOR, "kind": 1}, kind=2),
-        exported("serialized_exported_program.json", {"name": "self", "arg": TENSOR, "kind": 1}, kind=2),
-        exported("serialized_exported_program.json", {"name": "self", "arg": TENSOR}),
-        exported("serialized_exported_program.json", {"name": "self", "arg": {"as_none": None, **TENSOR, "as_int": None}}),
-    ],
-    ids=["2.8", "2.7", "2.3", "2.2"],
-)
-def test_every_layout_of_an_exported_program(data: bytes) -> None:
-    assert read(data).kinds == {"add": 1}
-
-
-X, NOTHING = {"as_tensor": {"name": "x"}}, {"as_none": True}
-ROW, SIZE, SMALL_NUMBER = {"as_tensor": {"name": "row"}}, {"as_ints": [3]}, {"as_float": 1e-5}
-FOUR = {"as_tensor": {"name": "four"}}
-TAKEN_APART: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
-    "_softmax": ([X, {"as_int": -1}, {"as_bool": False}], {"softmax": 1}),
-    "_log_softmax": ([X, {"as_int": -1}, {"as_bool": False}], {"log_softmax": 1}),
-    "_native_batch_norm_legit_no_training": ([X, ROW, ROW, ROW, ROW, {"as_float": 0.1}, SMALL_NUMBER], {"batch_norm": 1}),
-    "native_layer_norm": ([X, SIZE, ROW, ROW, SMALL_NUMBER], {"layer_norm": 1}),
-    "native_group_norm": ([X, ROW, ROW, *({"as_int": n} for n in (2, 3, 1, 3)), SMALL_NUMBER], {"group_norm": 1}),
-    "_scaled_dot_product_flash_attention": ([FOUR, FOUR, FOUR], {"attention": 1}),
-    "_scaled_dot_product_efficient_attention": ([FOUR, FOUR, FOUR, NOTHING, {"as_bool": False}], {"attention": 1}),
-    "fill": ([X, {"as_float": "-Infinity"}], {"fill": 1}),
-    "eq": ([X, {"as_float": "Infinity"}], {"eq_scalar": 1}),
-    "copy": ([X, X], {"copy": 1}),
-    "select_scatter": ([X, ROW, {"as_int": 0}, {"as_int": 1}], {"clone": 1, "copy": 1}),
-    "slice_scatter": ([X, X, {"as_int": 0}, {"as_int": 0}, {"as_int": 2}], {"clone": 1, "copy": 1}),
-}
-
-
-@pytest.mark.parametrize("name", TAKEN_APART)
-def test_graphs_that_were_taken_apart(name: str) -> None:
-    def meta(*sizes: int) -> dict[str, Any]:
-        return {"dtype": 7, "sizes": [{"as_int": size} for size in sizes], "strides": [{"as_int": 1}] * len(sizes)}
-
-    arguments, kinds = TAKEN_APART[name]
-    node: dict[str, Any] = {
-        "target": f"torch.ops.aten.{name}.default",
-        "outputs": [{"as_tensor": {"name": "y"}}],
-        "metadata": {},
-    }
-    node["inputs"] = [{"name": "", "arg": argument, "kind": 1} for argument in arguments]
-    then: dict[str, Any] = {"target": "torch.ops.aten.relu.default", "outputs": [{"as_tensor": {"name": "z"}}], "metadata": {}}
-    then["inputs"] = [{"name": "self", "arg": {"as_tensor": {"name": "y"}}, "kind": 1}]
-    specs = [{"parameter": {"arg": {"name": weight}}} for weight in ("row", "four")] + [{"user_input": {"arg": X}}]
-    graph = {"nodes": [node, then], "tensor_values": {"x": meta(2, 3), "row": meta(3), "four": meta(1, 2, 4, 8)}}
-    program = {"graph_module": {"graph": graph, "signature": {"input_specs": specs}}}
-    assert read(handmade.zipped({"m/models/model.json": json.dumps(program).encode()})).kinds == {**kinds, "relu": 1}
 
 
 def test_errors_of_old_files_are_one_line() -> None:

@@ -10,7 +10,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ShapeError
 from jetdvfs.kernels.inputs import parse_input
-from jetdvfs.tests.support.handmade import archive, forward
+from jetdvfs.tests.support.models.handmade import archive, forward
 
 RESIZED = archive(forward("return torch.upsample_nearest2d(x, [h, w], None, None)", arguments="x: Tensor, h: int, w: int"))
 OPTIONAL = archive(

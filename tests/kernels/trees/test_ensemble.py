@@ -21,7 +21,7 @@ import jetdvfs
 from jetdvfs.kernels.errors import EnsembleError
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
-from jetdvfs.tests.support.boosted import XAVIER, kernel_samples, on_grid, thresholds, train, treelite, xgboost
+from jetdvfs.tests.support.profiles.boosted import XAVIER, kernel_samples, on_grid, thresholds, train, treelite, xgboost
 
 # XGBoost adds float32 leaves one by one; we add them exactly.
 TOLERANCE = 1e-4

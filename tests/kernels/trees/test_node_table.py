@@ -21,7 +21,7 @@ from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.kernels.trees.node_table import KEY_BITS, NodeTable
 from jetdvfs.kernels.trees.reader import read_treelite
-from jetdvfs.tests.support.boosted import XAVIER, kernel_samples, train, treelite, xgboost
+from jetdvfs.tests.support.profiles.boosted import XAVIER, kernel_samples, train, treelite, xgboost
 
 
 def small_model() -> Any:

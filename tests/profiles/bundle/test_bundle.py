@@ -24,7 +24,7 @@ from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
 from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.profiles.bundle.writing import install_bundle, write_manifest
 from jetdvfs.profiles.errors import BundleError
-from jetdvfs.tests.support.small_bundle import BOARD, FEATURES, make_bundle, stump
+from jetdvfs.tests.support.profiles.small_bundle import BOARD, FEATURES, make_bundle, stump
 
 REGION = RegionEntry(
     size_names("relu"),

@@ -17,7 +17,7 @@ from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.tables import TableCache
 from jetdvfs.profiles.errors import BundleError
-from jetdvfs.tests.support.small_bundle import FEATURES, make_bundle
+from jetdvfs.tests.support.profiles.small_bundle import FEATURES, make_bundle
 
 ROWS = np.full((1, len(FEATURES)), np.nan, np.float32)
 

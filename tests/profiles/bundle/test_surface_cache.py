@@ -16,8 +16,8 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.bundle.surface_cache import SurfaceCache, surface_key
-from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 

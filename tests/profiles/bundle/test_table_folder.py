@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.profiles.bundle.bundle import load_bundle, model_digests
 from jetdvfs.profiles.bundle.table_folder import TableFolder
 from jetdvfs.profiles.errors import BundleError
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 
 @pytest.fixture

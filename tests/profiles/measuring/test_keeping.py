@@ -15,7 +15,7 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
 from jetdvfs.profiles.measuring.keeping import KeptUnits
 from jetdvfs.profiles.measuring.measurements import Measurements
-from jetdvfs.tests.support.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
+from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
 
 FULL = Path("/dev/full")
 SIZE = CampaignSize((0,), {}, 4, 2, 2, 2, 2, idle_configurations=40)

@@ -16,7 +16,7 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.networks.bench import SPLITS, evaluate, split
 from jetdvfs.profiles.networks.predictors.estimator import Packed, Told, silent
 from jetdvfs.profiles.networks.record import About, Query, Recorder, Sample
-from jetdvfs.tests.support.measured_networks import DEVICES, measured, samples
+from jetdvfs.tests.support.profiles.measured_networks import DEVICES, measured, samples
 
 
 class Constant:

@@ -15,7 +15,7 @@ from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
 from jetdvfs.profiles.networks.graph import Edge, graph_of
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.tests.support.analytic import conv2d, network, relu
+from jetdvfs.tests.support.profiles.analytic import conv2d, network, relu
 
 IMAGE = (2, 64, 8, 8)
 SIZE = 4 * 2 * 64 * 8 * 8

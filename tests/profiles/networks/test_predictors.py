@@ -31,7 +31,7 @@ from jetdvfs.profiles.networks.predictors.operations import NumpyOperations
 from jetdvfs.profiles.networks.predictors.training import TrainingOptions
 from jetdvfs.profiles.networks.predictors.trees import Addition, GlobalTrees
 from jetdvfs.profiles.networks.record import Query
-from jetdvfs.tests.support.measured_networks import DEVICES, chain, samples
+from jetdvfs.tests.support.profiles.measured_networks import DEVICES, chain, samples
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     SeerNet(width=16),

@@ -18,7 +18,7 @@ from jetdvfs.profiles.errors import MeasurementError, RecordError
 from jetdvfs.profiles.networks.campaign import measure_networks
 from jetdvfs.profiles.networks.families import FAMILIES
 from jetdvfs.profiles.networks.record import About, Recorder, Row, device_features, read_record
-from jetdvfs.tests.support.measured_networks import measured
+from jetdvfs.tests.support.profiles.measured_networks import measured
 
 ABOUT = About("a formula", True, ("latency_ms", "peak_mib"))
 

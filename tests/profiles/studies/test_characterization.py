@@ -18,7 +18,7 @@ from jetdvfs.profiles.bundle import bundle
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.studies.characterization import NetworkRun, measured, predicted, select
 from jetdvfs.profiles.studies.table1 import KINDS
-from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
 
 
 def a_run(**kernel_ms: float) -> NetworkRun:

@@ -17,7 +17,7 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.reference import calibrating_networks, left_out_networks, trained_networks
 from jetdvfs.profiles.training.bounding import fit_bounds
 from jetdvfs.profiles.training.evaluation import NetworkMeasurement, compare
-from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu, view
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu, view
 
 pytest.importorskip("scipy", reason="fitting needs scipy")
 

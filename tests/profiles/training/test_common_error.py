@@ -9,7 +9,7 @@ import pytest
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.profiles.training.common_error import Observation, fit_shares, squared_parts
-from jetdvfs.tests.support.analytic import GRID, board, conv2d, matmul, network, relu, view
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu, view
 
 NETWORKS = (
     network(matmul(1000), matmul(900), conv2d(), name="computing"),

@@ -25,7 +25,7 @@ from jetdvfs.profiles.training.evaluation import (
 from jetdvfs.profiles.training.production import EVALUATION_NODES, evaluate_simulated, measure_simulated, plan_simulated
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
-from jetdvfs.tests.support.synthetic_meter import BOARD, SyntheticMeter, network
+from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network
 
 NETWORK = network("net", [100_000])
 

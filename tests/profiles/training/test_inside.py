@@ -21,9 +21,9 @@ from jetdvfs.profiles.training.evaluation import NetworkMeasurement
 from jetdvfs.profiles.training.host_fit import fit_floor, fit_timing_us
 from jetdvfs.profiles.training.inside import ALONE, fit_inside
 from jetdvfs.profiles.training.kernel_models import table_of
-from jetdvfs.tests.support.analytic import GRID, board, matmul, network, relu
-from jetdvfs.tests.support.synthetic_meter import BOARD, SyntheticMeter, pointwise
-from jetdvfs.tests.support.synthetic_meter import network as pointwise_network
+from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu
+from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, pointwise
+from jetdvfs.tests.support.profiles.synthetic_meter import network as pointwise_network
 
 NETWORKS = (pointwise_network("small", [20_000, 50_000]), pointwise_network("large", [700_000]))
 SIZE = CampaignSize((0, 1), {}, 6, 12, 12, 4, 8)

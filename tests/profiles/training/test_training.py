@@ -36,7 +36,7 @@ from jetdvfs.profiles.training.inside import Inside
 from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
 from jetdvfs.profiles.training.leakage_fit import fit_leakage
 from jetdvfs.profiles.training.region_fit import fit_region
-from jetdvfs.tests.support.synthetic_meter import (
+from jetdvfs.tests.support.profiles.synthetic_meter import (
     BOARD,
     HOST_ACTIVE_MW,
     LEAKAGE_FOLD_C,

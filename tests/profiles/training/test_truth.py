@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.measuring.meters.simulated import twin_meter
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.training.evaluation import measure_network
-from jetdvfs.profiles.training.production import twin_meter
 from jetdvfs.profiles.training.truth import mean_surface, true_surface
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 

@@ -17,7 +17,7 @@ from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.training.truth import true_surface
 from jetdvfs.profiles.training.warming import warm
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
-from jetdvfs.tests.support.small_bundle import make_bundle
+from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
 
 def quiet(done: int, total: int, text: str) -> None:

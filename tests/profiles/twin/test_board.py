@@ -17,7 +17,17 @@ from jetdvfs.profiles.twin.silicon.chip import VERSIONS, Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
-from jetdvfs.tests.support.twin_fakes import DEVFREQ, EMC, GPU, INA, POLICY, Shell, VirtualClock, fake_board, small_network
+from jetdvfs.tests.support.boards.twin_fakes import (
+    DEVFREQ,
+    EMC,
+    GPU,
+    INA,
+    POLICY,
+    Shell,
+    VirtualClock,
+    fake_board,
+    small_network,
+)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.twin.replay.board import replay_board
 from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
-from jetdvfs.tests.support.analytic import network, relu
-from jetdvfs.tests.support.measured_table import latency_ms, power_w, write_table
-from jetdvfs.tests.support.twin_fakes import VirtualClock
+from jetdvfs.tests.support.boards.twin_fakes import VirtualClock
+from jetdvfs.tests.support.profiles.analytic import network, relu
+from jetdvfs.tests.support.profiles.measured_table import latency_ms, power_w, write_table
 
 
 @pytest.fixture

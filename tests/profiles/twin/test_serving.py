@@ -21,8 +21,8 @@ from jetdvfs.profiles.twin.application_port import ApplicationPort
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.tests.support.board_apart import start_twin
-from jetdvfs.tests.support.twin_fakes import CPU, DEVFREQ, EMC, INA, POLICY, fake_board, small_network
+from jetdvfs.tests.support.boards.board_apart import start_twin
+from jetdvfs.tests.support.boards.twin_fakes import CPU, DEVFREQ, EMC, INA, POLICY, fake_board, small_network
 
 OBSTACLE = fuse.missing()
 needs_fuse = pytest.mark.skipif(bool(OBSTACLE), reason=f"FUSE cannot be had here: {OBSTACLE}")

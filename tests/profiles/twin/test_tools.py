@@ -26,9 +26,9 @@ from jetdvfs.profiles.twin.faults import Faults
 from jetdvfs.profiles.twin.tools.modes_file import render
 from jetdvfs.profiles.twin.tools.system import TOOLS_FILE
 from jetdvfs.profiles.twin.variant import installed
-from jetdvfs.tests.support.board_apart import BoardApart, board_apart
-from jetdvfs.tests.support.board_daemon import CPU, EMC, GPU, Daemon, eventually
-from jetdvfs.tests.support.twin_fakes import small_network
+from jetdvfs.tests.support.boards.board_apart import BoardApart, board_apart
+from jetdvfs.tests.support.boards.twin_fakes import small_network
+from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, Daemon, eventually
 
 NVPMODEL, JETSON_CLOCKS = "usr/sbin/nvpmodel", "usr/bin/jetson_clocks"
 ONLINE, CAP = "sys/devices/system/cpu/online", "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.hardware_kernel import CPU, Kernel
-from jetdvfs.tests.support.kept_baseline import set_by_people
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, Kernel
+from jetdvfs.tests.support.boards.kept_baseline import set_by_people
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareRefused
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded
-from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CAP, CPU, EMC, GPU, XAVIER, Kernel, Killed
-from jetdvfs.tests.support.kept_baseline import HIGH, LOW, start
+from jetdvfs.tests.support.boards.hardware_kernel import BOOT_TWO, CAP, CPU, EMC, GPU, XAVIER, Kernel, Killed
+from jetdvfs.tests.support.boards.kept_baseline import HIGH, LOW, start
 
 # The files a person or another service sets; what a governor moves by itself is not theirs.
 SETTINGS = (

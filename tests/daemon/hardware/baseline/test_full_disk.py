@@ -12,8 +12,8 @@ import pytest
 from jetdvfs.daemon.errors import HardwareRefused
 from jetdvfs.daemon.hardware.baseline import store
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded
-from jetdvfs.tests.support.hardware_kernel import EMC, Kernel
-from jetdvfs.tests.support.kept_baseline import HIGH, LOW, set_by_people, start
+from jetdvfs.tests.support.boards.hardware_kernel import EMC, Kernel
+from jetdvfs.tests.support.boards.kept_baseline import HIGH, LOW, set_by_people, start
 
 
 @pytest.fixture

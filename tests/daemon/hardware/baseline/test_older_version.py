@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded
-from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CPU, EMC, Kernel
-from jetdvfs.tests.support.kept_baseline import LOW, set_by_people, start
+from jetdvfs.tests.support.boards.hardware_kernel import BOOT_TWO, CPU, EMC, Kernel
+from jetdvfs.tests.support.boards.kept_baseline import LOW, set_by_people, start
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

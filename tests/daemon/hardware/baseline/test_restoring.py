@@ -13,9 +13,9 @@ import pytest
 
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy
 from jetdvfs.daemon.hardware.baseline.store import COPIES
-from jetdvfs.tests.support.hardware_kernel import CPU, EMC, GPU, Kernel
-from jetdvfs.tests.support.kept_baseline import HIGH, LOW, start
-from jetdvfs.tests.support.shaky_kernel import GARBAGE, ShakyKernel
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, EMC, GPU, Kernel
+from jetdvfs.tests.support.boards.kept_baseline import HIGH, LOW, start
+from jetdvfs.tests.support.boards.shaky_kernel import GARBAGE, ShakyKernel
 
 SETTINGS = (
     f"{CPU}/scaling_governor",

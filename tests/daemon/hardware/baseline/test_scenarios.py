@@ -22,8 +22,8 @@ from jetdvfs.daemon.hardware.baseline.store import COPIES
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.hardware_kernel import FakeClock, Killed
-from jetdvfs.tests.support.shaky_kernel import GARBAGE, ShakyKernel
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Killed
+from jetdvfs.tests.support.boards.shaky_kernel import GARBAGE, ShakyKernel
 
 SCENARIOS = range(400)
 _SYSTEMS: tuple[Callable[[], ShakyKernel], ...] = (

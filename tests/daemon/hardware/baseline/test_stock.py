@@ -18,11 +18,11 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
-from jetdvfs.tests.support.hardware_kernel import BOOT_TWO, CPU, EMC, GPU, FakeClock, Kernel
-from jetdvfs.tests.support.kept_baseline import LOW, start
-from jetdvfs.tests.support.shaky_kernel import ShakyKernel
-from jetdvfs.tests.support.twin_fakes import VirtualClock, fake_board
-from jetdvfs.tests.support.twin_family import FAMILY, Found, System
+from jetdvfs.tests.support.boards.hardware_kernel import BOOT_TWO, CPU, EMC, GPU, FakeClock, Kernel
+from jetdvfs.tests.support.boards.kept_baseline import LOW, start
+from jetdvfs.tests.support.boards.shaky_kernel import ShakyKernel
+from jetdvfs.tests.support.boards.twin_fakes import VirtualClock, fake_board
+from jetdvfs.tests.support.boards.twin_family import FAMILY, Found, System
 
 
 def lose(place: Path) -> None:

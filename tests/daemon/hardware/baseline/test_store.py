@@ -18,8 +18,8 @@ import pytest
 from jetdvfs.daemon.errors import HardwareBusy
 from jetdvfs.daemon.hardware.baseline import store
 from jetdvfs.daemon.hardware.baseline.record import BaselineRecord, decoded, encoded
-from jetdvfs.tests.support.hardware_kernel import CPU, EMC, GPU, Kernel
-from jetdvfs.tests.support.kept_baseline import HIGH, LOW, set_by_people, start
+from jetdvfs.tests.support.boards.hardware_kernel import CPU, EMC, GPU, Kernel
+from jetdvfs.tests.support.boards.kept_baseline import HIGH, LOW, set_by_people, start
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

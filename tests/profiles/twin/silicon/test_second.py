@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.kernels import kinds
-from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.reference import reference_network

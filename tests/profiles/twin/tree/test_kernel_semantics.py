@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from jetdvfs.tests.support.twin_fakes import CAP, CPU, DEVFREQ, EMC, GPU, POLICY, Shell, fake_board, refused
+from jetdvfs.tests.support.boards.twin_fakes import CAP, CPU, DEVFREQ, EMC, GPU, POLICY, Shell, fake_board, refused
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from jetdvfs.tests.support.boards.twin_fakes import Shell, VirtualClock, fake_board
 from jetdvfs.tests.support.paths import SHARED_DATA
-from jetdvfs.tests.support.twin_fakes import Shell, VirtualClock, fake_board
 
 MEASURED = SHARED_DATA.parent / "facts" / "calibration" / "orin_nano_super_transition_write_times.csv"
 POLICY = "/sys/devices/system/cpu/cpufreq/policy0"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 
 from jetdvfs.profiles.twin.simulated_board import simulated_board
-from jetdvfs.tests.support.twin_fakes import Shell, VirtualClock, refused, shell, sleep, small_network
+from jetdvfs.tests.support.boards.twin_fakes import Shell, VirtualClock, refused, shell, sleep, small_network
 
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.tests.support.twin_fakes import EMC, Busy, shell, sleep, small_network
+from jetdvfs.tests.support.boards.twin_fakes import EMC, Busy, shell, sleep, small_network
 
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 

@@ -9,7 +9,7 @@ import pytest
 
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.twin.simulated_board import simulated_board
-from jetdvfs.tests.support.twin_fakes import EMC, Shell, VirtualClock, refused, shell, sleep, small_network, zone
+from jetdvfs.tests.support.boards.twin_fakes import EMC, Shell, VirtualClock, refused, shell, sleep, small_network, zone
 
 ORIN_GPU = "/sys/devices/platform/bus@0/17000000.gpu"
 ORIN_DEVFREQ = f"{ORIN_GPU}/devfreq/17000000.gpu"

@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from jetdvfs.profiles.errors import TwinError
-from jetdvfs.tests.support.twin_fakes import POLICY, refused, shell, sleep, small_network
+from jetdvfs.tests.support.boards.twin_fakes import POLICY, refused, shell, sleep, small_network
 
 ORIN_GPU = "/sys/devices/platform/bus@0/17000000.gpu"
 ORIN_DEVFREQ = f"{ORIN_GPU}/devfreq/17000000.gpu"

@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from jetdvfs.tests.support.twin_fakes import POLICY, Busy, refused, shell, sleep
+from jetdvfs.tests.support.boards.twin_fakes import POLICY, Busy, refused, shell, sleep
 
 OVERRIDE = "/sys/kernel/debug/clk/override.emc"
 

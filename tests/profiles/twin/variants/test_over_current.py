@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.tests.support.twin_fakes import POLICY, shell, sleep, small_network
+from jetdvfs.tests.support.boards.twin_fakes import POLICY, shell, sleep, small_network
 
 ORIN_GPU = "/sys/devices/platform/bus@0/17000000.gpu"
 ORIN_DEVFREQ = f"{ORIN_GPU}/devfreq/17000000.gpu"

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a message to its reply: which interface and method is meant, what its parameters are, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import msgspec
+
+from ....kernels.errors import KernelsError
+from ....profiles.errors import ProfilesError
+from ...errors import DaemonError, UsageError
+from .. import protocol
+from ..interface import Mismatch, parse
+from ..parameters import Call, Parameters, read_call
+from .connection import Message
+from .refusals import Refusals
+from .session import Service, Session
+
+
+class Answers:
+    """Answers messages to one service, and those that every varlink service answers."""
+
+    def __init__(self, service: Service, version: str) -> None:
+        self.service = service
+        self._version = version
+        self._parameters = Parameters(service.interface)
+        self._own = Parameters(_SERVICE)
+        self._failures = Refusals()
+
+    async def answer(self, session: Session, message: Message) -> bytes | AsyncGenerator[bytes, None] | None:
+        """The reply as it travels, or the replies of a call that wants more than one; None where none is wanted."""
+        call: Call | None = None
+        try:
+            call = read_call(message.data)
+            found = await self._dispatch(session, call, message)
+            if isinstance(found, AsyncIterator):
+                return self._several(session, call, found)
+            reply = _encoded(found)
+        except (DaemonError, KernelsError, ProfilesError) as error:
+            reply = self.error(error)
+        except Exception as error:
+            self._failures.note(session.peer, error, unforeseen_in=call.method[:100] if call else "a message")
+            reply = self.error(error)
+        return None if call is not None and call.oneway else reply
+
+    async def _several(
+        self, session: Session, call: Call, replies: AsyncIterator[dict[str, Any]]
+    ) -> AsyncGenerator[bytes, None]:
+        """Every reply as it travels; an error is the last."""
+        try:
+            async for parameters in replies:
+                yield _encoded({"parameters": parameters, "continues": True})
+        except (DaemonError, KernelsError, ProfilesError) as error:
+            yield self.error(error)
+        except Exception as error:
+            self._failures.note(session.peer, error, unforeseen_in=call.method[:100])
+            yield self.error(error)
+
+    def error(self, error: BaseException) -> bytes:
+        """The reply that carries an error."""
+        return _encoded(protocol.error_reply(error, interface=self.service.interface.name))
+
+    async def _dispatch(self, session: Session, call: Call, message: Message) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
+        definition = self.service.interface
+        name, _, method = call.method.rpartition(".")
+        if not name or len(call.method) > protocol.TEXT_CHARACTERS:
+            return _service_error("MethodNotFound", method=call.method[:100])
+        if name not in (definition.name, protocol.SERVICE):
+            return _service_error("InterfaceNotFound", interface=name)
+        own = name == protocol.SERVICE
+        if method not in (_SERVICE if own else definition).methods:
+            return _service_error("MethodNotFound", method=call.method)
+        if call.upgrade:
+            raise UsageError(f"{method}: this connection cannot be upgraded to another protocol")
+        text = call.parameters if bytes(call.parameters) != b"null" else b"{}"
+        try:
+            parameters = (self._own if own else self._parameters).read(method, text)
+        except Mismatch as error:
+            return _service_error("InvalidParameter", parameter=error.path, message=f"{method}: {error}")
+        if own:
+            return self._describe(method, parameters)
+        found = await self.service.call(session, method, parameters, message.attached)
+        if isinstance(found, dict):
+            return {"parameters": found}
+        return found if call.more else _service_error("ExpectedMore")
+
+    def _describe(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        definition = self.service.interface
+        if method == "GetInfo":
+            interfaces = [protocol.SERVICE, definition.name]
+            info = {"vendor": "jetdvfs", "product": "jetdvfsd", "version": self._version, "url": "", "interfaces": interfaces}
+            return {"parameters": info}
+        for known in (definition, _SERVICE):
+            if parameters["interface"] == known.name:
+                return {"parameters": {"description": known.text}}
+        return _service_error("InterfaceNotFound", interface=parameters["interface"][:100])
+
+
+def _service_error(name: str, **parameters: str) -> dict[str, Any]:
+    return {"error": f"{protocol.SERVICE}.{name}", "parameters": parameters}
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as one of Python's."""
+    return value.item()
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def _encoded(reply: dict[str, Any]) -> bytes:
+    """The reply as it travels. Figures that JSON has no word for become null."""
+    return _ENCODER.encode(reply) + b"\0"
+
+
+_SERVICE = parse("""# What every varlink service answers.
+interface org.varlink.service
+
+# Who made the service, and which interfaces it has.
+method GetInfo() -> (vendor: string, product: string, version: string, url: string, interfaces: []string)
+
+# The definition of one of them.
+method GetInterfaceDescription(interface: string) -> (description: string)
+
+error InterfaceNotFound (interface: string)
+error MethodNotFound (method: string)
+error MethodNotImplemented (method: string)
+error InvalidParameter (parameter: string)
+error PermissionDenied ()
+error ExpectedMore ()
+""")

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client's connection: reads messages as they come, has them answered one after the other.
+
+Nothing is received before it was looked at: where a descriptor is in the queue, it and its message stay there, and a child
+takes them (:mod:`jetdvfs.daemon.descriptors`). What a connection may use is bounded: bytes buffered, calls queued, time to
+finish a message or to read a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from ...descriptors.attached import Attached
+from ...descriptors.disposal import Disposal
+from ...errors import UsageError
+from .. import protocol
+from .session import Session
+from .turns import Turns
+
+PIECE_BYTES = 32 << 10
+"""How long a call with a descriptor may be; the kernel keeps so much in one piece."""
+
+_READ_AHEAD_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Message:
+    """A call's bytes without their NUL, and where its descriptor is, if it has one."""
+
+    data: bytes
+    attached: Attached | None = None
+
+
+Answering: TypeAlias = Callable[[Message], Awaitable["bytes | AsyncGenerator[bytes, None] | None"]]
+
+
+class Host(Protocol):
+    """What serves connections and is told of what happens on them."""
+
+    disposal: Disposal
+    turns: Turns
+    message_s: float
+    reply_s: float
+
+    def refuse(self, connection: Connection, error: UsageError) -> bytes:
+        """Note that a client's way of speaking was refused; returns the reply that says so."""
+
+    def ended(self, connection: Connection) -> None: ...
+
+
+class Connection:
+    """One client, from the moment it was let in.
+
+    Args:
+        sock: its connection, not blocking.
+        session: who it is.
+        host: whoever let it in.
+        answer: answers one message; None for no reply, several for a call that wants more than one.
+    """
+
+    def __init__(self, sock: socket.socket, session: Session, host: Host, answer: Answering) -> None:
+        self.session = session
+        self._sock = sock
+        self._host = host
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._end = -1
+        self._attached: Attached | None = None
+        self._wakeup = asyncio.Event()
+        self._busy = False
+        self._reading = False
+        self._half_closed = False
+        self._closed = False
+        self._child_may_receive = False
+        self._earlier: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._hangup: select.epoll | None = None
+        self._resume_reading()
+        self._task = self._loop.create_task(self._serve())
+
+    def close(self) -> None:
+        """End the connection: what it was doing is cancelled, what it held is given up."""
+        if self._closed:
+            return
+        self._closed = True
+        self._pause_reading()
+        # The task that waits to send is cancelled only later, when the descriptor may be another connection's already.
+        self._loop.remove_writer(self._sock)
+        if self._hangup is not None:
+            self._loop.remove_reader(self._hangup)
+            self._hangup.close()
+        for task in (self._task, self._earlier):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._host.disposal.close(self._sock, self.session.peer.uid, shared=self._child_may_receive)
+        self._host.ended(self)
+
+    def _resume_reading(self) -> None:
+        """Read on, unless it is for the peer to wait: a call is there, and much of what follows it, or a child is at it."""
+        ahead = self._end >= 0 and len(self._buffer) >= _READ_AHEAD_BYTES
+        if not (ahead or self._reading or self._child_may_receive or self._attached or self._half_closed or self._closed):
+            self._loop.add_reader(self._sock, self._readable)
+            self._reading = True
+            self._watch_partial()
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._sock)
+            self._reading = False
+            self._watch_partial()
+        if self._hangup is None and not self._closed:
+            # Tells that the peer is gone also while nothing is read.
+            self._hangup = select.epoll(1)
+            self._hangup.register(self._sock, 0)
+            self._loop.add_reader(self._hangup, self.close)
+
+    def _readable(self) -> None:
+        uid = self.session.peer.uid
+        if not self._host.turns.may_read(uid):
+            return  # it is told again
+        try:
+            data, descriptors = self._look(_CHUNK_BYTES)
+            self._host.turns.has_read(uid, len(data))
+            if not data:
+                self._input_ended()
+            elif descriptors:
+                self._look_at_attached(data)
+            else:
+                self._take(self._sock.recv(len(data)))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+        except UsageError as error:
+            self._refuse(error)
+
+    def _look(self, size: int) -> tuple[bytes, bool]:
+        """The next bytes without receiving them, and whether a descriptor is in the queue; none of them is from beyond it."""
+        data, _, flags, _ = self._sock.recvmsg(size, 0, socket.MSG_PEEK)
+        return data, bool(flags & socket.MSG_CTRUNC)
+
+    def _take(self, data: bytes) -> None:
+        """Keep what arrived; have it answered where that completes a call."""
+        if self._end < 0 and (found := data.find(0)) >= 0:
+            self._end = len(self._buffer) + found
+        self._buffer += data
+        if (self._end if self._end >= 0 else len(self._buffer)) >= protocol.MESSAGE_BYTES:
+            raise UsageError(f"message: longer than {protocol.MESSAGE_BYTES} bytes")
+        self._watch_partial()
+        if self._end >= 0:
+            self._wakeup.set()
+            if len(self._buffer) >= _READ_AHEAD_BYTES:
+                self._pause_reading()
+
+    def _look_at_attached(self, data: bytes) -> None:
+        """A call with a descriptor: understood from what was looked at, and left where it is until a child receives it.
+
+        The kernel does not tell where the piece with the descriptor begins, only that what was looked at does not go beyond it.
+        """
+        whole = data.endswith(b"\0")
+        if not whole and len(data) < _CHUNK_BYTES:
+            raise _not_alone()
+        self._pause_reading()
+        earlier = data.rfind(0, 0, -1) + 1 if whole else len(data)
+        if earlier:
+            others = Attached(self._sock, earlier, self.session.peer.uid)
+            self._child_may_receive = True
+            self._earlier = self._loop.create_task(self._take_earlier(data[:earlier], others))
+        elif self._end >= 0 or self._busy:
+            return  # it is looked at again when all is answered
+        elif self._buffer or len(data) > PIECE_BYTES:
+            raise _not_alone()
+        else:
+            self._attached = Attached(self._sock, len(data), self.session.peer.uid)
+            self._wakeup.set()
+
+    async def _take_earlier(self, data: bytes, others: Attached) -> None:
+        """Bytes that should be without a descriptor, but that only a child may receive, before the call that has one."""
+        try:
+            if await self._host.disposal.receive(others):
+                raise _not_alone()
+            self._child_may_receive = False
+            self._take(data)
+            self._resume_reading()
+        except UsageError as error:
+            self._refuse(error)
+
+    def _watch_partial(self) -> None:
+        """Give a message that has begun a time to end by, so that half a message cannot hold its buffer for ever."""
+        partial = self._reading and self._end < 0 and bool(self._buffer)
+        if not partial and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        elif partial and self._deadline is None:
+            late = UsageError(f"message: not complete after {self._host.message_s:g} s")
+            self._deadline = self._loop.call_later(self._host.message_s, self._refuse, late)
+
+    def _input_ended(self) -> None:
+        """The peer sends no more; it may still read the answers to what it sent."""
+        self._half_closed = True
+        self._pause_reading()
+        self._wakeup.set()
+
+    def _refuse(self, error: UsageError) -> None:
+        """Say what is wrong with how this peer speaks, and hang up."""
+        with contextlib.suppress(OSError):
+            self._sock.send(self._host.refuse(self, error))
+        self.close()
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                while self._end >= 0 or self._attached:
+                    self._busy = True
+                    await self._host.turns.take(self.session.peer.uid)
+                    reply = await (self._answer_attached(self._attached) if self._attached else self._answer(self._next()))
+                    if isinstance(reply, bytes):
+                        await self._send(reply)
+                    elif reply is not None:
+                        async with contextlib.aclosing(reply):
+                            async for one in reply:
+                                await self._send(one)
+                    self._busy = False
+                if self._half_closed:
+                    break
+                self._resume_reading()
+                self._wakeup.clear()
+                await self._wakeup.wait()
+            if self._buffer:
+                raise UsageError("message: not complete when the input ended; each ends with a NUL byte")
+            self.close()
+        except (OSError, asyncio.TimeoutError):
+            self.close()
+        except UsageError as error:
+            self._refuse(error)
+
+    def _next(self) -> Message:
+        """The first call of those that have arrived."""
+        data = bytes(memoryview(self._buffer)[: self._end])
+        del self._buffer[: self._end + 1]
+        self._end = self._buffer.find(0)
+        self._resume_reading()
+        return Message(data)
+
+    async def _answer_attached(self, attached: Attached) -> bytes | AsyncGenerator[bytes, None] | None:
+        data, _ = self._look(attached.size)
+        self._child_may_receive = True
+        reply = await self._answer(Message(data[:-1], attached))
+        with contextlib.suppress(BlockingIOError):
+            if self._look(attached.size) == (data, True):  # refused before a child had it
+                await self._host.disposal.receive(attached)
+        self._child_may_receive = False
+        self._attached = None
+        return reply
+
+    async def _send(self, reply: bytes) -> None:
+        try:
+            sent = self._sock.send(reply)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(reply):
+            await asyncio.wait_for(self._loop.sock_sendall(self._sock, memoryview(reply)[sent:]), self._host.reply_s)
+
+
+def _not_alone() -> UsageError:
+    return UsageError(f"message: a call with a descriptor is sent by itself, in one piece of at most {PIECE_BYTES} bytes")

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The varlink server: listening sockets, who is let in, and how many; it knows nothing about what is asked.
+
+One event loop serves everybody. Calls on one connection are answered in order; connections do not wait for each other, and
+users take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections import Counter
+from dataclasses import dataclass
+
+from ...descriptors.disposal import Disposal
+from ...descriptors.stragglers import Stragglers
+from ...errors import DaemonError, LimitReached, NotPermitted, UsageError
+from .answers import Answers
+from .connection import Connection
+from .refusals import Refusals
+from .session import Peer, Service, Session
+from .turns import Turns
+
+log = logging.getLogger(__name__)
+
+_ACCEPTED_AT_ONCE = 16
+_BACKLOG = 256  # so few that whoever is last in the queue is let in before long
+_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """What the clients of one listening socket may use of the server.
+
+    Attributes:
+        connections: how many there may be.
+        connections_per_user: how many of one user; root has no bound of its own.
+        connections_for_root: how many of all are kept free for root; at most an eighth.
+        message_s: how long a message may take to arrive, once it has begun.
+        reply_s: how long a reply may take to be read.
+    """
+
+    connections: int = 64
+    connections_per_user: int = 16
+    connections_for_root: int = 8
+    message_s: float = 10.0
+    reply_s: float = 10.0
+
+
+class Server:
+    """Serves services on listening sockets, one service per socket."""
+
+    def __init__(self, version: str, stragglers: Stragglers | None = None) -> None:
+        self._version = version
+        self._disposal = Disposal(stragglers or Stragglers())
+        self._turns = Turns()
+        self._refusals = Refusals()
+        self._doors: list[Door] = []
+
+    def listen(
+        self,
+        listener: socket.socket,
+        service: Service,
+        limits: ServerLimits | None = None,
+        *,
+        only_uids: frozenset[int] | None = None,
+        inherited: bool = False,
+    ) -> None:
+        """Accept connections on ``listener`` until the server is closed.
+
+        Args:
+            only_uids: who is let in, everybody by default.
+            inherited: somebody else listens on it when this process has ended; what waits there is left to them.
+        """
+        answers = Answers(service, self._version)
+        door = Door(
+            listener, answers, limits or ServerLimits(), only_uids, inherited, self._disposal, self._turns, self._refusals
+        )
+        self._doors.append(door)
+
+    async def close(self) -> None:
+        """Stop listening and end every connection."""
+        for door in self._doors:
+            door.close()
+        await asyncio.sleep(0)
+        self._disposal.end()
+
+
+class Door:
+    """One listening socket, and the connections that came by it."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        answers: Answers,
+        limits: ServerLimits,
+        only_uids: frozenset[int] | None,
+        inherited: bool,
+        disposal: Disposal,
+        turns: Turns,
+        refusals: Refusals,
+    ) -> None:
+        self.disposal = disposal
+        self.turns = turns
+        self.message_s, self.reply_s = limits.message_s, limits.reply_s
+        self._listener = listener
+        self._answers = answers
+        self._limits = limits
+        self._only_uids = only_uids
+        self._inherited = inherited
+        self._refusals = refusals
+        self._connections: set[Connection] = set()
+        self._by_uid: Counter[int] = Counter()
+        self._loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        listener.listen(_BACKLOG)
+        self._open()
+
+    def close(self) -> None:
+        """Let nobody in any more, and end every connection."""
+        self._loop.remove_reader(self._listener)
+        if not self._inherited:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                while True:
+                    sock, _ = self._listener.accept()
+                    self.disposal.close(sock, _peer(sock).uid)
+        self._listener.close()
+        for connection in tuple(self._connections):
+            connection.close()
+
+    def refuse(self, connection: Connection, error: UsageError) -> bytes:
+        self._refusals.note(connection.session.peer, error)
+        return self._answers.error(error)
+
+    def ended(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._by_uid[connection.session.peer.uid] -= 1
+        self._answers.service.closed(connection.session)
+
+    def _open(self) -> None:
+        self._loop.add_reader(self._listener, self._accept_some)
+
+    def _accept_some(self) -> None:
+        try:
+            for _ in range(_ACCEPTED_AT_ONCE):
+                self._let_in(*self._listener.accept()[:1])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log.error("cannot accept connections: %s", error)
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(_PAUSE_S, self._open)
+
+    def _let_in(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        # Otherwise the kernel passes over an urgent byte unseen, and drops the descriptors that came with it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        peer = _peer(sock)
+        refusal = self._refusal(peer)
+        if refusal is None:
+            session = Session(peer)
+            self._by_uid[peer.uid] += 1
+            self._connections.add(Connection(sock, session, self, lambda message: self._answers.answer(session, message)))
+            return
+        self._refusals.note(peer, refusal)
+        with contextlib.suppress(OSError):
+            sock.send(self._answers.error(refusal))
+        self.disposal.close(sock, peer.uid)
+
+    def _refusal(self, peer: Peer) -> DaemonError | None:
+        if self._only_uids is not None and peer.uid not in self._only_uids:
+            return NotPermitted("this socket is root's")
+        limits, own = self._limits, self._by_uid[peer.uid]
+        total, most_of_one = limits.connections, limits.connections
+        if peer.uid != 0:
+            total -= min(limits.connections_for_root, limits.connections // 8)
+            most_of_one = limits.connections_per_user
+        if len(self._connections) >= total or own >= most_of_one:
+            return LimitReached(
+                f"{len(self._connections)} connections are open, {own} of them by uid {peer.uid}; "
+                f"at most {total} and {most_of_one}"
+            )
+        return None
+
+
+def _peer(sock: socket.socket) -> Peer:
+    return Peer(*struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))

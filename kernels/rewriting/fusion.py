@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused view of a network: what is left to launch once PyTorch's fusers have run on a CUDA device.
+
+Two fusers are followed, in the order in which an optimised model meets them:
+
+1. cuDNN's fused convolutions, as ``torch.jit.optimize_for_inference`` puts them into a frozen graph
+   (torch/csrc/jit/passes/frozen_conv_add_relu_fusion_cuda.cpp). A 2-D or 3-D convolution whose output only a ``relu`` reads
+   becomes ``conv2d_relu``; one whose output is only the first operand of an ``add`` that only a ``relu`` reads becomes
+   ``conv2d_add_relu``. Batch norms are folded by freezing itself, before a model is saved.
+2. The tensor-expression fuser (NNC), which the JIT's profiling executor runs once it has seen a network's shapes
+   (torch/csrc/jit/passes/tensorexpr_fuser.cpp). From the last operator backwards, each pointwise operator, inference batch
+   norm or ``cat`` takes in the operators of these kinds that write what it reads, and theirs in turn; a result that others
+   read too is then written as well. Groups that follow each other and do not depend on each other become one. A group never
+   spans an operator that has to run in its middle, nor more than 128 operands. Softmax and reductions stay out, as they do by
+   default, and so do tensors of bytes, complex and quantised numbers. The result is ``fused_pointwise``.
+
+Operators that work in place count like those that do not, as after PyTorch's pass that removes mutation. A view in the middle
+of a group ends it, also those that PyTorch takes in (``unsqueeze``, ``chunk``). A result that the network returns is written
+only if nothing else reads it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..errors import ModelError
+from ..kinds import KINDS
+from ..network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape, numel, tensor_bytes
+
+POINTWISE_GROUP = "fused_pointwise"
+_UNFUSIBLE_TYPES = frozenset({"uint8", "complex64", "complex128", "quint8", "qint8", "qint32"})
+_MOST_OPERANDS = 128
+
+
+@dataclass(eq=False)
+class Unit:
+    """Launches that become one, by their numbers."""
+
+    kind: str
+    members: list[int] = field(default_factory=list)
+
+
+def fuse(network: Network) -> Network:
+    """The network with fused launches in the place of those they stand for.
+
+    A fused launch has the FLOPs of its members and moves their bytes without what passes between them; its scope is what its
+    members' scopes have in common. Of a convolution it has the parameters; of a pointwise group, ``kinds`` (its members',
+    joined by ``+``) and ``outputs`` (how many of their results it writes).
+
+    Raises:
+        ModelError: the network does not say which launch reads what another one wrote, or a runtime has fused it already.
+    """
+    if network.runtime:
+        raise ModelError(
+            f"network {network.name!r:.80} is listed as {network.runtime} launches it: nothing is left for PyTorch to fuse"
+        )
+    graph = Graph(network)
+    _fuse_convolutions(graph)
+    fuse_pointwise(graph)
+    return graph.network()
+
+
+class Graph:
+    """A network's launches, what passes between them, and the units they stand together in.
+
+    Raises:
+        ModelError: the network does not say which launch reads what another one wrote.
+    """
+
+    def __init__(self, network: Network) -> None:
+        if network.launches and not network.reads:
+            raise ModelError(
+                f"network {network.name!r} does not say which launch wrote what each launch reads ('reads'), so nothing can be "
+                "fused; decompose the model's file again"
+            )
+        self._network = network
+        self.launches = network.launches
+        self.reads = network.reads
+        self.readers: list[list[tuple[int, int]]] = [[] for _ in self.launches]
+        for reader, writers in enumerate(self.reads):
+            for place, writer in enumerate(writers):
+                if writer >= 0:
+                    self.readers[writer].append((reader, place))
+        self.units = [Unit(launch.kind, [number]) for number, launch in enumerate(self.launches)]
+        self.merged: set[Unit] = set()
+
+    def passed_on(self, reader: int, place: int) -> bool:
+        """Whether an input is what its writer wrote, and no other view of it."""
+        return self.launches[reader].inputs[place] == self.launches[self.reads[reader][place]].output
+
+    def only_reader(self, writer: int) -> tuple[int, int] | None:
+        """The one launch that reads a result, and in which place; None if it is read otherwise."""
+        readers = self.readers[writer]
+        return readers[0] if len(readers) == 1 and self.passed_on(*readers[0]) else None
+
+    def merge(self, unit: Unit, other: Unit) -> None:
+        for number in other.members:
+            self.units[number] = unit
+        unit.members = sorted(unit.members + other.members)
+        self.merged.discard(other)
+        self.merged.add(unit)
+
+    def reaches(self, start: Unit, goal: Unit) -> bool:
+        """Whether the goal needs what some third unit makes of the start's results, or sees them through a view."""
+        horizon = self._horizon(goal.members[-1])
+        waiting, seen = [start], {start}
+        while waiting:
+            unit = waiting.pop()
+            for writer in unit.members:
+                for reader, place in self.readers[writer]:
+                    then = self.units[reader]
+                    if then is goal and (unit is not start or not self.passed_on(reader, place)):
+                        return True
+                    if then is not goal and then not in seen and then.members[0] < horizon:
+                        seen.add(then)
+                        waiting.append(then)
+        return False
+
+    def _horizon(self, last: int) -> int:
+        """A launch from which on nothing leads back to ``last``, not even by way of a group that reaches further back."""
+        horizon, before = last, -1
+        while horizon > before:
+            before = horizon
+            horizon = max([horizon, *(unit.members[-1] for unit in self.merged if unit.members[0] < horizon)])
+        return horizon
+
+    def network(self, launch: Callable[[Unit], tuple[KernelInvocation, list[int]]] | None = None) -> Network:
+        """The network of the units, each as early as what it reads allows.
+
+        Args:
+            launch: makes a unit's launch, as :meth:`launch` does, which is taken if none is given.
+        """
+        order = self.order()
+        number = {id(unit): position for position, unit in enumerate(order)}
+        before: dict[int, list[HostOp]] = {}
+        passed = 0
+        for call in self._network.calls:
+            if isinstance(call, KernelInvocation):
+                passed += 1
+            else:
+                before.setdefault(passed, []).append(call)
+        calls: list[Call] = []
+        reads = []
+        for unit in order:
+            for member in unit.members:
+                calls += before.get(member, ())
+            made, places = (launch or self.launch)(unit)
+            calls.append(made)
+            reads.append(tuple(-1 if writer < 0 else number[id(self.units[writer])] for writer in places))
+        calls += before.get(len(self.launches), ())
+        return replace(self._network, calls=tuple(calls), reads=tuple(reads))
+
+    def order(self) -> list[Unit]:
+        """The units, each after those it reads from, else as they were."""
+        units = list({id(unit): unit for unit in self.units}.values())
+        needed = {id(unit): set(self._sources(unit)) for unit in units}
+        users: dict[int, list[Unit]] = {}
+        for unit in units:
+            for source in needed[id(unit)]:
+                users.setdefault(source, []).append(unit)
+        ready = [(unit.members[-1], unit) for unit in units if not needed[id(unit)]]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, unit = heapq.heappop(ready)
+            order.append(unit)
+            for user in users.get(id(unit), ()):
+                needed[id(user)].discard(id(unit))
+                if not needed[id(user)]:
+                    heapq.heappush(ready, (user.members[-1], user))
+        return order
+
+    def _sources(self, unit: Unit) -> Iterator[int]:
+        for member in unit.members:
+            for writer in self.reads[member]:
+                if writer >= 0 and self.units[writer] is not unit:
+                    yield id(self.units[writer])
+
+    def launch(self, unit: Unit) -> tuple[KernelInvocation, list[int]]:
+        """A unit's launch, and the writer of each of its inputs."""
+        if len(unit.members) == 1:
+            return self.launches[unit.members[0]], list(self.reads[unit.members[0]])
+        members = [self.launches[number] for number in unit.members]
+        inputs: list[Shape] = []
+        writers: list[int] = []
+        moved = sum(launch.bytes for launch in members)
+        known: set[tuple[int, Shape]] = set()
+        for number, launch in zip(unit.members, members, strict=True):
+            for writer, shape in zip(self.reads[number], launch.inputs, strict=True):
+                if writer >= 0 and (self.units[writer] is unit or (writer, shape) in known):
+                    moved -= tensor_bytes(numel(shape), self.launches[writer].dtype)
+                else:
+                    known.add((writer, shape))
+                    inputs.append(shape)
+                    writers.append(writer)
+        outputs = 0
+        for number, launch in zip(unit.members, members, strict=True):
+            if self.readers[number] and all(self.units[reader] is unit for reader, _ in self.readers[number]):
+                moved -= tensor_bytes(numel(launch.output), launch.dtype)
+            else:
+                outputs += 1
+        kinds = "+".join(launch.kind for launch in members)
+        params: dict[str, ParamValue] = {"kinds": kinds, "outputs": outputs}
+        scope = _common_scope([launch.scope for launch in members])
+        if unit.kind != POINTWISE_GROUP:
+            params, scope = dict(members[0].params), members[0].scope
+        made = KernelInvocation(
+            kind=unit.kind,
+            scope=scope,
+            inputs=tuple(inputs),
+            output=members[-1].output,
+            dtype=members[-1].dtype,
+            params=params,
+            flops=sum(launch.flops for launch in members),
+            bytes=moved,
+        )
+        return made, writers
+
+
+def _fuse_convolutions(graph: Graph) -> None:
+    made = {row.members: row.name for row in KINDS.values() if row.members}
+    convolutions = {members[0] for members in made}
+    for number, launch in enumerate(graph.launches):
+        if launch.kind not in convolutions:
+            continue
+        chain = [number]
+        reader = graph.only_reader(number)
+        if reader and reader[1] == 0 and adds_like(graph.launches[reader[0]], launch):
+            chain.append(reader[0])
+            reader = graph.only_reader(reader[0])
+        if reader:
+            chain.append(reader[0])
+        kind = made.get(tuple(graph.launches[member].kind for member in chain))
+        if kind is not None:
+            unit = Unit(kind)
+            for member in chain:
+                graph.merge(unit, graph.units[member])
+
+
+def adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
+    """Whether a launch adds a tensor of the convolution's own shape."""
+    return launch.kind == "add" and set(launch.inputs) == {convolution.output} and launch.dtype == convolution.dtype
+
+
+def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
+    """Make groups of pointwise launches; those of the kinds to be kept stay outside."""
+    for number in reversed(range(len(graph.launches))):
+        unit = graph.units[number]
+        while _joins(graph, unit, kept) and (source := _next_source(graph, unit, kept)) is not None:
+            unit.kind = POINTWISE_GROUP
+            graph.merge(unit, source)
+    previous = None
+    for group in [unit for unit in graph.order() if unit.kind == POINTWISE_GROUP]:
+        if previous and _few_operands(graph, previous, group) and _independent(graph, previous, group):
+            graph.merge(previous, group)
+        else:
+            previous = group
+
+
+def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
+    """Whether a unit is a pointwise group, or a launch that can be part of one."""
+    if unit.kind == POINTWISE_GROUP:
+        return True
+    if len(unit.members) > 1 or unit.kind in kept:
+        return False
+    launch = graph.launches[unit.members[0]]
+    row = KINDS.get(unit.kind)
+    if row is None or not row.fusible or launch.dtype in _UNFUSIBLE_TYPES:
+        return False
+    types = {graph.launches[writer].dtype for writer in graph.reads[unit.members[0]] if writer >= 0}
+    return not types & _UNFUSIBLE_TYPES
+
+
+def _next_source(graph: Graph, unit: Unit, kept: Collection[str]) -> Unit | None:
+    """The last unit that can join of those that write what this one reads."""
+    writers = {
+        writer
+        for member in unit.members
+        for place, writer in enumerate(graph.reads[member])
+        if writer >= 0 and graph.units[writer] is not unit and graph.passed_on(member, place)
+    }
+    for writer in sorted(writers, reverse=True):
+        source = graph.units[writer]
+        if _joins(graph, source, kept) and _few_operands(graph, unit, source) and not graph.reaches(source, unit):
+            return source
+    return None
+
+
+def _few_operands(graph: Graph, first: Unit, second: Unit) -> bool:
+    operands = sum(len(graph.launches[member].inputs) + 1 for unit in (first, second) for member in unit.members)
+    return operands <= _MOST_OPERANDS
+
+
+def _independent(graph: Graph, first: Unit, second: Unit) -> bool:
+    """Whether neither of two units needs, however indirectly, what the other one writes."""
+    for writer, reader in ((first, second), (second, first)):
+        if any(graph.units[number] is writer for member in reader.members for number in graph.reads[member] if number >= 0):
+            return False
+        if graph.reaches(writer, reader):
+            return False
+    return True
+
+
+def _common_scope(scopes: Sequence[str]) -> str:
+    common = []
+    for parts in zip(*(scope.split(".") for scope in scopes), strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return ".".join(common)

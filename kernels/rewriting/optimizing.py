@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimised view of a network: what is left to launch once the passes of PyTorch's JIT have run, before anything is fused.
+
+A TorchScript file runs optimised from its second or third time on, unless somebody turns that off
+(torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp). Of its passes these take launches away:
+
+* dead code: launches that no result of the network needs, directly or by what they write into. What is needed by a branch that
+  is not taken, by another repetition of a loop, or by what takes the size of a tensor alone is needed, as it is to the JIT;
+* common subexpressions: calls of the same operator with the same arguments;
+* constant propagation: work on numbers and tensors that stand in the code;
+* peephole: adding 0 and multiplying by 1, where the integer stands in the code;
+* ``cat`` within ``cat`` along one dimension, where nothing else reads the inner one: one ``cat`` of all parts.
+
+What is written into again is left alone, and so is what would make two results of the network, or a result and an input, the
+same memory. One pass adds launches: ``addmm`` becomes a product and a sum (decompose_ops.cpp), for which the front end cares.
+Loops whose number of repetitions stands in the code are taken as if they were written out, if they are small.
+
+Not followed is the pass that puts several ``mm`` whose sum is taken, or that share an operand, into one (batch_mm.cpp).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..network import DTYPE_BYTES, Call, KernelInvocation, Network, Shape, numel
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What is known of a network's launches besides who reads what.
+
+    Attributes:
+        results: the launches whose results are the network's, or stay otherwise.
+        together: for each launch, the first one of those that are needed as a whole: of an operator's call, or of all its
+            repetitions in a loop.
+        needs: for these first ones, the launches whose results they are given.
+        before: for launches that write into what others wrote before, who did.
+        either: where one of the first launches is needed, so are the second ones.
+        same: for launches that another one stands for, that one; -1 where an input or a constant does.
+        joinable: for each ``cat`` that may become part of another one, what both must have in common.
+    """
+
+    results: Collection[int]
+    together: Sequence[int]
+    needs: Mapping[int, Sequence[int]]
+    before: Mapping[int, Sequence[int]]
+    either: Sequence[tuple[Collection[int], Collection[int]]]
+    same: Mapping[int, int]
+    joinable: Mapping[int, object]
+
+
+def optimize(network: Network, flow: Flow) -> Network:
+    """The network without the launches that the JIT takes away. Where its list ends early, all that leads there is needed."""
+    launches = list(network.launches)
+    reads = [tuple(_standing(writer, flow.same) for writer in writers) for writers in network.reads]
+    kept = _needed(flow) if network.boundary is None else {place for place in range(len(launches)) if place not in flow.same}
+    _join_nested(launches, reads, kept, flow)
+    number = {old: new for new, old in enumerate(sorted(kept))}
+    calls: list[Call] = []
+    place = 0
+    for call in network.calls:
+        if isinstance(call, KernelInvocation):
+            if place in kept:
+                calls.append(launches[place])
+            place += 1
+        else:
+            calls.append(call)
+    left = tuple(tuple(number.get(writer, -1) for writer in reads[old]) for old in sorted(kept))
+    return Network(network.name, network.inputs, tuple(calls), network.boundary, left, optimized=True)
+
+
+def _standing(launch: int, same: Mapping[int, int]) -> int:
+    """The launch that stands for another one in the end."""
+    while launch in same:
+        launch = same[launch]
+    return launch
+
+
+def _needed(flow: Flow) -> set[int]:
+    # What is looked at once is taken out: a loop makes one call of a hundred thousand launches.
+    calls: dict[int, list[int]] = {}
+    for launch, first in enumerate(flow.together):
+        calls.setdefault(first, []).append(launch)
+    pairs = list(flow.either)
+    others: dict[int, list[int]] = {}
+    for number, (launches, _) in enumerate(pairs):
+        for launch in launches:
+            others.setdefault(launch, []).append(number)
+    taken: set[int] = set()
+    needed: set[int] = set()
+    waiting = list(flow.results)
+    while waiting:
+        launch = waiting.pop()
+        for number in others.pop(launch, ()):
+            if number not in taken:
+                taken.add(number)
+                waiting += pairs[number][1]
+        launch = _standing(launch, flow.same)
+        if launch < 0 or launch in needed:
+            continue
+        needed.add(launch)
+        first = flow.together[launch]
+        if first in calls:
+            waiting += [other for other in calls.pop(first) if other not in flow.same]
+            waiting += flow.needs.get(first, ())
+        waiting += flow.before.get(launch, ())
+    return needed
+
+
+def _join_nested(launches: list[KernelInvocation], reads: list[tuple[int, ...]], kept: set[int], flow: Flow) -> None:
+    """Put the parts of an inner ``cat`` that nothing else reads into the outer one, in place."""
+    readers = Counter(writer for launch in kept for writer in reads[launch])
+    apart = {*flow.results, *(writer for before in flow.before.values() for writer in before)}
+    for number in sorted(kept):
+        outer = launches[number]
+        if outer.kind != "cat":
+            continue
+        inputs: list[Shape] = []
+        writers: list[int] = []
+        for shape, writer in zip(outer.inputs, reads[number], strict=True):
+            inner = launches[writer] if writer in kept else None
+            whole = inner is not None and inner.output == shape and inner.dtype == outer.dtype
+            alike = writer in flow.joinable and flow.joinable[writer] == flow.joinable.get(number)
+            if inner is None or not whole or not alike or readers[writer] != 1 or writer in apart:
+                inputs.append(shape)
+                writers.append(writer)
+                continue
+            inputs += inner.inputs
+            writers += reads[writer]
+            kept.discard(writer)
+        if len(inputs) != len(outer.inputs):
+            moved = (sum(map(numel, inputs)) + numel(outer.output)) * DTYPE_BYTES[outer.dtype]
+            launches[number] = replace(outer, inputs=tuple(inputs), bytes=moved)
+            reads[number] = tuple(writers)

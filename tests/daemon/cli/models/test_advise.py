@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``jetdvfs advise``: the smallest power mode that is enough, on boards whose costs are formulas and on shipped profiles."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.errors import TargetNotAttainable
+from jetdvfs.daemon.planning.advising import GIB, Choice, a100_slice, judged_modes, smallest
+from jetdvfs.daemon.targets import Bound
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.profiles.board import BoardDescription, GpuSlice, GpuSlices, ModeSet, PowerMode, load_board
+from jetdvfs.profiles.reference import reference_model
+from jetdvfs.tests.support.profiles.analytic import board, conv2d, network
+
+SURFACE = surface(network(*[conv2d()] * 40), board())
+LOW = PowerMode(1, "LOW", 2, gpu_hz=400_000_000, masks={"tpc_pg_mask": 0})
+HALF = PowerMode(2, "HALF", 4, masks={"tpc_pg_mask": 3})
+FULL = PowerMode(0, "FULL", 4, masks={"tpc_pg_mask": 0})
+MODES = ModeSet("standard", "by hand", 0, (FULL, LOW, HALF))
+BOARD: BoardDescription = load_board("agx-xavier")
+RESNET = (str(reference_model("resnet18")), "--input", "1x3x224x224")
+
+
+def judged(*bounds: Bound, **more: Any) -> dict[str, Choice]:
+    return {choice.name: choice for choice in judged_modes(SURFACE, more.pop("board", BOARD), MODES, bounds, **more)}
+
+
+def test_a_mode_is_judged_at_its_highest_clocks() -> None:
+    found = judged()
+    for name, gpu in (("LOW", 1), ("FULL", -1)):
+        assert found[name].latency_ms == SURFACE.latency_ms[-1, gpu, -1]
+        assert found[name].power_mw == SURFACE.power_mw[-1, gpu, -1]
+        assert found[name].configuration.gpu_hz == SURFACE.grid.gpu_hz[gpu]
+
+
+def test_the_mode_that_draws_least_is_advised_of_those_that_are_enough() -> None:
+    slow, fast = judged()["LOW"].latency_ms, judged()["FULL"].latency_ms
+    assert smallest(list(judged(Bound("latency_ms", slow)).values())).name == "LOW"
+    assert smallest(list(judged(Bound("latency_ms", fast)).values())).name == "FULL"
+    assert smallest(list(judged(fps=1e3 / fast * 0.99).values())).name == "FULL"
+    with pytest.raises(TargetNotAttainable, match=r"the fastest, FULL, lacks: latency .* over"):
+        smallest(list(judged(Bound("latency_ms", fast * 0.99)).values()))
+
+
+def test_every_bound_counts() -> None:
+    power = judged()["LOW"].power_mw
+    found = judged(Bound("latency_ms", judged()["FULL"].latency_ms), Bound("power_mw", power))
+    assert not any(choice.enough for choice in found.values())
+    assert "power" in found["FULL"].lacking[0] and "latency" in found["LOW"].lacking[0]
+
+
+def test_half_a_gpu_is_taken_to_be_half_as_fast_and_to_draw_no_less() -> None:
+    found = judged()
+    assert found["HALF"].gpu_share == 0.5 and found["LOW"].gpu_share == 1
+    assert found["HALF"].latency_ms == 2 * found["FULL"].latency_ms
+    assert found["HALF"].power_mw == found["FULL"].power_mw
+
+
+def test_paced_power_is_that_of_the_period_and_never_more_than_of_work() -> None:
+    fps = 1e3 / judged()["FULL"].latency_ms / 4
+    found = judged(fps=fps)
+    assert found["FULL"].power_mw == pytest.approx(SURFACE.energy_per_frame_mj(fps)[-1, -1, -1] * fps)
+    assert found["FULL"].power_mw < found["HALF"].power_mw <= judged()["FULL"].power_mw
+
+
+def test_units_that_nobody_counted_are_not_judged() -> None:
+    strange = ModeSet("standard", "by hand", 0, (FULL, PowerMode(3, "OTHER", masks={"gpu_pg_mask": 64, "tpc_pg_mask": 0})))
+    other = next(one for one in judged_modes(SURFACE, BOARD, strange, []) if one.name == "OTHER")
+    assert not other.enough and other.gpu_share is None
+
+
+def test_a_slice_of_the_gpu_is_a_choice_of_its_own() -> None:
+    sliced = dataclasses.replace(BOARD, mig=GpuSlices(20, (GpuSlice("1g", 5),)))
+    found = judged(board=sliced)
+    assert found["FULL, MIG 1g"].latency_ms == pytest.approx(4 * found["FULL"].latency_ms)
+    assert "HALF, MIG 1g" not in found
+
+
+def test_what_does_not_fit_into_memory_is_enough_nowhere() -> None:
+    found = judged(memory_bytes=2 * GIB, available_bytes=GIB)
+    assert all("memory 2 GiB at least, of 1" in choice.lacking for choice in found.values())
+    assert all(choice.enough for choice in judged(memory_bytes=2 * GIB, available_bytes=0).values())
+
+
+def test_confidence_judges_by_what_is_not_exceeded() -> None:
+    unsure = surface(network(*[conv2d()] * 40), board(common=0.1))
+    plain, sure = (judged_modes(unsure, BOARD, MODES, [], confidence=p) for p in (None, 0.95))
+    assert all(a.latency_ms < b.latency_ms for a, b in zip(plain, sure, strict=True))
+
+
+def test_slices_of_an_a100_are_those_of_dippm() -> None:
+    # Table 5 of the paper: predicted MB and the slice that was right.
+    for mb, name in ((2865, "1g.5gb"), (5952, "2g.10gb"), (6736, "2g.10gb"), (26439, "7g.40gb")):
+        assert a100_slice(mb * 1e6) == name
+    assert a100_slice(15e9) == "3g.20gb" and a100_slice(41 * GIB) is None
+
+
+def test_advise_names_a_mode_for_a_frame_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", *RESNET, "--profile", "agx-xavier-sim", "--fps", "60"]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "simulated" in shown
+        and "enough: MODE_" in shown
+        and "sudo nvpmodel -m" in shown
+        and "'jetdvfs hold' would set" in shown
+    )
+    assert main(["advise", *RESNET, "--profile", "agx-xavier-sim", "--fps", "60", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["advised"]["enough"] and data["advised"]["latency_ms"] <= 1e3 / 60
+    drawn = [mode["power_mw"] * mode["gpu_share"] for mode in data["modes"]]
+    assert drawn == sorted(drawn) and data["memory_bytes"] > 46e6
+
+
+def test_advise_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("advise", *RESNET, "--profile", "agx-xavier-sim")
+    for more, code, words in (
+        ((), 2, "--target, --fps, or both"),
+        (("--fps", "2000"), 4, "no power mode is enough"),
+        (("--fps", "30", "--memory-mib", "10"), 4, "memory"),
+        (("--fps", "30", "--firmware", "no-such"), 2, "standard"),
+    ):
+        assert main([*asked, *more]) == code
+        assert words in capsys.readouterr().err
+
+
+def test_advise_names_a_slice_without_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", *RESNET, "--mig", "a100"]) == 0
+    assert "enough: 1g.5gb" in capsys.readouterr().out
+    assert np.isclose(json.loads(_json(capsys, *RESNET))["memory_bytes"], 53.8e6, rtol=0.01)
+
+
+def _json(capsys: pytest.CaptureFixture[str], *asked: str) -> str:
+    assert main(["advise", *asked, "--mig", "a100", "--json"]) == 0
+    return capsys.readouterr().out

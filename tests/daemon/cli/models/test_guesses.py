@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb that predicts, and decompose before anything is predicted, says what is guessed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.kernels.cost.features import feature_rows
+from jetdvfs.kernels.cost.region import Pair, Region, spans_of
+from jetdvfs.tests.support.profiles.analytic import conv2d, network, relu
+from jetdvfs.tests.support.profiles.only import COST, only_profile
+
+MEASURED = [conv2d(channels) for channels in (16, 32, 64)]
+REGION = Region(spans_of("conv2d", feature_rows("conv2d", MEASURED)), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.1))
+WHY = "grouped: none measured"
+
+
+@pytest.fixture(autouse=True)
+def profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {**COST.kernels, "conv2d": replace(COST.kernels["conv2d"], region=REGION)}
+    only_profile(monkeypatch, replace(COST, kernels=models))
+
+
+@pytest.fixture
+def familiar(tmp_path: Path) -> str:
+    return written(tmp_path / "familiar.json", network(conv2d(32), relu()))
+
+
+@pytest.fixture
+def strange(tmp_path: Path) -> str:
+    """Four of its six convolutions are of a kind that nobody measured."""
+    return written(tmp_path / "strange.json", network(conv2d(64), *[conv2d(64, groups=4)] * 4, conv2d(64)))
+
+
+def written(path: Path, made: Any) -> str:
+    path.write_text(json.dumps(made.to_json()))
+    return str(path)
+
+
+def out_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main((*arguments, "--profile", "small-sim")) == 0
+    return capsys.readouterr().out
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return json.loads(out_of(capsys, *arguments, "--json"))
+
+
+@pytest.mark.parametrize("verb", [("predict",), ("plan", "--target", "min-energy"), ("explain",)])
+def test_what_is_guessed_is_named_with_its_share(
+    verb: tuple[str, ...], strange: str, familiar: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"conv2d, {WHY} (4 launches, " in out_of(capsys, verb[0], strange, *verb[1:])
+    assert "guessed" not in out_of(capsys, verb[0], familiar, *verb[1:]).lower()
+    (guess,) = json_of(capsys, verb[0], strange, *verb[1:])["guessed"]
+    assert (guess["kind"], guess["why"], guess["launches"]) == ("conv2d", WHY, 4) and 0 < guess["time_share"] < 1
+    assert json_of(capsys, verb[0], familiar, *verb[1:])["guessed"] == []
+
+
+def test_a_plan_of_which_much_is_guessed_says_so_before_all_else(
+    strange: str, familiar: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = json_of(capsys, "plan", strange, "--target", "min-energy")
+    said = f"Guessed: {plan['choice']['guessed_share']:.0%} of the GPU's time (conv2d, {WHY})"
+    assert plan["why"].startswith(said)
+    lines = out_of(capsys, "plan", strange, "--target", "min-energy").splitlines()
+    assert lines.index(said) < next(number for number, line in enumerate(lines) if line.startswith("set "))
+    assert "Guessed" not in out_of(capsys, "plan", familiar, "--target", "min-energy")
+
+
+def test_decompose_tells_it_before_anything_is_predicted(
+    strange: str, familiar: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"guessed by profile small-sim, whose models were trained on nothing like them:\n  conv2d  {WHY}  4" in out_of(
+        capsys, "decompose", strange
+    )
+    assert "guessed by profile small-sim: nothing" in out_of(capsys, "decompose", familiar)
+    (kind,) = json_of(capsys, "decompose", strange)["guessed"]
+    assert (kind["why"], kind["launches"]) == (WHY, 4) and 0 < kind["flops_share"] < 0.5
+
+
+def test_characterize_points_to_the_verb_that_has_them(strange: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "guessed in handmade: " in out_of(capsys, "characterize", strange)
+
+
+def test_explain_marks_the_kernels(strange: str, capsys: pytest.CaptureFixture[str]) -> None:
+    marked = [line for line in out_of(capsys, "explain", strange).splitlines() if line.endswith(" guessed")]
+    assert len(marked) == 1 and marked[0].startswith("conv2d")

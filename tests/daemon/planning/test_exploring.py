@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Getting to know a program that nobody predicted: what is tried, what never is, and when it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.planner import Limits
+from jetdvfs.daemon.planning.exploring import Step, next_configuration
+from jetdvfs.daemon.planning.replaying import Replay, replay, simulated_programs
+from jetdvfs.kernels.correction.flat import flat_surface
+from jetdvfs.kernels.correction.observation import Observation
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
+from jetdvfs.tests.support.paths import ROOT
+from jetdvfs.tests.support.profiles.measured_table import write_table
+
+# Tables that others measured; they are not part of the repository.
+SHARED = next((path for parent in ROOT.parents if (path := parent / "shared" / "data").exists()), ROOT / "shared" / "data")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> MeasuredTable:
+    folder = tmp_path_factory.mktemp("table")
+    (table,) = load_tables(folder, [write_table(folder)])
+    return table
+
+
+@pytest.fixture(scope="module")
+def runs(table: MeasuredTable) -> list[Replay]:
+    return list(replay(table))
+
+
+def _walk(table: MeasuredTable, target: str, limits: Limits | None = None) -> list[Step]:
+    steps: list[Step] = []
+    observations: list[Observation] = []
+    while not steps or steps[-1].exploring:
+        steps.append(next_configuration(flat_surface(table.grid), target, observations, confidence=0.95, limits=limits))
+        at = table.grid.index(steps[-1].configuration)
+        figures = float(table.latency_ms[at]), float(table.power_mw[at])
+        observations.append(Observation(steps[-1].configuration, *figures, frames=30))
+    return steps
+
+
+def test_it_begins_at_the_highest_permitted_clocks(table: MeasuredTable) -> None:
+    assert _walk(table, "min-energy")[0].configuration == table.grid.top
+    limits = Limits(gpu_hz=(100_000_000, 700_000_000))
+    steps = _walk(table, "min-energy", limits)
+    assert steps[0].configuration.gpu_hz == max(hz for hz in table.grid.gpu_hz if hz <= 700_000_000)
+    assert all(step.configuration.gpu_hz <= 700_000_000 for step in steps)
+
+
+def test_no_deadline_is_missed_on_the_way(runs: list[Replay]) -> None:
+    assert [run.deadline for run in runs] == [1.15, 1.5, 2.5, None]
+    assert not any(run.late for run in runs)
+
+
+def test_after_ten_configurations_the_plan_is_nearly_the_best(runs: list[Replay]) -> None:
+    for run in runs:
+        assert run.after[10].regret < 0.03 and not run.after[10].missed
+        assert run.after[10].latency_error < 0.02 and run.after[10].power_error < 0.04
+
+
+def test_other_ways_of_choosing_do_no_better(runs: list[Replay]) -> None:
+    for run in runs:
+        assert set(run.others) == {"top clocks", "best nvpmodel mode", "schedutil + podgov", "overlap fit, 10 random"}
+        kept = [regret for regret in run.others.values() if regret is not None]
+        assert run.after[20].regret <= min(kept) + 0.02
+    assert runs[2].others["top clocks"] is not None and runs[2].others["top clocks"] > 0.1
+
+
+def test_it_ends_with_the_plan_when_nothing_is_left_to_gain(table: MeasuredTable) -> None:
+    steps = _walk(table, "latency_ms=60")
+    assert 5 < len(steps) < 22 and not steps[-1].exploring
+    assert steps[-1].corrected is not None and "Least energy" in steps[-1].reason
+
+
+def test_a_target_out_of_reach_is_run_at_the_highest_clocks(table: MeasuredTable) -> None:
+    top = table.grid.top
+    at = table.grid.index(top)
+    seen = [Observation(top, float(table.latency_ms[at]), float(table.power_mw[at]), frames=30)]
+    step = next_configuration(flat_surface(table.grid), "latency_ms=1", seen, confidence=0.95)
+    assert step.configuration == top and not step.exploring and "is not attainable" in step.reason
+
+
+def test_a_command_prints_the_table_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mapping = write_table(tmp_path)
+    assert main(["profile", "replay", "--data", str(tmp_path), "--table", str(mapping)]) == 0
+    printed = capsys.readouterr().out
+    assert "camera: a formula" in printed and "schedutil + podgov" in printed and "  10 " in printed
+    assert main(["profile", "replay", "--data", str(tmp_path), "--table", str(mapping), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["deadline"] for row in rows] == [1.15, 1.5, 2.5, None]
+    assert main(["profile", "replay", "--data", str(tmp_path), "--table", str(mapping), "--only", "radar"]) == 3
+    assert "no table or program is called like this; there are camera" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the measured tables are not beside the repository")
+def test_on_real_tables_it_is_within_its_goals_after_ten_configurations() -> None:
+    tables = [table for table in load_tables(SHARED) if table.name == "agx-orin-cpu-gpu"]
+    found = [run for table in tables for run in replay(table)]
+    assert np.median([run.after[10].latency_error for run in found]) < 0.025
+    assert np.median([run.after[10].power_error for run in found]) < 0.04
+    assert np.quantile([run.after[10].regret for run in found], 0.9) < 0.05
+    assert not any(number > 3 for run in found for number in run.late)
+
+
+def test_a_predicted_network_on_another_silicon_is_known_after_ten_configurations() -> None:
+    programs = simulated_programs(load_bundle("agx-xavier-sim"), silicon=1, boards=1)
+    table, predicted = next(programs)
+    (run,) = replay(table, predicted, deadlines=(1.5,))
+    assert run.after[10].latency_error_all < 0.025 and run.after[10].power_error_all < 0.05
+    assert run.after[10].regret < 0.05 and not run.late and not run.after[3].missed
+    before = np.abs(predicted.power_mw / table.power_mw - 1).mean()
+    assert run.after[10].power_error_all < before
