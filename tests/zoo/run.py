@@ -95,8 +95,8 @@ def _run(chosen: list[Entry], formats: list[str], args: argparse.Namespace) -> N
 
 
 def _judge_again(chosen: list[Entry], formats: list[str], results: Path) -> None:
-    places = [(entry, how) for entry in chosen for how in formats]
-    kept.code()
+    done, code = results_in(results), kept.code()
+    places = [(entry, how) for entry in chosen for how in formats if done.get((entry.title, how), {}).get("code") != code]
     with open(results, "a", encoding="utf-8") as stream:
         progress = Progress(stream, len(places))
         for entry, how in places:
