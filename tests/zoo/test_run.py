@@ -20,6 +20,7 @@ def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_p
     results.write_text("\n".join(lines) + '\n{"model": "a/b", "for', encoding="utf-8")
     found = list(run.results_in(results).values())
     assert report.summary(found)["counts"] == {"traced": {"equal": 1}, "onnx": {"refused": 1}}
+    assert report.in_every_format(found) == 1 and report.in_every_format([*found, records[0] | {"model": "a/c"}]) == 1
     table = report.text(found)
     assert "| all | 1 | 0 | 1 | 0 |" in table and "50.0%" in table and "refused: a/b onnx: so" in table
 
