@@ -100,7 +100,7 @@ def _judge_again(chosen: list[Entry], formats: list[str], results: Path) -> None
     with open(results, "a", encoding="utf-8") as stream:
         progress = Progress(stream, len(places))
         for entry, how in places:
-            progress.note(again(entry.title, how, results.parent / "kept"))
+            progress.note(again(entry.title, how, results.parent / "kept", done.get((entry.title, how))))
 
 
 class Progress:
