@@ -117,7 +117,7 @@ def again(title: str, how: str, keep: Path, before: dict[str, Any] | None = None
         found = kept.find(keep, title, how, Path(folder))
         if found is None:
             return None
-        record = _judged(*found, how, compared=before is not None)
+        record = _judged(*found, how, compared=before is not None and "launches" in before)
     return {"model": title, "format": how} | record | {"seconds": round(time.monotonic() - began, 2)}
 
 
@@ -139,7 +139,7 @@ def _told(entry: Entry, made: Made, evidence: Evidence) -> Evidence:
 
 
 def _judged(path: Path, evidence: Evidence, how: str, *, compared: bool = False) -> dict[str, Any]:
-    """What jetdvfs lists of a file, held against the evidence; ``compared``: what the file makes was, with what its module makes."""
+    """What jetdvfs lists of a file, held against the evidence; the file makes what its module makes if that was compared."""
     answer = _listed(path, list(evidence.inputs))
     told: dict[str, Any] = {"code": kept.code()}
     if isinstance(answer, Judgement):
