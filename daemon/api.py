@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,10 +23,11 @@ from ..kernels.surface import Surface
 from ..kernels.text import printable
 from ..profiles.board import BoardDescription
 from .board.desk import Desk
-from .board.status import status
+from .board.status import beside_others, status
+from .budgets.asked import Asked
 from .config import Config, ConfigFile
 from .descriptors.attached import Attached
-from .errors import LimitReached, UsageError
+from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .learning.correcting import corrected
 from .learning.learner import Course, Learner
@@ -34,11 +35,12 @@ from .learning.memory import Memory
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
+from .planning.proposals import Proposals
 from .planning.settling import settled, warmth_of
 from .planning.wishes import Wish
 from .surfaces import LoadedNetwork, Surfaces
 from .system.record import Record
-from .targets import Outlook, check_phase, listing, parse_target
+from .targets import Hours, Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.serving.session import Peer, Session
@@ -88,6 +90,7 @@ class Api:
         self._corrected = lru_cache(maxsize=_CORRECTED_KEPT)(corrected)
         self._asked: dict[str, _Parameters] = {}
         self._learner = Learner(context.board, context.sensors, context.description.energy_rails, context.memory)
+        self._proposals = Proposals(lambda: context.board.snapshot.look, context.config.limits)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
             "Status": self._status,
@@ -127,8 +130,10 @@ class Api:
         context = self._context
         context.sensors.want()
         snapshot = await context.board.fresh(_STATUS_WAITS_S)
+        self._proposals.follow(snapshot.leases.values(), self._learner.wish)
         troubles = (*context.surfaces.troubles, *context.config_file.notes)
-        told = status(snapshot, context.sensors, context.description, context.surfaces.profile, troubles, self._learner)
+        profile, proposed = context.surfaces.profile, self._proposals.of_lease
+        told = status(snapshot, context.sensors, context.description, profile, troubles, self._learner, proposed)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
     async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
@@ -175,7 +180,15 @@ class Api:
 
     async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         wish = (await self._course(session, parameters)).wish
-        return {"plan": wish.plan(await self._limits())}
+        if wish.asked.hours is not None:
+            raise UsageError(f"Plan: target {wish.target} depends on what is left in the battery as a lease begins; ask Hold")
+        limits = await self._limits()
+        try:
+            plan = wish.plan(limits)
+        except TargetNotAttainable as error:
+            raise await self._proposals.told(error, wish) from error
+        proposal = await self._proposals.of(wish, FrequencyConfiguration(**plan["choice"]["configuration"]))
+        return {"plan": plan if proposal is None else {**plan, "proposal": proposal.to_json()}}
 
     async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         target, configuration = parameters.get("target"), parameters.get("configuration")
@@ -183,12 +196,17 @@ class Api:
         if configuration is not None:
             if target is not None or parameters.get("network") is not None:
                 raise UsageError("Hold: expected either a network and a target, or a configuration")
-            need = Need(FrequencyConfiguration(**configuration))
+            need = Need(FrequencyConfiguration(**configuration), asked=_asked(parameters))
         elif target is None or parameters.get("network") is None:
             raise UsageError("Hold: expected a network and a target, or a configuration")
         else:
             course = await self._course(session, parameters)
-            need = course.wish.need(await self._limits())
+            # What the board may draw is known, with this lease, where it is granted.
+            limits = replace(await self._limits(), power_mw=None, because="")
+            try:
+                need = course.wish.need(limits)
+            except TargetNotAttainable as error:
+                raise await self._proposals.told(error, course.wish) from error
         app = parameters.get("app") or _process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
@@ -196,7 +214,8 @@ class Api:
         self._learner.began(lease, course)
         self._asked[lease.id] = parameters
         need = lease.need
-        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms}
+        beside = beside_others(lease.id, self._context.board.snapshot)
+        return {"lease": lease.id, "plan": need.plan, "applied": applied.to_json(), "limit_ms": need.limit_ms, **beside}
 
     async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         board = self._context.board
@@ -229,7 +248,8 @@ class Api:
         self._learner.follow(lease, course)
         self._asked[lease.id] = asked
         applied = board.snapshot.applied
-        return {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
+        told = {"plan": need.plan, "applied": None if applied is None else applied.to_json(), "limit_ms": need.limit_ms}
+        return {**told, **beside_others(lease.id, board.snapshot)}
 
     async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
@@ -298,7 +318,8 @@ class Api:
         """What a call asks for."""
         fps, confidence = parameters.get("fps"), parameters.get("confidence")
         floors = lambda: self._context.board.floors  # noqa: E731
-        return Wish(self._plans, surface, parameters["target"], fps, confidence, network, self._simulated(), floors)
+        simulated, asked = self._simulated(), _asked(parameters)
+        return Wish(self._plans, surface, parameters["target"], fps, confidence, network, simulated, floors, asked)
 
     async def _limits(self) -> Limits:
         """Within which may be planned, as was seen last."""
@@ -319,6 +340,13 @@ def _input(item: Mapping[str, Any]) -> TensorSpec:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"LoadModel: an input's value is a list of JSON texts ({error})") from error
     return read_input({**item, **values})
+
+
+def _asked(parameters: _Parameters) -> Asked:
+    """What is asked of the board as a whole."""
+    target = parse_target(parameters["target"]) if parameters.get("target") else None
+    hours = target.limit if isinstance(target, Hours) else None
+    return Asked(parameters.get("ceiling_c"), hours, parameters.get("battery_wh"))
 
 
 def _accepted(parameters: _Parameters) -> Sequence[str]:

@@ -151,6 +151,13 @@ def add_target(parser: argparse.ArgumentParser, *, required: bool = False, sever
     )
 
 
+def add_battery(parser: argparse.ArgumentParser) -> None:
+    """--battery-wh."""
+    parser.add_argument(
+        "--battery-wh", type=float, metavar="WH", help="with a target of hours: what is left in the battery, in watt hours"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

@@ -18,6 +18,7 @@ names: what a later file says counts, member by member; one that it leaves empty
     cpu_leader: policy0          # the one that the application runs on; default: the one with most cores
     floors: auto                 # keep clocks up for other work (docs/floors.md); off; or the rule's own numbers, as in
                                  #   {cpu_share: 0.7, emc_share: 0.3, pressure: 0.1, hold_s: 10}
+    ceiling_c: 70                # no zone is to become hotter, whatever is asked for (docs/sharing.md); default: no ceiling
     clients: {connections: 64, leases: 64, networks: 16}
     worker: {parallel: 2, threads: 4, timeout_s: 20}
 """
@@ -42,8 +43,9 @@ DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
 """The group that systemd/jetdvfs.sysusers.conf makes."""
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
-_RELOADED = ("limits", "floors")
+_RELOADED = ("limits", "floors", "ceiling_c")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}
+Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a temperature from 20 to 110 degrees Celsius")]
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 
 
@@ -132,6 +134,7 @@ class Members:
     cpu_clusters: Literal["together", "apart"] = "together"
     cpu_leader: Text | None = None
     floors: Annotated[FloorRules | None, Meta(description="auto, off or a mapping")] = field(default_factory=FloorRules)
+    ceiling_c: Degrees | None = None
     clients: ClientLimits = field(default_factory=ClientLimits)
     worker: WorkerRules = field(default_factory=WorkerRules)
 

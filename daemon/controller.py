@@ -9,17 +9,21 @@ from collections.abc import Callable, Hashable, Mapping
 
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.units import AXES
-from .board.permitted import Permitted
+from .board.permitted import Permitted, nearest_setting
 from .board.seams import Board, BoardSetting, Demands
-from .board.unkept import Unkept, find_unkept
+from .board.unkept import Judge
+from .board.words import about, in_words, listed
+from .budgets.asked import Asked
+from .budgets.budgets import ASKED, Budgets
+from .budgets.granting import planned
 from .config import Config
 from .errors import DaemonError, TargetNotAttainable
 from .hardware.applied import Applied
-from .hardware.axes import megahertz, title
 from .hardware.baseline import RestoreReport
-from .leases import Holder, Lease, LeaseLimits, Leases, Need, combine
-from .planner import Limits
-from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, fields
+from .leases import Holder, Lease, LeaseLimits, Leases, Need
+from .planning.limits import Limits
+from .sharing.arbiter import Arbiter
+from .system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, fields
 from .system.repeated import Repeated
 from .watch.demand import Leased
 from .watch.drift import LEFT, Watch
@@ -41,14 +45,15 @@ class Controller:
     Args:
         demands: measures what other work needs; without it, no clock is kept up for any.
         slept: whether the machine has slept since this was asked last.
+        budgets: knows what the board may draw; without it, anything.
 
     Attributes:
         leases: those in force.
         applied: what the last setting in force came to, or None while nothing is held.
         troubles: what went wrong and still stands.
         floors: what is kept up for other work.
-        unkept: the leases whose targets the clocks in force do not keep, and why.
         changed_s: when the board was set last.
+        judged: how leases fare.
     """
 
     def __init__(
@@ -58,21 +63,24 @@ class Controller:
         monotonic: Callable[[], float],
         demands: Demands | None = None,
         slept: Callable[[], bool] = lambda: False,
+        budgets: Budgets | None = None,
     ) -> None:
         self.leases = Leases(LeaseLimits(total=config.clients.leases))
         self.applied: Applied | None = None
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
-        self.unkept: dict[str, Unkept] = {}
+        self._arbiter = Arbiter()
         self._unmet: dict[str, str] = {}
         self.changed_s = monotonic()
         self._said = Repeated(log, monotonic)
+        self.judged = Judge(self._arbiter, self._said)
         self._permitted = Permitted(board, config, monotonic, self._said)
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
         self._monotonic = monotonic
         self._demands = demands
+        self.budgets = budgets
         self._watch = Watch(board, monotonic, slept)
 
     @property
@@ -80,8 +88,8 @@ class Controller:
         """What stands although nothing went wrong: limits that no level fits, targets that are not kept, demand that cannot be
         seen."""
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
-        unkept = (self._told(lease, self.unkept[lease.id]) for lease in self.leases if lease.id in self.unkept)
-        return (*self._permitted.missed, *blind, *unkept)
+        bounds = self.budgets.notes if self.budgets is not None else ()
+        return (*self._permitted.missed, *blind, *bounds, *self.judged.texts)
 
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
@@ -139,8 +147,9 @@ class Controller:
         """
         self._sample()
         self._keep_up()
+        self._afford(need.asked)
         if need.again is not None and need.limits != (limits := self._limits()):
-            need = need.again(limits)
+            need = planned(need, limits, held=False)
         self._permitted.check(need.configuration)
         lease = self.leases.new(holder, need, reason, self._monotonic())
         self.leases.add(lease)
@@ -155,7 +164,7 @@ class Controller:
         log.info(
             "%s, pid %d, holds %s (%s)",
             *(lease.label, holder.pid, need.configuration, need.target or "as asked"),
-            extra=fields(LEASE_BEGUN, **_about(lease), configuration=_listed(need.configuration), reason=reason),
+            extra=fields(LEASE_BEGUN, **about(lease), configuration=listed(need.configuration), reason=reason),
         )
         return lease, applied
 
@@ -172,12 +181,14 @@ class Controller:
         if lease is None:
             return None
         need = again(self._limits())
+        if self.budgets is not None and need.asked != lease.need.asked:
+            self.budgets.check(need.asked)
         self.leases.renew(lease, need)
         self._unmet.pop(lease_id, None)
         if need.configuration != lease.need.configuration or need.unmet != lease.need.unmet:
-            text = f"{_in_words(need.configuration)}; {reason}{f'; {need.unmet}' if need.unmet else ''}"
-            about = {**_about(lease), "configuration": _listed(need.configuration), "reason": reason}
-            log.info("%s is planned again: %s", lease.label, text, extra=fields(PLANNED_AGAIN, **about))
+            text = f"{in_words(need.configuration)}; {reason}{f'; {need.unmet}' if need.unmet else ''}"
+            said = {**about(lease), "configuration": listed(need.configuration), "reason": reason}
+            log.info("%s is planned again: %s", lease.label, text, extra=fields(PLANNED_AGAIN, **said))
         try:
             if self.applied is None or self._setting().configuration != self.applied.requested:
                 self._set(f"{lease.label}: {reason}")
@@ -196,7 +207,7 @@ class Controller:
         if lease.id not in self.leases.by_id():
             return
         self.leases.remove(lease)
-        log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
+        log.info("%s ended", lease.label, extra=fields(LEASE_ENDED, **about(lease)))
         self._follow(f"{lease.label} ended")
 
     def drop(self, connection: Hashable) -> None:
@@ -204,7 +215,7 @@ class Controller:
         gone = self.leases.of(connection)
         for lease in gone:
             self.leases.remove(lease)
-            log.info("%s ended with its connection", lease.label, extra=fields(LEASE_ENDED, **_about(lease)))
+            log.info("%s ended with its connection", lease.label, extra=fields(LEASE_ENDED, **about(lease)))
         if gone:
             self._follow("a connection ended")
 
@@ -238,6 +249,7 @@ class Controller:
 
     def _follow(self, reason: str) -> None:
         """Bring the board to what is left of the leases; trouble is kept for ``status``, for there is nobody to tell."""
+        self._afford()
         if not len(self.leases):
             self._give_back()
             return
@@ -250,15 +262,7 @@ class Controller:
         self._judge()
 
     def _judge(self) -> None:
-        """Find which targets the clocks in force do not keep; said once, in the log."""
-        before, self.unkept = self.unkept, find_unkept(tuple(self.leases), self.applied, self.floors, self._unmet)
-        for lease in self.leases:
-            unkept = self.unkept.get(lease.id)
-            if unkept is not None and unkept != before.get(lease.id):
-                self._said.say(logging.WARNING, self._told(lease, unkept), fields(TROUBLE, **_about(lease)))
-
-    def _told(self, lease: Lease, unkept: Unkept) -> str:
-        return f"{lease.label}: {unkept.target} is not kept: {unkept.reason}"
+        self.judged.look(tuple(self.leases), self.applied, self.floors, self._unmet)
 
     def _sample(self) -> None:
         if self._demands is not None and self._config.floors is not None:
@@ -269,6 +273,7 @@ class Controller:
         self._sample()
         if len(self.leases):
             self._keep_up(_GRID_KEPT_S)
+        self._afford()
 
     def _keep_up(self, grid_kept_s: float = 0.0) -> None:
         """Find what must be kept up for other work, and where that has changed, plan again for the leases.
@@ -291,17 +296,33 @@ class Controller:
             log.info("%s", reason)
         self._plan_again()
 
+    def _afford(self, asked: Asked | None = None) -> None:
+        """Find what the board may draw, also with what a lease asks that is to be granted; plan again where that has changed.
+
+        Raises:
+            UsageError: what is asked cannot be watched.
+        """
+        if self.budgets is None:
+            return
+        wishes = {lease.id: lease.need.asked for lease in self.leases}
+        if asked is not None:
+            self.budgets.check(asked)
+            wishes[ASKED] = asked
+        if self.budgets.look(self._config.ceiling_c if wishes else None, wishes):
+            self._permitted.budget = self.budgets.budget
+            self._plan_again()
+
     def _plan_again(self) -> None:
         self._unmet = {}
         for lease in self.leases:
             if lease.need.again is None:
                 continue
             try:
-                self.leases.renew(lease, lease.need.again(self._limits()))
+                self.leases.renew(lease, planned(lease.need, self._limits(), held=True))
             except TargetNotAttainable as error:
                 self._unmet[lease.id] = str(error)
             except DaemonError as error:
-                self._said.say(logging.WARNING, f"{lease.label} keeps its plan: {error}", fields(TROUBLE, **_about(lease)))
+                self._said.say(logging.WARNING, f"{lease.label} keeps its plan: {error}", fields(TROUBLE, **about(lease)))
 
     def _look_after(self, applied: Applied) -> None:
         try:
@@ -311,26 +332,37 @@ class Controller:
             in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
             texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
+            if self._watch.woken:
+                self._wake(texts)
             if unsaved := self._board.keep_baseline():
                 texts = (*texts, unsaved)
             for text in set(texts).difference(self.troubles):
                 if not text.startswith(LEFT):
                     self._said.say(logging.WARNING, text, fields(TROUBLE))
             if again:
-                self._set("; ".join(texts) or "; ".join(self.floors.reasons) or "what others allow or need has changed")
+                reasons = texts or self.floors.reasons or (self.budgets.told if self.budgets is not None else ())
+                self._set("; ".join(reasons) or "what others allow or need has changed")
                 return
         except DaemonError as error:
             texts = (str(error),)
         # What the board did not accept in the first place still stands.
         self.troubles = texts if applied.accepted == applied.requested else tuple(dict.fromkeys((*applied.notes, *texts)))
 
+    def _wake(self, texts: tuple[str, ...]) -> None:
+        """The machine has slept: what was known of it from before counts as old."""
+        self.changed_s = self._monotonic()
+        if self.budgets is not None:
+            self.budgets.wake()
+        found = "; ".join(texts) or "every clock stands as it was set"
+        log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
+
     def _set(self, reason: str) -> Applied:
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied, self.changed_s = applied, self._monotonic()
         self.troubles = () if applied.verified else applied.notes
-        about = fields(CLOCKS_SET, configuration=_listed(applied.accepted), verified=applied.verified, reason=reason)
-        log.info("%s, for %s", _in_words(applied.accepted), reason, extra=about)
+        said = fields(CLOCKS_SET, configuration=listed(applied.accepted), verified=applied.verified, reason=reason)
+        log.info("%s, for %s", in_words(applied.accepted), reason, extra=said)
         for note in applied.notes:
             self._said.say(logging.WARNING, note, fields(TROUBLE, reason=reason))
         return applied
@@ -354,33 +386,8 @@ class Controller:
 
     def _wish(self) -> FrequencyConfiguration:
         """What the leases and other work need together."""
-        needed = combine([lease.need for lease in self.leases])
+        needed = self._arbiter.wish(tuple(self.leases), lambda: self.last_limits or self._limits())
         return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
 
     def _setting(self) -> BoardSetting:
-        """What is needed, each clock moved into what is allowed and offered now, as little as possible.
-
-        A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
-        lowest level that limits and other work allow is best, whatever the other clocks are.
-        """
-        wish, grid = self._wish(), self._permitted.allowed()
-        nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
-        clusters = {}
-        for policy, levels in self._board.clusters().items():
-            allowed = self._permitted.inside("cpu_khz", levels)
-            least = self.floors.least(policy)
-            clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
-        return BoardSetting(FrequencyConfiguration(*nearest), clusters)
-
-
-def _about(lease: Lease) -> dict[str, object]:
-    """What the journal says of a lease."""
-    return {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target}
-
-
-def _in_words(configuration: FrequencyConfiguration) -> str:
-    return ", ".join(f"{title(axis)} {megahertz(axis, level)}" for axis, level in configuration._asdict().items())
-
-
-def _listed(configuration: FrequencyConfiguration) -> str:
-    return ",".join(map(str, configuration))
+        return nearest_setting(self._wish(), self._permitted, self._board, self.floors)

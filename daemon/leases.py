@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who holds what, and what follows from all of it together.
 
-Policy: a lease names the clocks it needs, by itself or through the plan made for its target. The board gets, on each axis,
-the highest clock that any lease needs. So no lease is ever slowed down for another; one that wanted to save energy or
-power may be *raised* by another, and says so. Nobody is preferred, and the order in which leases came does not matter. When
-the last one ends, the board is given back as it was found.
+Policy: a lease names the clocks it needs, by itself or through the plan made for its target. What the board gets for all of
+them is decided by :mod:`.sharing.arbiter`. No lease is slowed down for another; one that wanted to save energy or power may be
+*raised* by another, and says so. When the last one ends, the board is given back as it was found.
 """
 
 from __future__ import annotations
@@ -15,9 +14,11 @@ from typing import Any
 
 from ..kernels.boundary import Boundary
 from ..kernels.grid import FrequencyConfiguration
+from .budgets.asked import Asked
 from .errors import LimitReached, NotPermitted, UsageError
 from .learning.frames import Frames
-from .planner import Limits
+from .planning.limits import Limits
+from .sharing.interference import Work
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class Need:
         limit_ms: how long a frame may take by target and frame rate; None for any time.
         confidence: with which that is to be kept, None for by median.
         unmet: why no configuration is predicted to meet the target, and which is the best; empty where one does.
+        work: what its frames ask of the GPU; None where nobody knows.
+        closest: plans for what comes closest to the target, whether anything meets it or not; None as ``again``.
+        asked: what it asks of the board as a whole.
     """
 
     configuration: FrequencyConfiguration
@@ -63,6 +67,9 @@ class Need:
     limit_ms: float | None = None
     confidence: float | None = None
     unmet: str = ""
+    work: Work | None = field(default=None, compare=False)
+    closest: Callable[[Limits], Need] | None = field(default=None, compare=False)
+    asked: Asked = field(default_factory=Asked)
 
     @property
     def paced(self) -> bool:

@@ -35,9 +35,10 @@ from ..kernels.surface import Surface
 from ..profiles.board import load_board
 from ..profiles.bundle.bundle import Bundle, load_bundle
 from ..profiles.errors import BundleError
+from .budgets.granting import lasting
 from .errors import InputError, UsageError
 from .planner import Limits, Plan, plan
-from .targets import Target
+from .targets import Target, parse_target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -191,6 +192,7 @@ class BoardSurface(Surface):
         fps: float | None = None,
         confidence: float | None = None,
         limits: Limits | None = None,
+        battery_wh: float | None = None,
     ) -> Plan:
         """Choose the frequency configuration that meets a target best.
 
@@ -199,12 +201,14 @@ class BoardSurface(Surface):
             fps: frames per second; each inference must then end within its period, and energy is counted per frame.
             confidence: the probability, 0.5 to below 1, with which the target must be met.
             limits: the range each clock must stay in.
+            battery_wh: with a target of hours, what is left in the battery.
 
         Raises:
             TargetNotAttainable: no configuration meets the target; the text names the best there is.
             UsageError: an argument makes no sense.
         """
-        return plan(self, target, fps=fps, confidence=confidence, limits=limits)
+        wanted = parse_target(target) if isinstance(target, str) else target
+        return plan(self, wanted, fps=fps, confidence=confidence, limits=lasting(wanted, battery_wh, limits or Limits()))
 
     def to_dataframe(self) -> DataFrame:
         """One row for each configuration, in the grid's order.

@@ -15,42 +15,14 @@ from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.surface import Guess, Surface
 from ..kernels.units import AXES, CLOCKS, mhz_text
 from .errors import TargetNotAttainable, UsageError
+from .planning.limits import TIE, Limits, lowest_clocks
 from .planning.outlooks import Outlooks, in_time, outlook, pareto_front, requirements
 from .targets import FIGURE_NAMES, Bound, Target, check_rate, parse_target
 
 __all__ = ["Alternative", "Limits", "Option", "Plan", "in_time", "outlook", "pareto_front", "parse_target", "plan"]
 
-# Configurations this close in what a target prefers are as good as each other; the lowest clocks among them are taken.
-TIE = 1e-3
 # Where guessed kernels take more than this part of the GPU's time, a plan says so before all else.
 MUCH_GUESSED = 0.1
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The range each clock must stay in, lowest and highest included; None leaves a clock free."""
-
-    cpu_khz: tuple[int, int] | None = None
-    gpu_hz: tuple[int, int] | None = None
-    emc_hz: tuple[int, int] | None = None
-
-    def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
-        """Which configurations they leave, of the grid's shape.
-
-        Raises:
-            UsageError: they leave none; the text says which clock, and its frequencies.
-        """
-        masks = []
-        for name in AXES:
-            axis, bounds = np.array(grid.levels(name)), getattr(self, name)
-            mask = np.ones(len(axis), bool) if bounds is None else (axis >= bounds[0]) & (axis <= bounds[1])
-            if not mask.any():
-                valid = f"{mhz_text(name, axis[0])} to {mhz_text(name, axis[-1])} MHz"
-                low, high = (mhz_text(name, bound) for bound in bounds)
-                raise UsageError(f"limits: no {CLOCKS[name]} frequency from {low} to {high} MHz; this board has {valid}")
-            masks.append(mask)
-        permitted: NDArray[np.bool_] = masks[0][:, None, None] & masks[1][:, None] & masks[2]
-        return permitted
 
 
 @dataclass(frozen=True)
@@ -249,10 +221,15 @@ class _Planner:
         self.grid = surface.grid
         self.expected = outlooks(surface, fps, None)
         self.cautious = outlooks(surface, fps, confidence)
+        self.limits = limits
         self.permitted = limits.permits(self.grid)
         self.requirements = requirements(target, fps)
 
     def plan(self) -> Plan:
+        affordable = self.permitted & self.limits.affords(self.expected.power_mw)
+        if not affordable.any():
+            raise TargetNotAttainable(self._too_dear())
+        self.permitted = affordable
         attaining = self.permitted.copy()
         for bound in reversed(self.requirements):  # the period first: without it no target makes sense
             met = attaining & self._meets(bound)
@@ -260,7 +237,7 @@ class _Planner:
                 raise TargetNotAttainable(self._unattainable(bound, attaining))
             attaining = met
         objective = self.target.objective(self.expected)
-        index = self._lowest_clocks(attaining & (objective <= objective[attaining].min() * (1 + TIE)))
+        index = lowest_clocks(self.grid, attaining & (objective <= objective[attaining].min() * (1 + TIE)))
         choice, top = self._option(index), self._option(_index_of_top(self.grid))
         return Plan(
             target=self.target,
@@ -274,7 +251,7 @@ class _Planner:
             alternatives=tuple(self._alternatives(index, objective)),
             considered=int(self.permitted.sum()),
             attaining=int(attaining.sum()),
-            reason=self._choice_reason(attaining, objective),
+            reason=self._choice_reason(attaining, objective) + self._budget_reason(),
             saving=self._saving(choice, top),
             guessed=self.surface.guessed,
             boundary=self.surface.boundary,
@@ -285,13 +262,6 @@ class _Planner:
     def _meets(self, bound: Bound) -> NDArray[np.bool_]:
         met: NDArray[np.bool_] = getattr(self.cautious, bound.figure) <= bound.limit
         return met
-
-    def _lowest_clocks(self, among: NDArray[np.bool_]) -> tuple[int, int, int]:
-        """Of several configurations the one whose clocks are lowest, in sum of parts of each clock's top."""
-        parts = [np.array(self.grid.levels(name)) / self.grid.levels(name)[-1] for name in AXES]
-        height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
-        cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), self.grid.shape)
-        return int(cpu), int(gpu), int(emc)
 
     def _option(self, index: tuple[int, int, int]) -> Option:
         surface, paced, sure = self.surface, self.fps is not None, self.confidence is not None
@@ -360,6 +330,15 @@ class _Planner:
                 return f"{reason} What binds is {name}: without it, {self._merit()} could be {gain}."
         return f"{reason} Nothing binds: none of the others would be better."
 
+    def _budget_reason(self) -> str:
+        return f" The board may draw {self.limits.budget}." if self.limits.budget else ""
+
+    def _too_dear(self) -> str:
+        power_mw = np.where(self.permitted, self.expected.power_mw, np.inf)
+        cpu, gpu, emc = np.unravel_index(int(power_mw.argmin()), self.grid.shape)
+        least = f"{power_mw.min() / 1e3:.4g} W at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        return f"no configuration stays within {self.limits.budget}; the least is {least}"
+
     def _saving(self, choice: Option, top: Option) -> str:
         """The choice against the top clocks."""
         if choice.configuration == top.configuration:
@@ -380,6 +359,7 @@ class _Planner:
             need = f"{self.fps:g} frames per second need an inference within {bound.text(bound.limit)}{sure}"
             return f"{need}; the fastest takes {best}"
         within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
+        within += f" within {self.limits.budget}" if self.limits.budget else ""
         return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
 
 

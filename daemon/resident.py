@@ -28,6 +28,7 @@ from .api import Api, Context
 from .board.desk import Desk
 from .board.left_behind import LAST_TRY_S, keeper_of
 from .board.thread import STUCK_S
+from .budgets.budgets import Budgets
 from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
 from .descriptors.stragglers import Stragglers
@@ -121,7 +122,8 @@ class Resident:
         for note in hardware.notes:
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
-        controller = Controller(hardware, config, time.monotonic, demands, Sleep(time.monotonic, since_boot).over)
+        budgets = Budgets(sensors[0], hardware.description, files, time.monotonic)
+        controller = Controller(hardware, config, time.monotonic, demands, Sleep(time.monotonic, since_boot).over, budgets)
         controller.recover()
         controller.check_limits()
         events = Events(hardware.sensors.over_current, time.monotonic)

@@ -35,6 +35,9 @@ FIGURE_RANGES: dict[Figure, tuple[float, float]] = {
 FPS_RANGE = (0.001, 100_000)
 """Frame rates that make sense, in frames per second: from one in a quarter of an hour on."""
 
+HOURS_RANGE = (0.01, 10_000)
+"""For how long a battery may be asked to last, in hours."""
+
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
@@ -132,7 +135,7 @@ class BoundedTarget(Target):
     typical: ClassVar[float]
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> Bound | None:
         return Bound(self.figure, self.limit)
 
     @classmethod
@@ -194,6 +197,29 @@ class PowerTarget(BoundedTarget):
     figure = "power_mw"
     goal = "lowest latency"
     typical = 15_000
+
+    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
+        return outlook.latency_ms
+
+
+class Hours(BoundedTarget):
+    """As fast as a battery allows that is to last for so many hours; what is left in it is told beside."""
+
+    keyword = "hours"
+    goal = "lowest latency"
+    typical = 6
+
+    @property
+    def bound(self) -> None:
+        return None
+
+    @property
+    def meaning(self) -> str:
+        return f"the {self.goal} with which what is left in the battery lasts {self.limit:g} hours (--battery-wh)"
+
+    @classmethod
+    def limits(cls) -> tuple[float, float]:
+        return HOURS_RANGE
 
     def objective(self, outlook: Outlook) -> NDArray[np.float64]:
         return outlook.latency_ms

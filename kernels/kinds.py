@@ -335,7 +335,7 @@ _ROWS: tuple[KernelKind, ...] = (
     *_alike("logaddexp_scalar logaddexp2_scalar nextafter_scalar polar_scalar xlogy_scalar", per_element(1)),
     *_alike("complex addcdiv", per_element(1)),
     *_alike("glu", per_element(1), ELEMENTWISE),
-    *(KernelKind(name, per_element(3), fusible=True) for name in ("addcmul", "lerp")),
+    *(KernelKind(name, per_element(3), served_by=ELEMENTWISE, fusible=True) for name in ("addcmul", "lerp")),
     KernelKind("where", moves_only, served_by=ELEMENTWISE, fusible=True),
     *_alike("mse_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits", per_element(1)),
     # Into a few bits and back.

@@ -20,7 +20,7 @@ from ..hardware.hardware import Hardware
 from ..leases import Holder, Lease, Need
 from ..planner import Limits
 from ..watch.events import Events
-from .snapshot import Look, Snapshot, look
+from .snapshot import Changes, Look, Snapshot, look
 from .thread import ANSWER_S, BoardThread
 
 T = TypeVar("T")
@@ -59,6 +59,8 @@ class Desk:
         self._look = Look(_NEVER, None, (), None, ())
         self._looking: asyncio.Task[None] | None = None
         self._first_look_by_s: float | None = None
+        self._applied: Applied | None = None
+        self._changes = Changes()
         self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
         self.snapshot = Snapshot(self._look, self._limits)
         self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
@@ -181,14 +183,23 @@ class Desk:
         self._events.look()
 
     def _publish(self) -> None:
-        controller = self._controller
+        controller, budgets = self._controller, self._controller.budgets
+        applied, before = controller.applied, self._applied
+        if applied is not None and applied is not before and applied.writes:
+            self._changes = Changes(self._changes.count + 1, self._changes.total_ms + applied.elapsed_ms)
+        self._applied = applied
         self.snapshot = Snapshot(
             look=self._look,
             limits=controller.last_limits or self._limits,
             leases=controller.leases.by_id(),
-            unkept=dict(controller.unkept),
+            unkept=dict(controller.judged.unkept),
+            fares=controller.judged.fares,
+            budget=None if budgets is None else budgets.budget,
+            ceiling_c=None if budgets is None else budgets.ceiling_c,
+            supply=None if budgets is None else budgets.supply,
             applied=controller.applied,
             set_s=controller.changed_s,
+            changes=self._changes,
             deviating=controller.troubles,
             floors=controller.floors,
             troubles=(*self._events.notes, *controller.troubles, *controller.notes),

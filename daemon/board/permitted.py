@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
 from ...kernels.units import AXES, CLOCKS, mhz_text
+from ..budgets.asked import Budget
 from ..config import Bounds, Config
 from ..errors import UsageError
 from ..planner import Limits
 from ..system.journal import TROUBLE, fields
 from ..system.repeated import Repeated
 from ..watch.floors import Floors
-from .seams import Board
+from .seams import Board, BoardSetting
 
 
 class Permitted:
@@ -22,12 +24,14 @@ class Permitted:
 
     Attributes:
         config: the operator's, as it is in force.
+        budget: what the board may draw; None for anything.
         missed: the operator's limits that no level of the board met when it was looked at last, one line each.
     """
 
     def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], said: Repeated) -> None:
         self.config = config
         self.missed: tuple[str, ...] = ()
+        self.budget: Budget | None = None
         self._board = board
         self._monotonic = monotonic
         self._said = said
@@ -83,4 +87,22 @@ class Permitted:
     def _within(self, grid: FrequencyGrid, floors: Floors) -> Limits:
         allowed = {axis: self.inside(axis, grid.levels(axis)) for axis in AXES}
         # Where the operator's upper limit is below what other work needs, it stands.
-        return Limits(**{axis: (max(one[0], min(floors.least(axis), one[-1])), one[-1]) for axis, one in allowed.items()})
+        ranges = {axis: (max(one[0], min(floors.least(axis), one[-1])), one[-1]) for axis, one in allowed.items()}
+        limits, budget = Limits.within(ranges), self.budget
+        return limits if budget is None else replace(limits, power_mw=budget.power_mw, because=budget.reason)
+
+
+def nearest_setting(wish: FrequencyConfiguration, permitted: Permitted, board: Board, floors: Floors) -> BoardSetting:
+    """What is needed, each clock moved into what is allowed and offered now, as little as possible.
+
+    A cluster that the inference does not run on has no part in its latency, and its power only grows with its clock: the
+    lowest level that limits and other work allow is best, whatever the other clocks are.
+    """
+    grid = permitted.allowed()
+    nearest = (min(grid.levels(axis), key=lambda one: abs(one - getattr(wish, axis))) for axis in AXES)
+    clusters = {}
+    for policy, levels in board.clusters().items():
+        allowed = permitted.inside("cpu_khz", levels)
+        least = floors.least(policy)
+        clusters[policy] = next((level for level in allowed if level >= least), allowed[-1])
+    return BoardSetting(FrequencyConfiguration(*nearest), clusters)

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
-from ...profiles.board import PowerMode
+from ...profiles.board import ModeSet, PowerMode
+from ..budgets.asked import Budget
+from ..budgets.budgets import Supply
 from ..errors import DaemonError
 from ..hardware.applied import Applied
 from ..hardware.clocks.driver import Reading
 from ..hardware.hardware import Hardware
 from ..leases import Lease
 from ..planner import Limits
+from ..sharing.arbiter import Fare
 from ..watch.events import Event
 from ..watch.floors import Floors
 from .unkept import Unkept
@@ -40,6 +43,7 @@ class Look:
         configuration: the clocks as measured; None where they cannot be read.
         notes: what cannot be controlled or measured, and why.
         outdated: clocks were set since.
+        modes: all power modes; None where they are not known.
     """
 
     seen_s: float
@@ -48,6 +52,15 @@ class Look:
     mode: PowerMode | None
     notes: tuple[str, ...]
     outdated: bool = False
+    modes: ModeSet | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How often clocks were set otherwise than they stood, for leases, and how long that took in all."""
+
+    count: int = 0
+    total_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,8 +70,13 @@ class Snapshot:
     Attributes:
         limits: within which may be planned, or why that is not known.
         unkept: the leases whose targets are not kept.
+        fares: how leases fare whose frames wait for those of others.
+        budget: what the board may draw; None for anything.
+        ceiling_c: the lowest temperature ceiling in force, in degrees Celsius.
+        supply: the battery that is to last, of several the one that bounds most.
         troubles: what went wrong, and what stands although nothing did.
         set_s: when the board was set last, on the monotonic clock.
+        changes: what setting it has cost since the daemon began.
         deviating: what is otherwise than it was set, and why.
         touched: whether anything may stand otherwise than it was found.
         writes: the last ones, oldest first.
@@ -68,8 +86,13 @@ class Snapshot:
     limits: Limits | DaemonError | KernelsError
     leases: Mapping[str, Lease] = field(default_factory=dict)
     unkept: Mapping[str, Unkept] = field(default_factory=dict)
+    fares: Mapping[str, Fare] = field(default_factory=dict)
+    budget: Budget | None = None
+    ceiling_c: float | None = None
+    supply: Supply | None = None
     applied: Applied | None = None
     set_s: float = 0.0
+    changes: Changes = field(default_factory=Changes)
     deviating: tuple[str, ...] = ()
     floors: Floors = field(default_factory=Floors)
     troubles: tuple[str, ...] = ()
@@ -92,7 +115,7 @@ def look(hardware: Hardware, now_s: float) -> Look:
         policies = tuple(_policies(readings))
     except (DaemonError, KernelsError) as error:
         notes.append(str(error))
-    return Look(now_s, configuration, policies, mode, tuple(notes))
+    return Look(now_s, configuration, policies, mode, tuple(notes), modes=hardware.modes)
 
 
 def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicy]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from statistics import median
 from typing import Any, Protocol
 
 from ...kernels.text import printable
@@ -33,12 +34,14 @@ def status(
     profile: Profile | None,
     troubles: tuple[str, ...],
     frames: Watched,
+    proposed: Callable[[str], Mapping[str, Any] | None],
 ) -> dict[str, Any]:
     """All members but those of the process itself (``version``, ``uptime_s``). Figures that are none are left out.
 
     Args:
         troubles: what else keeps the daemon from doing all of its job.
         frames: knows how leases fare.
+        proposed: tells of a power mode that would be better for a lease.
     """
     seen = snapshot.look
     return {
@@ -50,13 +53,17 @@ def status(
         "configuration": None if seen.configuration is None else seen.configuration._asdict(),
         "cpu_policies": [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
+        "changes": asdict(snapshot.changes),
         "floors": [vars(floor) for floor in snapshot.floors.floors],
-        "leases": [_lease(lease, snapshot, frames) for lease in snapshot.leases.values()],
+        "leases": [{**_lease(lease, snapshot, frames), "proposal": proposed(lease.id)} for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),
         "energy_rails": list(description.energy_rails),
         "energy_mj": sensors.energy_mj(),
         "temperatures_mc": _finite(sensors.temperatures_mc()),
         "mode": None if seen.mode is None else {"id": seen.mode.id, "name": seen.mode.name},
+        "budget": snapshot.budget and {"limit_mw": snapshot.budget.power_mw, "reason": snapshot.budget.reason},
+        "ceiling_c": snapshot.ceiling_c,
+        "battery": snapshot.supply and asdict(snapshot.supply),
         "throttled": list(sensors.throttled()),
         "over_current": [vars(event) for event in snapshot.events],
         "baseline": "held" if snapshot.touched else "none",
@@ -67,7 +74,7 @@ def status(
 
 
 def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
-    need, unkept = lease.need, snapshot.unkept.get(lease.id)
+    need = lease.need
     observed, missed = lease.frames.observed(), frames.missed(lease.id)
     return {
         "lease": lease.id,
@@ -80,15 +87,26 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         "fps": need.fps,
         "configuration": need.configuration._asdict(),
         "raised_by": raised_by(lease, snapshot.leases.values()),
-        "unkept": None if unkept is None else asdict(unkept),
+        **beside_others(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,
         "predicted": need.predicted,
         "observed": observed,
         "missed": None if missed is None else missed.to_json(),
         "frames": lease.frames.reported,
         "late": lease.frames.late,
+        "first_frames": lease.frames.first_frames,
+        "first_ms": median(lease.frames.first_ms) if lease.frames.first_ms else None,
         "energy_mj": frames.energy_mj(lease),
         "boundary": need.boundary and need.boundary.to_json(),
+    }
+
+
+def beside_others(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
+    """How a lease fares with others, and what of its target is not kept: its ``shared`` and ``unkept``."""
+    unkept, fare = snapshot.unkept.get(lease_id), snapshot.fares.get(lease_id)
+    return {
+        "shared": fare and {"leases": fare.leases, "latency_ms": fare.latency_ms, "limit_ms": fare.limit_ms},
+        "unkept": unkept and asdict(unkept),
     }
 
 

@@ -7,12 +7,17 @@ limits came down, or the board does not take what is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..hardware.applied import Applied
 from ..leases import Lease, raised_by
+from ..sharing.arbiter import Arbiter, Fare
+from ..system.journal import TROUBLE, fields
+from ..system.repeated import Repeated
 from ..watch.floors import Floors
+from .words import about
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,12 @@ class Unkept:
     reason: str
     leases: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.target} is not kept: {self.reason}"
+
 
 def find_unkept(
-    leases: Collection[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str]
+    leases: Collection[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str], fares: Mapping[str, Fare]
 ) -> dict[str, Unkept]:
     """What is not kept now, by lease.
 
@@ -39,6 +47,7 @@ def find_unkept(
         applied: what is in force.
         floors: the clocks that are kept up for other work.
         unmet: why no plan within the limits in force meets a lease's target, by lease, where none does.
+        fares: how leases fare with the frames of others, by lease.
     """
     found = {}
     for lease in leases:
@@ -46,9 +55,39 @@ def find_unkept(
         others = tuple(raised_by(lease, leases)) if missed else ()
         if text := unmet.get(lease.id, lease.need.unmet):
             found[lease.id] = Unkept(lease.need.target, text, others)
+        elif (fare := fares.get(lease.id)) is not None and fare.unmet:
+            found[lease.id] = Unkept(lease.need.target, fare.unmet, fare.leases)
         elif missed:
+            others = others or (fare.leases if fare is not None else ())
             found[lease.id] = Unkept(lease.need.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
     return found
+
+
+class Judge:
+    """Finds, look by look, which targets are not kept; says each in the log once. For one thread.
+
+    Attributes:
+        unkept: what is not kept now, by lease.
+        fares: how leases fare whose frames wait for those of others.
+        texts: what is not kept, one line each.
+    """
+
+    def __init__(self, arbiter: Arbiter, said: Repeated) -> None:
+        self.unkept: dict[str, Unkept] = {}
+        self.fares: dict[str, Fare] = {}
+        self.texts: tuple[str, ...] = ()
+        self._arbiter = arbiter
+        self._said = said
+
+    def look(self, leases: Sequence[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str]) -> None:
+        """As :func:`find_unkept`."""
+        self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
+        before, self.unkept = self.unkept, find_unkept(leases, applied, floors, unmet, self.fares)
+        told = {lease.id: f"{lease.label}: {self.unkept[lease.id]}" for lease in leases if lease.id in self.unkept}
+        self.texts = tuple(told.values())
+        for lease in leases:
+            if lease.id in told and self.unkept[lease.id] != before.get(lease.id):
+                self._said.say(logging.WARNING, told[lease.id], fields(TROUBLE, **about(lease)))
 
 
 def _because(lease: Lease, leases: Collection[Lease], others: Collection[str], floors: Floors) -> str:

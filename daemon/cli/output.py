@@ -99,3 +99,10 @@ def progress_bar(done: int, total: int, text: str) -> None:
         print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {share:4.0%} {text:40.40}", end=end, file=sys.stderr, flush=True)
     elif done == total or done * 10 // max(total, 1) != (done - 1) * 10 // max(total, 1):
         print(f"{share:4.0%} {text}", file=sys.stderr)
+
+
+def battery(told: Mapping[str, Any]) -> str:
+    """A battery that is to last, by the ``Battery`` of the interface."""
+    lasts = "" if told.get("lasts_h") is None else f"; {told['lasts_h']:.3g} h at what is drawn now"
+    name = told.get("battery") or "stated"
+    return f"{name}: {told['left_wh']:.3g} Wh left, to last for {told['hours']:.3g} h{lasts}"

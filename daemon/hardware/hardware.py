@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ...profiles.board import BoardDescription, PowerMode
+from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareHangs, HardwareRefused, UsageError
 from .applied import Applied, outcome
@@ -227,6 +227,11 @@ class Hardware:
     def mode(self) -> PowerMode | None:
         """The power mode in force, or None where the system does not say; its caps bound the grid."""
         return self._modes.active()
+
+    @property
+    def modes(self) -> ModeSet | None:
+        """All power modes; None where they are not known."""
+        return self._modes.modes
 
     def transition_ms(self) -> dict[str, float]:
         """What one change of each clock under control costs, by axis."""

@@ -25,21 +25,22 @@ class RunningModes:
     """The power modes of the running system.
 
     Attributes:
+        modes: all of them; None where they are not known, or it has no nvpmodel.
         note: why they are not known; empty where they are, or where it has no nvpmodel.
     """
 
     def __init__(self, files: Files, cores: int) -> None:
         self.note = ""
         self._files = files
-        self._modes: ModeSet | None = None
+        self.modes: ModeSet | None = None
         try:
-            self._modes = read_modes(files, cores)
+            self.modes = read_modes(files, cores)
         except InputError as error:
             self.note = f"power modes are not known: {error}"
 
     def active(self) -> PowerMode | None:
         """The mode in force, or None where the system does not say."""
-        return None if self._modes is None else active_mode(self._files, self._modes)
+        return None if self.modes is None else active_mode(self._files, self.modes)
 
 
 def parse_modes(text: str, cores: int, name: str = CONF) -> ModeSet:

@@ -61,6 +61,7 @@ class Frames:
         late: how many of them took longer than the limit that held.
         recent_ms: the trusted ones at the clocks in force, oldest first.
         last_s: when the last report came; None before the first.
+        first_ms: the first ones after a pause or at other clocks, of late; ``first_frames`` counts them all.
     """
 
     def __init__(self) -> None:
@@ -68,6 +69,8 @@ class Frames:
         self.late = 0
         self.recent_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
         self.last_s: float | None = None
+        self.first_frames = 0
+        self.first_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
         self._latencies_ms: deque[float] = deque(maxlen=FRAMES_KEPT)
         self._observed: dict[str, float] | None = None
         self._setting: Setting | None = None
@@ -114,6 +117,8 @@ class Frames:
         # What runs first after a pause, or at other clocks, is slow for its own reasons.
         self._untried = self._untried or paused or moved
         if self._untried and trusted:
+            self.first_ms.append(trusted[0])
+            self.first_frames += 1
             trusted, self._untried = trusted[1:], False
         self.recent_ms.extend(trusted)
         if not trusted or setting.disturbed:

@@ -31,6 +31,8 @@ from ..hardware.sensors.sampled import SampledSensors
 from ..leases import Lease, Need
 from ..planner import Limits
 from ..planning.wishes import Wish
+from ..sharing.arbiter import sharers
+from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
 from .frames import Company, Setting
@@ -139,6 +141,11 @@ class Learner:
         """What a lease came to up to now: the ``Used`` of the interface."""
         return used(lease, self._monotonic(), self.energy_mj(lease))
 
+    def wish(self, lease_id: str) -> Wish | None:
+        """What a lease was planned by last; None for a configuration asked for by itself."""
+        course = self._courses.get(lease_id)
+        return course.wish if course else None
+
     def missed(self, lease_id: str) -> Missed | None:
         """How a lease misses its target; None while it keeps it."""
         course = self._courses.get(lease_id)
@@ -230,7 +237,7 @@ class Learner:
             return
         before, frugal = lease.need.configuration, reason is None
         try:
-            seen = lease.frames.observations(self._monotonic(), company)
+            seen = await self._seen(lease, course, company)
             wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
             if reason is None:
                 reason = await asyncio.to_thread(_worth_while, wish, lease.need, self._desk.snapshot.limits)
@@ -247,7 +254,24 @@ class Learner:
         # The same clocks again: more frames must say more before they are planned for once more.
         course.due_frames = lease.frames.reported + (max(lease.frames.reported, 16) if need.configuration == before else 0)
         if course.missed is not None:
-            course.missed = replace(course.missed, doing=need.unmet or f"planned again: {need.configuration}")
+            unkept = self._desk.snapshot.unkept.get(lease_id)
+            shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
+            course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
+
+    async def _seen(self, lease: Lease, course: Course, company: Company) -> list[Observation]:
+        """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""
+        now_s = self._monotonic()
+        seen = lease.frames.observations(now_s, company)
+        others = self._company(lease, self._desk.snapshot, now_s)
+        known = list(sharers(others).values())
+        if not company or len(known) < len(others):
+            return seen
+        alone = lease.frames.observations(now_s, frozenset())
+        if not others:
+            return alone
+        surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
+        own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
+        return await asyncio.to_thread(without_waiting, seen, alone, own, known)
 
 
 def best_need(wish: Wish, limits: Limits) -> Need:

@@ -97,7 +97,7 @@ def judged_modes(
         configuration = highest(surface.grid, mode)
         index = surface.grid.index(configuration)
         at = {name: float(getattr(figures, name)[index]) for name in FIGURE_NAMES}
-        share = _share_on(mode, modes)
+        share = share_on(mode, modes)
         for name, part in ((mode.name, share), *_slices(board, mode, share)):
             slower = 1.0 if part is None else 1 / part
             here = {name: figure * slower for name, figure in at.items()}
@@ -150,7 +150,7 @@ def _lack(bound: Bound, figures: Mapping[Figure, float]) -> str:
     return f"{FIGURE_NAMES[bound.figure]} {figures[bound.figure]:.4g} {unit}, over {bound.limit:.4g} {unit}"
 
 
-def _share_on(mode: PowerMode, modes: ModeSet) -> float | None:
+def share_on(mode: PowerMode, modes: ModeSet) -> float | None:
     """The part of the GPU that a mode leaves on, of what the board's least restrictive mode does."""
     fullest = min(modes.table, key=lambda one: sum(mask.bit_count() for mask in one.masks.values()))
     changed = {name for name, mask in mode.masks.items() if mask != fullest.masks.get(name, 0)}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ import numpy as np
 from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
+from ..budgets.asked import Asked
 from ..errors import TargetNotAttainable
 from ..leases import Need
-from ..planner import Limits
+from ..sharing.interference import Work
 from ..targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
+from .limits import Limits
 from .outlooks import requirements
 from .plans import Planned, Plans
 
@@ -32,6 +34,7 @@ class Wish:
         network: its name.
         simulated: whether what is predicted was measured on a simulated board.
         floors: tells what is kept up for other work.
+        asked: what is asked of the board as a whole.
     """
 
     plans: Plans
@@ -42,6 +45,7 @@ class Wish:
     network: str
     simulated: bool
     floors: Callable[[], tuple[str, ...]]
+    asked: Asked = field(default_factory=Asked)
 
     def plan(self, limits: Limits) -> dict[str, Any]:
         """The plan within these limits, as it goes over the wire.
@@ -71,6 +75,9 @@ class Wish:
             self.missed,
             self.limit_ms,
             self.confidence,
+            work=self.work,
+            closest=self.closest,
+            asked=self.asked,
         )
 
     def closest(self, limits: Limits) -> Need:
@@ -81,15 +88,21 @@ class Wish:
         """
         figures = self.plans.outlook(self.surface, self.fps, self.confidence)
         bounds = requirements(parse_target(self.target), self.fps)
-        over = np.max([getattr(figures, bound.figure) / bound.limit for bound in bounds], axis=0)
-        index = np.unravel_index(int(np.argmin(np.where(limits.permits(self.surface.grid), over, np.inf))), over.shape)
+        permitted = limits.permits(self.surface.grid)
+        power_mw = self.plans.outlook(self.surface, self.fps, None).power_mw
+        affordable = permitted & limits.affords(power_mw)
+        among = affordable if affordable.any() else permitted & (power_mw <= power_mw[permitted].min())
+        over = np.max([getattr(figures, bound.figure) / bound.limit for bound in bounds] or [power_mw], axis=0)
+        index = np.unravel_index(int(np.argmin(np.where(among, over, np.inf))), over.shape)
         configuration = self.surface.grid.configuration((int(index[0]), int(index[1]), int(index[2])))
         predicted = {"configuration": configuration._asdict(), **self._at(configuration)}
         texts = (
             f"{FIGURE_NAMES[bound.figure]} {float(getattr(figures, bound.figure)[index]):.4g} {FIGURE_UNITS[bound.figure]}"
             for bound in bounds
         )
-        unmet = f"no configuration is predicted to meet it; the best attainable is {', '.join(texts)} at {configuration}"
+        within = f" within {limits.budget}" if limits.budget else ""
+        best = ", ".join(texts) or f"power {float(power_mw[index]) / 1e3:.4g} W"
+        unmet = f"no configuration is predicted to meet it{within}; the best attainable is {best} at {configuration}"
         return Need(
             configuration,
             str(parse_target(self.target)),
@@ -104,7 +117,16 @@ class Wish:
             self.limit_ms,
             self.confidence,
             unmet,
+            self.work,
+            self.closest,
+            self.asked,
         )
+
+    @property
+    def work(self) -> Work:
+        """What its frames ask of the GPU."""
+        frugal = parse_target(self.target).goal == "least energy"
+        return Work(self.surface, self.fps, self.confidence, self.limit_ms, frugal)
 
     def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
         """By which share what the target prefers is lower at another configuration; 0 where that cannot be told."""
@@ -113,6 +135,11 @@ class Wish:
             return 1 - float(objective[self.surface.grid.index(other)] / objective[self.surface.grid.index(held)])
         except GridError:
             return 0.0
+
+    @property
+    def merit(self) -> str:
+        """What its target prefers to be low, in a word or two."""
+        return parse_target(self.target).goal.split(" ", 1)[1]
 
     def _at(self, configuration: FrequencyConfiguration) -> dict[str, float]:
         figures = self.surface.at(configuration)

@@ -11,7 +11,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...kernels.text import printable
-from .journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TARGET_KEPT, TARGET_MISSED, TROUBLE
+from .journal import (
+    BUDGET,
+    CLOCKS_SET,
+    GIVEN_BACK,
+    LEASE_BEGUN,
+    LEASE_ENDED,
+    PLANNED_AGAIN,
+    TARGET_KEPT,
+    TARGET_MISSED,
+    TROUBLE,
+    WOKEN,
+)
 
 KINDS = {
     LEASE_BEGUN: "lease_begun",
@@ -21,6 +32,8 @@ KINDS = {
     TARGET_MISSED: "target_missed",
     TARGET_KEPT: "target_kept",
     PLANNED_AGAIN: "planned_again",
+    BUDGET: "budget",
+    WOKEN: "woken",
     TROUBLE: "trouble",
 }
 """What each ``MESSAGE_ID`` is called on the socket."""

@@ -119,12 +119,17 @@ class Backoff:
 
 
 class Watch:
-    """Looks after what was set last."""
+    """Looks after what was set last.
+
+    Attributes:
+        woken: whether the machine had slept before the last look.
+    """
 
     def __init__(self, board: Observed, monotonic: Callable[[], float], slept: Callable[[], bool]) -> None:
         self._board = board
         self._backoff = Backoff(monotonic)
         self._slept = slept
+        self.woken = False
 
     def look(
         self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
@@ -142,11 +147,11 @@ class Watch:
         Raises:
             HardwareBusy, HardwareRefused: the board's tables or limits cannot be read.
         """
+        self.woken = self._slept()
         deviations = find_deviations(self._board, applied)
         texts = tuple(one.text for one in deviations)
-        woken = self._slept()
         if any(one.cause == "taken" for one in deviations):
-            if woken:
+            if self.woken:
                 return (f"the machine has slept: {texts[0]}", *texts[1:]), True
             again = self._backoff.due()
             wait = () if again else (f"{LEFT} for {max(1.0, self._backoff.wait_s):.0f} s more",)

@@ -203,9 +203,15 @@ class Client:
         beside: Mapping[str, float] | None = None,
         reason: str = "",
         app: str | None = None,
+        ceiling_c: float | None = None,
+        battery_wh: float | None = None,
     ) -> HeldLease:
         """Have the clocks set for a network and target, or to a configuration, until the lease is released; ``execution`` and
         ``beside`` as in :meth:`predict`.
+
+        Args:
+            ceiling_c: no zone of the board is to become hotter while it is held, in degrees Celsius.
+            battery_wh: with a target of hours, what is left in the battery now, where the board does not tell.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets the target.
@@ -222,6 +228,8 @@ class Client:
             "beside": beside,
             "reason": reason[: protocol.TEXT_CHARACTERS],
             "app": asked.short(app or Path(sys.argv[0] or "python").name),
+            "ceiling_c": ceiling_c,
+            "battery_wh": battery_wh,
         }
         return HeldLease(self, self.call("Hold", parameters))
 

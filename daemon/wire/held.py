@@ -49,14 +49,15 @@ class HeldLease:
         plan: the plan it follows, or None for a configuration asked for by itself.
         applied: what was requested of the board, accepted by it, and seen in effect.
         limit_ms: how long a frame may take by its target and frame rate; None for any time.
+        shared: how its frames fare with those of other leases, the ``Shared`` of the interface; None where there are none.
+        unkept: what of its target was not kept when it was granted or changed, the ``Unkept`` of the interface; None where
+            all was.
     """
 
     def __init__(self, client: Calls, answer: Mapping[str, Any]) -> None:
         self.id: str = answer["lease"]
-        self.plan: Mapping[str, Any] | None = answer.get("plan")
-        self.applied: Mapping[str, Any] | None = answer.get("applied")
         self._client = client
-        self.limit_ms: float | None = answer.get("limit_ms")
+        self._take(answer)
         self._reporter = Reporter(partial(_send, client, self.id), self.limit_ms)
 
     def __enter__(self) -> HeldLease:
@@ -99,8 +100,15 @@ class HeldLease:
         handle = network.handle if isinstance(network, LoadedModel) else network
         wanted = {"lease": self.id, "network": handle, "target": target, "fps": fps, "confidence": confidence}
         answer = self._client.call("Change", wanted)
-        self.plan, self.applied, self.limit_ms = answer.get("plan"), answer.get("applied"), answer.get("limit_ms")
+        self._take(answer)
         self._reporter.limit(self.limit_ms)
+
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        self.plan: Mapping[str, Any] | None = answer.get("plan")
+        self.applied: Mapping[str, Any] | None = answer.get("applied")
+        self.limit_ms: float | None = answer.get("limit_ms")
+        self.shared: Mapping[str, Any] | None = answer.get("shared")
+        self.unkept: Mapping[str, Any] | None = answer.get("unkept")
 
     def abandon(self) -> None:
         """End what is done for it in this process, without a word to the daemon; it ends there with the connection."""

@@ -39,8 +39,8 @@ class KeptLease:
     The model's file is kept open: the application runs what it loaded, also when the file of that name has been replaced since.
 
     Args:
-        model, inputs, target, configuration, fps, confidence, reason, app, execution, beside, accept_boundary: as for
-            :class:`Client`.
+        model, inputs, target, configuration, fps, confidence, reason, app, ceiling_c, battery_wh, execution, beside,
+            accept_boundary: as for :class:`Client`.
         required: raise where nobody answers at the start; otherwise the block runs without a lease until there is one.
         socket_path: the daemon's socket, by default as for :class:`Client`.
         told: called from the thread with one line for each change; by default they are warnings of the logger ``jetdvfs``.
@@ -66,6 +66,8 @@ class KeptLease:
         confidence: float | None = None,
         reason: str = "",
         app: str | None = None,
+        ceiling_c: float | None = None,
+        battery_wh: float | None = None,
         execution: str | None = None,
         beside: Mapping[str, float] | None = None,
         accept_boundary: Sequence[str] = (),
@@ -83,6 +85,8 @@ class KeptLease:
             "confidence": confidence,
             "reason": reason,
             "app": app,
+            "ceiling_c": ceiling_c,
+            "battery_wh": battery_wh,
             "execution": execution,
             "beside": beside,
         }
@@ -125,6 +129,11 @@ class KeptLease:
     def applied(self) -> Mapping[str, Any] | None:
         """What was requested of the board for it, accepted by it, and seen in effect; None before there was a lease."""
         return self._last.applied if self._last else None
+
+    @property
+    def unkept(self) -> Mapping[str, Any] | None:
+        """What of its target was not kept when it was granted, the ``Unkept`` of the interface; None where all was."""
+        return self._last.unkept if self._last else None
 
     @property
     def dropped(self) -> int:

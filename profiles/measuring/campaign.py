@@ -198,7 +198,7 @@ def run_campaign(
         MeasurementError: a measurement did not come out; what was measured until then is kept.
     """
     kept = KeptUnits(None if folder is None else folder / campaign.digest)
-    tables: dict[str, list[Rows]] = {name: [] for name in TABLES}
+    finished: list[Tables] = []
     meters: dict[int, Meter] = {}
     for number, unit in enumerate(campaign.units):
         progress(number, len(campaign.units), f"board {unit.node}: {unit.kind}")
@@ -206,11 +206,20 @@ def run_campaign(
         if rows is None:
             if unit.node not in meters:
                 meters = {unit.node: meter(unit.node)}
-            rows = _MEASURE[unit.kind](campaign, unit, meters[unit.node], np.random.default_rng([campaign.seed, 2, number]))
+            rows = measure_unit(campaign, number, unit, meters[unit.node])
             kept.put(number, rows)
-        for table, found in rows.items():
-            tables[table].append(found)
+        finished.append(rows)
     progress(len(campaign.units), len(campaign.units), "done")
+    return measurements_of(campaign, finished)
+
+
+def measure_unit(campaign: Campaign, number: int, unit: Unit, meter: Meter) -> Tables:
+    """Measure one step, on whichever board; its random choices follow from its number."""
+    return _MEASURE[unit.kind](campaign, unit, meter, np.random.default_rng([campaign.seed, 2, number]))
+
+
+def measurements_of(campaign: Campaign, finished: Sequence[Tables]) -> Measurements:
+    """What finished steps have found together."""
     return Measurements(
         board=campaign.board.name,
         silicon_version=campaign.silicon_version,
@@ -219,7 +228,7 @@ def run_campaign(
         invocations=campaign.invocations,
         calls=campaign.calls,
         networks=campaign.networks,
-        tables={name: Rows.joined(parts) for name, parts in tables.items()},
+        tables={name: Rows.joined([rows[name] for rows in finished if name in rows]) for name in TABLES},
         temperatures_c=campaign.temperatures_c,
         device=campaign.board if isinstance(campaign.board, Device) else None,
     )

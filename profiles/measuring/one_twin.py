@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign on one simulated board, as an afternoon with a single real one would be."""
+"""A campaign on one simulated board, as an afternoon with a single real one would be, or on several by a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...kernels.cost.features import MODELLED_KINDS
@@ -14,7 +15,7 @@ from ..twin.silicon.chip import AMBIENT_DIE_C
 from ..twin.silicon.silicon import Silicon
 from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
 from .measurements import Measurements
-from .meters.simulated import twin_meter
+from .meters.simulated import TwinMeter, twin_meter
 from .variation import Variations
 
 WARMER_C = (25.0, 65.0, 85.0)
@@ -63,3 +64,15 @@ def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, silic
 def measure_twin(campaign: Campaign, board: str, silicon: int, folder: Path | None, progress: Progress) -> Measurements:
     """Run a campaign on simulated boards, in virtual time."""
     return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed, silicon), folder, progress)
+
+
+@dataclass(frozen=True)
+class TwinMeters:
+    """Gives the meters of simulated boards, whose noise follows from the board and the step."""
+
+    board: str
+    silicon: int
+    seed: int
+
+    def __call__(self, node: int, step: int) -> TwinMeter:
+        return twin_meter(self.board, node, self.seed + 1_000_003 * step, self.silicon)

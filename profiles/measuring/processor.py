@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,13 +44,24 @@ def processor_size(random_kernels: int) -> CampaignSize:
     )
 
 
+def only_host_calls(call: Call) -> bool:
+    """Whether issuing a call is measured on a processor, which issues kernels by running them."""
+    return isinstance(call, HostOp)
+
+
 def plan_processor(
-    device: Device, models: Sequence[Model], runnable: Collection[str], size: CampaignSize, seed: int = 0
+    device: Device,
+    models: Sequence[Model],
+    runnable: Collection[str],
+    size: CampaignSize,
+    seed: int = 0,
+    issued: Callable[[Call], bool] = only_host_calls,
 ) -> Campaign:
     """Decide what is measured: the networks, their kernels and random ones around them, and calls that launch nothing.
 
     Args:
         runnable: the kinds that the meter can run; kernels of others get no model.
+        issued: the calls whose issuing is measured.
 
     Raises:
         MeasurementError: two models have one name, or a model's list of launches ends early.
@@ -76,13 +87,9 @@ def plan_processor(
         size,
         kinds=kinds,
         temperature_c=float("nan"),
-        issued=_only_issued,
+        issued=issued,
         seed=seed,
     )
-
-
-def _only_issued(call: Call) -> bool:
-    return isinstance(call, HostOp)
 
 
 def measure_processor(

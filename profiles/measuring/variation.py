@@ -4,17 +4,24 @@
 MIRAGE (SEC '21, section 4.2) draws every size from the whole range seen; what networks are made of lies on few of the
 combinations. Here each kernel begins as one of the networks' own. Most differ from it by less than a factor of two in each
 size, some by up to eight, so that what lies between networks and beyond them is measured as well.
+
+Most convolutions of networks are of 1x1 windows, most of their time goes into others. So kernels are not drawn as often as
+networks have a variety of them (:mod:`jetdvfs.kernels.cost.region`), but as the square root of the work that networks do in it.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from ...kernels.cost.features import feature_rows
+from ...kernels.cost.region import varieties_of
 from ...kernels.kinds import flops, kind_of, served_by
 from ...kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
 from ...kernels.operators.layers.pooling import pooled
@@ -56,6 +63,7 @@ class Variations:
         self._seen: dict[str, list[KernelInvocation]] = {}
         for launch in unique.values():
             self._seen.setdefault(launch.kind, []).append(launch)
+        self._work = _work_of(networks)
 
     def own(self, model: str) -> list[KernelInvocation]:
         """The networks' own kernels that a model is of, or that it serves and that have no other of their own."""
@@ -68,10 +76,7 @@ class Variations:
         Raises:
             ProfilesError: the networks have no such kernel.
         """
-        seen = self.own(model)
-        if not seen:
-            raise ProfilesError(f"no kernel of kind {model!r} in the networks; valid: {', '.join(sorted(self._seen))}")
-        return [self._bounded(seen[index]) for index in self._random.integers(0, len(seen), count)]
+        return [call for seen, share in self._shared(model, count) for call in self._around(seen, share)]
 
     def some(
         self, model: str, count: int, wanted: Callable[[KernelInvocation], bool] = lambda call: True
@@ -83,8 +88,25 @@ class Variations:
         """
         own = [call for call in self.own(model) if wanted(call)]
         chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
-        drawn = spread_over_sizes([call for call in self.draw(model, _CANDIDATES * count) if wanted(call)], count - len(chosen))
-        return [*(own[index] for index in chosen), *drawn]
+        some = [own[index] for index in chosen]
+        for seen, share in self._shared(model, count - len(chosen)):
+            some += spread_over_sizes([call for call in self._around(seen, _CANDIDATES * share) if wanted(call)], share)
+        return some
+
+    def _shared(self, model: str, count: int) -> list[tuple[list[KernelInvocation], int]]:
+        """The networks' kernels by variety, and how many of so many are drawn around those of each."""
+        seen = self.own(model)
+        if not seen:
+            raise ProfilesError(f"no kernel of kind {model!r} in the networks; valid: {', '.join(sorted(self._seen))}")
+        varieties: dict[tuple[str, str], list[KernelInvocation]] = {}
+        for call, variety in zip(seen, varieties_of(model, feature_rows(model, seen)), strict=True):
+            varieties.setdefault((call.kind, variety), []).append(call)
+        often = np.sqrt([sum(self._work[call.signature] for call in own) for own in varieties.values()])
+        ends = np.rint(count * np.cumsum(often) / often.sum()).astype(int).tolist()
+        return [(own, end - start) for own, start, end in zip(varieties.values(), [0, *ends], ends, strict=False)]
+
+    def _around(self, seen: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:
+        return [self._bounded(seen[index]) for index in self._random.integers(0, len(seen), count)]
 
     def _bounded(self, like: KernelInvocation) -> KernelInvocation:
         for _ in range(_ATTEMPTS):
@@ -112,6 +134,17 @@ class Variations:
         if like.kind in _INTEGER_KINDS and self._random.random() < _INTEGER_SHARE:
             return "int8"
         return str(self._random.choice(_FLOATS, p=_TYPES))
+
+
+def _work_of(networks: Sequence[Network]) -> Counter[Any]:
+    """What part of a network's operations and bytes each kernel is, by signature; the mean of both, added up over networks."""
+    work: Counter[Any] = Counter()
+    for network in networks:
+        operations = max(sum(launch.flops for launch in network.launches), 1)
+        moved = max(sum(launch.bytes for launch in network.launches), 1)
+        for launch in network.launches:
+            work[launch.signature] += (launch.flops / operations + launch.bytes / moved) / 2
+    return work
 
 
 def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.cost.board import BoardCost
-from ...kernels.cost.model import surface
+from ...kernels.cost.execution import check_execution
+from ...kernels.cost.model import KernelCosts, assemble, kernel_costs
 from ...kernels.cost.totals import Shares
 from ...kernels.network import Network
 
@@ -33,14 +34,21 @@ class Observation:
     parts: NDArray[np.float64]
 
 
-def squared_parts(network: Network, cost: BoardCost) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The squares of what host, computation and memory traffic are of latency and of energy, each ``(3, configurations)``."""
-    bare = surface(network, cost)
+def squared_parts(
+    network: Network, cost: BoardCost, costs: KernelCosts | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The squares of what host, computation and memory traffic are of latency and of energy, each ``(3, configurations)``.
+
+    Args:
+        costs: the network's kernels', where they are known already.
+    """
+    costs, way = costs or kernel_costs(network, cost), check_execution(None, network)
+    bare = assemble(network, cost, costs, "timeline", way)
     latency, energy = [], []
     for source in _SOURCES:
         # Where only this source errs, and by all it is, the sigma is its part.
         shares = Shares(**{source: 1.0})
-        alone = surface(network, replace(cost, latency_shares=shares, energy_shares=shares))
+        alone = assemble(network, replace(cost, latency_shares=shares, energy_shares=shares), costs, "timeline", way)
         latency.append((alone.latency_sigma**2 - bare.latency_sigma**2).ravel())
         energy.append((alone.energy_sigma**2 - bare.energy_sigma**2).ravel())
     return np.array(latency), np.array(energy)

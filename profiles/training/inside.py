@@ -15,8 +15,10 @@ import numpy as np
 
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.crowding import crowd
-from ...kernels.cost.model import assemble, kernel_costs, surface
+from ...kernels.cost.execution import check_execution
+from ...kernels.cost.model import assemble, kernel_costs
 from ...kernels.network import Network
+from ...kernels.surface import Surface
 from .common_error import squared_parts
 from .evaluation import NetworkMeasurement
 
@@ -52,10 +54,16 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
     networks = {item.network.digest: item.network for item in measured}
     crowding = _fit_crowding(cost, networks.values(), measured)
     cost = replace(cost, crowding=crowding)
+    of_kernels = {digest: kernel_costs(network, cost) for digest, network in networks.items()}
+
+    def played(network: Network, one: BoardCost) -> Surface:
+        return assemble(network, one, of_kernels[network.digest], "timeline", check_execution(None, network))
+
     terms = []
     for network in networks.values():
-        latency_ms = surface(network, cost).latency_ms.ravel()
-        host, compute, memory = latency_ms * np.sqrt(np.maximum(squared_parts(network, cost)[0], 0.0))
+        latency_ms = played(network, cost).latency_ms.ravel()
+        squares = squared_parts(network, cost, of_kernels[network.digest])[0]
+        host, compute, memory = latency_ms * np.sqrt(np.maximum(squares, 0.0))
         parts = np.stack([host, compute + memory], axis=1)
         terms += [parts[item.index] / item.latency_ms[:, None] for item in _of(network, measured)]
     rows = np.concatenate(terms)
@@ -63,8 +71,8 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
     drawn, left = [], []
     bare = replace(cost, idle_mw=np.zeros_like(cost.idle_mw), host_active_mw=np.zeros_like(cost.host_active_mw))
     for network in networks.values():
-        dynamic_mj = surface(network, bare).energy_mj.ravel()
-        host_mj = surface(network, replace(bare, host_active_mw=cost.host_active_mw)).energy_mj.ravel() - dynamic_mj
+        dynamic_mj = played(network, bare).energy_mj.ravel()
+        host_mj = played(network, replace(bare, host_active_mw=cost.host_active_mw)).energy_mj.ravel() - dynamic_mj
         for item in _of(network, measured):
             if item.energy_mj is None:
                 continue
@@ -73,9 +81,9 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
             left.append(1.0 - idle_mj / item.energy_mj)
     if not drawn:
         return Inside(of_host, of_time, crowding=crowding)
-    of_calls, of_kernels = np.concatenate(drawn).T
-    rest = np.concatenate(left) - of_host * of_calls
-    of_power = float(np.clip(of_kernels @ rest / (of_kernels @ of_kernels) / of_time, _LEAST, _MOST))
+    by_calls, by_kernels = np.concatenate(drawn).T
+    rest = np.concatenate(left) - of_host * by_calls
+    of_power = float(np.clip(by_kernels @ rest / (by_kernels @ by_kernels) / of_time, _LEAST, _MOST))
     return Inside(of_host, of_time, of_power, crowding)
 
 

@@ -31,12 +31,13 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
 _LEAF_STEPS = 1024.0
+_FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
 _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of one model; the number of trees follows from validation."""
+    """Hyperparameters of one model; the number of trees follows from validation, up to ``rounds`` where that is given."""
 
     max_depth: int
     learning_rate: float
@@ -45,6 +46,7 @@ class Recipe:
     colsample_bytree: float = 0.8
     reg_lambda: float = 1.0
     rounds: int = 0
+    reg_alpha: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class TrainingOptions:
     """How to train.
 
     Attributes:
-        recipes: the hyperparameters to choose from, per kind; the first with key ``""`` serve the kinds not named.
+        recipes: the hyperparameters to choose from, per kind, or per kind and target (``conv2d time``); those with key ``""``
+            serve the kinds not named.
         most_rounds: the most trees of one model.
         patience: rounds without improvement after which a validation run ends.
         threads: threads XGBoost may use.
@@ -124,16 +127,12 @@ def table_of(
         board: the board's description.
         kind: a kernel kind, or the family of the pointwise kinds.
         target: ``time`` or ``power``.
-        familiar: signatures of kernels that networks are made of; they get half of the weight, random kernels the other half.
+        familiar: signatures of kernels that networks are made of; they get a third of the weight, random kernels
+            the others.
         nodes: the boards to take rows from; all by default.
         without: signatures of kernels to leave out.
     """
-    kinds = {kind, *served_by(kind)}
-    kept = [
-        index
-        for index, kernel in enumerate(measurements.invocations)
-        if kernel.kind in kinds and kernel.signature not in without
-    ]
+    kept = kernels_of(measurements, kind, without)
     rows = measurements.tables[TARGETS[target]]
     mask = np.isin(rows.what, kept)
     if nodes is not None:
@@ -156,8 +155,14 @@ def table_of(
         label = np.log(np.maximum(rows.value, _LEAST_MW))
     of_network = np.array([invocation.signature in familiar for invocation in invocations])[of_row]
     share = float(of_network.mean())
-    weight = np.where(of_network, 0.5 / share, 0.5 / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
+    weight = np.where(of_network, _FAMILIAR / share, (1 - _FAMILIAR) / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
     return Table(features, label, weight, rows.node, of_row)
+
+
+def kernels_of(measurements: Measurements, kind: str, without: Collection[Any] = ()) -> list[int]:
+    """The numbers of the kernels that train a kind's models; ``Table.kernel`` counts in this list."""
+    kinds, kernels = {kind, *served_by(kind)}, enumerate(measurements.invocations)
+    return [number for number, kernel in kernels if kernel.kind in kinds and kernel.signature not in without]
 
 
 def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
@@ -236,15 +241,16 @@ def train_kind(
 
     def model(target: str) -> TrainedModel:
         table = table_of(measurements, board, kind, target, familiar, nodes, without)
-        return train_model(table, kind, options, None if recipes is None else recipes.of(target))
+        key = f"{kind} {target}" if f"{kind} {target}" in options.recipes else kind
+        return train_model(table, key, options, None if recipes is None else recipes.of(target))
 
     return TrainedKind(kind, model("time"), model("power") if measurements.powered else None)
 
 
-def train_model(table: Table, kind: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
+def train_model(table: Table, key: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
     """Choose hyperparameters by validation, or take those of an earlier training, and train on everything."""
     if earlier is None:
-        recipe, sigma = choose_recipe(table, options.recipes.get(kind, options.recipes[""]), options)
+        recipe, sigma = choose_recipe(table, options.recipes.get(key, options.recipes[""]), options)
     else:
         recipe, sigma = earlier.recipe, earlier.sigma
     booster = _boost(table, recipe, options, recipe.rounds)[0]
@@ -265,7 +271,7 @@ def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOpti
     training, validation = table.where(rest), table.where(out & strange)
     best: tuple[float, Recipe] | None = None
     for recipe in recipes:
-        _, rounds, error = _boost(training, recipe, options, options.most_rounds, validation)
+        _, rounds, error = _boost(training, recipe, options, recipe.rounds or options.most_rounds, validation)
         if best is None or error < best[0]:
             best = (error, replace(recipe, rounds=rounds))
     assert best is not None
@@ -288,20 +294,7 @@ def _boost(
     """Train; with a validation set, stop when it no longer improves: (booster, best number of trees, RMSE there)."""
     import xgboost
 
-    parameters = {
-        "objective": "reg:squarederror",
-        "tree_method": "hist",
-        "max_bin": 256,
-        "max_depth": recipe.max_depth,
-        "learning_rate": recipe.learning_rate,
-        "min_child_weight": recipe.min_child_weight,
-        "subsample": recipe.subsample,
-        "colsample_bytree": recipe.colsample_bytree,
-        "reg_lambda": recipe.reg_lambda,
-        "nthread": options.threads,
-        "seed": options.seed,
-        "verbosity": 0,
-    }
+    parameters = boosting_parameters(recipe, options.threads, options.seed)
     data = xgboost.DMatrix(table.features, table.label, weight=table.weight, nthread=options.threads)
     if validation is None:
         return xgboost.train(parameters, data, rounds), rounds, 0.0
@@ -310,6 +303,25 @@ def _boost(
         parameters, data, rounds, evals=[(held, "held")], early_stopping_rounds=options.patience, verbose_eval=False
     )
     return booster, booster.best_iteration + 1, float(booster.best_score)
+
+
+def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, Any]:
+    """What XGBoost is told."""
+    return {
+        "objective": "reg:squarederror",
+        "tree_method": "hist",
+        "max_bin": 256,
+        "max_depth": recipe.max_depth,
+        "learning_rate": recipe.learning_rate,
+        "min_child_weight": recipe.min_child_weight,
+        "subsample": recipe.subsample,
+        "colsample_bytree": recipe.colsample_bytree,
+        "reg_alpha": recipe.reg_alpha,
+        "reg_lambda": recipe.reg_lambda,
+        "nthread": threads,
+        "seed": seed,
+        "verbosity": 0,
+    }
 
 
 def treelite_bytes(booster: Any) -> bytes:

@@ -69,9 +69,17 @@ def write_trained(
 
 
 def bundle_from_record(
-    measurements: Measurements, name: str, command: str, directory: Path, progress: Progress, *, threads: int = 1, seed: int = 0
+    measurements: Measurements,
+    name: str,
+    command: str,
+    directory: Path,
+    progress: Progress,
+    *,
+    threads: int = 1,
+    seed: int = 0,
+    tuned: Mapping[str, tuple[Recipe, ...]] | None = None,
 ) -> Bundle:
-    """The bundle of what was measured, be it on one board.
+    """The bundle of what was measured, be it on one board; ``tuned`` are recipes that a search found for some models.
 
     Raises:
         MeasurementError: the record has less than two networks that were measured as a whole and whose launches are known, or
@@ -82,7 +90,7 @@ def bundle_from_record(
     folds = make_folds(networks, own.nodes, min(len(networks), _MOST_FOLDS), seed)
     few = len(own.invocations) <= _FEW_KERNELS
     recipes = {"": (Recipe(6, 0.1, min_child_weight=1.0 if few else 5.0),)}
-    options = TrainingOptions(recipes, most_rounds=300, threads=threads, seed=seed)
+    options = TrainingOptions({**recipes, **(tuned or {})}, most_rounds=300, threads=threads, seed=seed)
 
     def evaluation(_: Bundle, uncertainty: Uncertainty) -> Mapping[str, Any]:
         return {

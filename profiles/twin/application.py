@@ -18,7 +18,8 @@ request                                            answer
 ``{"op": "fault", "kind": ..., ...}``              ``{}``; see :meth:`~jetdvfs.profiles.twin.faults.Faults.script`
 =================================================  ===============================================================
 
-One frame runs at a time; a frame's latency includes its wait for the frames of others (``waited_ms`` of it).
+Frames of one process run one at a time, and frames of several share the GPU's time, slice by slice; a frame's latency includes
+for how long others had the GPU (``waited_ms`` of it).
 """
 
 from __future__ import annotations

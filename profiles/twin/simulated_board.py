@@ -31,11 +31,12 @@ from .tree.clocks.ticks import BACKGROUND_LOAD, GovernorTicks
 from .tree.identity import SimulatedIdentity
 from .tree.processes import Processes
 from .tree.procfs import ProcessorTime
+from .tree.sensors.battery import SimulatedBattery
 from .tree.sensors.fan import fan_files
 from .tree.sensors.power import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
 from .work.company import Company
-from .work.frames import BoardSilicon, Costs, Execute, FrameCost, Stream, WorkQueue
+from .work.frames import BoardSilicon, Costs, Execute, FrameCost, RunningFrame, Stream, WorkQueue, blended, speeds
 from .work.load import BoardClocks, CoRunner
 
 _LONGEST_STEP_S = 1.0
@@ -52,6 +53,7 @@ class SimulatedBoard:
         execute: what a frame costs on that chip.
         mode: the name of the power mode that it booted with; by default the one of the description's ``twin`` section.
         desktop: whether a desktop has used the GPU since boot; until something has, its clock's files are not there.
+        battery_wh: what is in the battery that feeds it, in watt hours; None for a board on the mains.
 
     Attributes:
         off: whether heat has switched it off.
@@ -70,6 +72,7 @@ class SimulatedBoard:
         *,
         mode: str = "",
         desktop: bool = True,
+        battery_wh: float | None = None,
     ) -> None:
         self.description = description
         self.clock = clock
@@ -110,8 +113,19 @@ class SimulatedBoard:
         self.tools = ToolFiles(description, modes, booted, self.faults, lambda: self.gpu.load > 0)
         providers += [self.tools, self._processors, *self._others, *([over_current] if over_current else [])]
         providers += shop.monitors(self.rails)
+        if battery_wh is not None:
+            providers.append(self._battery(battery_wh))
         self.tree = self._build_tree(providers)
         self._governors.wake(self.now)
+
+    def _battery(self, full_wh: float) -> SimulatedBattery:
+        counted = [self.rails.rails.index(rail) for rail in self.description.total_rails]
+
+        def total(figures: tuple[float, ...]) -> float:
+            return sum(figures[index] for index in counted)
+
+        began = self.now
+        return SimulatedBattery(full_wh, lambda: total(self.rails.joules), lambda: self.now - began, lambda: total(self.watts))
 
     def _build_tree(self, providers: Sequence[Provider]) -> Tree:
         tree = Tree(self.present, self.clock, self.faults)
@@ -153,8 +167,7 @@ class SimulatedBoard:
     @property
     def watts(self) -> tuple[float, ...]:
         """What each rail draws now."""
-        running = self._work.running
-        return self._draw(None if running is None else self._cost(running.stream))
+        return self._draw(self._together())
 
     def _draw(self, cost: FrameCost | None) -> tuple[float, ...]:
         if self.off:
@@ -251,7 +264,8 @@ class SimulatedBoard:
             if frame_due > self.now:
                 self._elapse(end)
             if frame_due <= self.now:
-                self._work.finish(self.now)
+                running = self._running()
+                self._work.finish(self.now, [one for one, cost, speed in running if one.due(self.now, cost, speed) <= self.now])
             self._work.close(self.now, self.rails.joules)
             for clock in self._clocks:
                 clock.settle()
@@ -264,14 +278,14 @@ class SimulatedBoard:
     def _elapse(self, end: float) -> None:
         """Let time pass in which nothing changes."""
         seconds = end - self.now
-        running = self._work.running
-        cost = None if running is None else self._cost(running.stream)
+        running, cost = self._running(), self._together()
         watts = self._draw(cost)
         host_share = gpu_share = 0.0
-        if running is not None and cost is not None:
-            running.advance(seconds, cost)
+        if cost is not None:
             host_share, gpu_share = cost.host_share, cost.gpu_share
-            self.processes.add(running.stream.pid, seconds * host_share)
+        for frame, own, speed in running:
+            frame.advance(seconds, own, speed)
+            self.processes.add(frame.stream.pid, seconds * speed * own.host_share)
         self._company.elapse(self.now, seconds)
         self.emc.count(seconds, 0.0 if cost is None else cost.dram_bytes_s)
         self.rails.add(seconds, watts)
@@ -288,8 +302,21 @@ class SimulatedBoard:
         return self._costs.frame(stream, self.configuration, self.thermal.hottest_c)
 
     def _frame_due(self) -> float:
-        running = self._work.running
-        return math.inf if running is None else running.due(self.now, self._cost(running.stream))
+        return min((frame.due(self.now, cost, speed) for frame, cost, speed in self._running()), default=math.inf)
+
+    def _running(self) -> list[tuple[RunningFrame, FrameCost, float]]:
+        """The frames that the GPU works at, what each costs alone, and how fast it runs."""
+        costs = [self._cost(frame.stream) for frame in self._work.running]
+        at = speeds([cost.gpu_share for cost in costs]) if len(costs) > 1 else [1.0] * len(costs)
+        return list(zip(self._work.running, costs, at, strict=True))
+
+    def _together(self) -> FrameCost | None:
+        """What they cost together; None while nothing runs."""
+        running = self._running()
+        if not running:
+            return None
+        idle_w = self._costs.idle_w(self.configuration, self.thermal.hottest_c)
+        return blended([cost for _, cost, _ in running], [speed for _, _, speed in running], idle_w)
 
     def _follow(self) -> bool:
         """Let the memory clock follow what the others do."""
@@ -308,6 +335,7 @@ def simulated_board(
     mode: str = "",
     desktop: bool = True,
     version: int = CURRENT,
+    battery_wh: float | None = None,
 ) -> SimulatedBoard:
     """A described board around its simulated silicon.
 
@@ -316,7 +344,7 @@ def simulated_board(
         node: which individual: each number is another chip of the same kind.
         jetpack: which JetPack it runs (``"5"``); by default its description's.
         firmware: which of the described firmwares it has; by default the one whose clocks the description's axes are.
-        mode, desktop: as for :class:`SimulatedBoard`.
+        mode, desktop, battery_wh: as for :class:`SimulatedBoard`.
         version: of the silicon's behaviour.
 
     Raises:
@@ -328,4 +356,4 @@ def simulated_board(
     powered = powered_sms(description, mode)
     if 0 < powered < silicon.chip.sm_count:
         silicon = Silicon(node, description, chip=silicon.chip.gated(powered))
-    return SimulatedBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop)
+    return SimulatedBoard(description, silicon, clock or SystemClock(), mode=mode, desktop=desktop, battery_wh=battery_wh)

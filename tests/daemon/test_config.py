@@ -59,7 +59,7 @@ def test_unknown_members_are_warned_about_by_their_full_name(tmp_path: Path) -> 
     ]
     assert config.warnings[0] == (
         f"{tmp_path / 'jetdvfsd.yaml'}, line 3: bord is unknown and ignored; "
-        "known: board, profile, socket_group, axes, limits, cpu_clusters, cpu_leader, floors, clients, worker"
+        "known: board, profile, socket_group, axes, limits, cpu_clusters, cpu_leader, floors, ceiling_c, clients, worker"
     )
 
 

@@ -41,15 +41,15 @@ ENDLESS = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_code_that_would_never_end_is_stopped_by_the_budget(name: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(KernelsError):
         read(handmade.archive(handmade.forward(*ENDLESS[name])), budget=Budget(steps=100_000, wall_s=5))
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_wall_time_is_bounded_by_the_budget() -> None:
     code = handmade.forward("while True:", "  y = torch.dim(x)", "return x")
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(BudgetExceeded, match=r"longer than 0\.2 s"):
         read(handmade.archive(code), budget=Budget(wall_s=0.2))
     assert time.monotonic() - began < 2

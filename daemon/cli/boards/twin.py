@@ -30,6 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
     )
+    serve.add_argument(
+        "--battery-wh", type=float, metavar="WH", help="a battery with so many watt hours feeds it (default: the mains)"
+    )
     arguments.add_silicon(serve)
     serve.add_argument(
         "--replay", default="", metavar="PROGRAM", help="frames take and draw what this program did on a real board (--data)"
@@ -51,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
     if bool(args.replay) != bool(args.data):
         raise UsageError("twin serve: --replay PROGRAM and --data DIR go together")
+    if args.battery_wh is not None and (args.replay or not 0 < args.battery_wh <= 1e5):
+        raise UsageError("twin serve: --battery-wh takes more than 0 and at most 100000, and goes without --replay")
     if args.replay:
         from ....profiles.twin.replay.board import replay_board
         from ....profiles.twin.replay.tables import find_table
@@ -65,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             mode=args.mode,
             desktop=not args.headless,
             version=args.silicon,
+            battery_wh=args.battery_wh,
         )
     mount = args.mount.absolute()
     with serve(board, mount, args.backend) as serving:

@@ -135,7 +135,7 @@ def offered(files: Files, description: BoardDescription) -> tuple[FrequencyConfi
     """The top clocks that a board's power mode offers, and the range that it leaves each clock."""
     grid = Hardware.probe(files, SystemClock(), board=description.name).grid()
     axes = {axis: grid.levels(axis) for axis in AXES}
-    return grid.top, Limits(**{axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
+    return grid.top, Limits.within({axis: (levels[0], levels[-1]) for axis, levels in axes.items()})
 
 
 def _first_line(process: Child) -> str:

@@ -37,6 +37,7 @@ _OF_A_MODEL = {
     "--execution": "execution",
     "--host-ms": "host_ms",
     "--copied-bytes": "copied_bytes",
+    "--battery-wh": "battery_wh",
 }
 
 
@@ -50,6 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_target(parser)
     arguments.add_execution(parser)
     arguments.add_config(parser, "this configuration instead of a model and target")
+    arguments.add_battery(parser)
+    parser.add_argument(
+        "--ceiling",
+        type=float,
+        metavar="C",
+        help="no zone of the board is to become hotter while it is held, in degrees Celsius",
+    )
     parser.add_argument("--reason", default="", help="why, for whoever looks at the status")
     parser.add_argument(
         "--metrics",
@@ -87,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
         confidence=args.confidence,
         reason=args.reason,
         app=Path(command[0]).name if command else "jetdvfs hold",
+        ceiling_c=args.ceiling,
+        battery_wh=args.battery_wh,
         execution=args.execution,
         beside=arguments.stated_beside(args) or None,
         accept_boundary=args.accept_boundary,
@@ -134,7 +144,8 @@ def _tell(text: str) -> None:
 def _show(lease: KeptLease, stream: TextIO, *, as_json: bool) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if as_json:
-        print(json.dumps({"lease": lease.id, "plan": lease.plan, "applied": applied}), file=stream, flush=True)
+        told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept}
+        print(json.dumps(told), file=stream, flush=True)
         return
     if lease.plan is not None:
         choice = lease.plan["choice"]
@@ -143,6 +154,8 @@ def _show(lease: KeptLease, stream: TextIO, *, as_json: bool) -> None:
         print(printable(f"lease {lease.id}: {lease.plan['target']}; predicted {figures}{simulated}"), file=stream)
         print(printable(lease.plan["why"]), file=stream)
     print(printable(f"lease {lease.id}: {output.clocks(applied['effective'])} in force"), file=stream, flush=True)
+    if lease.unkept is not None:
+        _tell(f"not kept: {lease.unkept['target']}: {lease.unkept['reason']}")
     if not applied["verified"]:
         _tell(f"not as requested: {'; '.join(applied['notes'])}")
 

@@ -144,6 +144,24 @@ METRICS = (
     Metric("jetdvfs_clock_hertz", "gauge", "Each clock as measured.", _clocks("measured")),
     Metric("jetdvfs_clock_held_hertz", "gauge", "Each clock as held, while anything is held.", _clocks("held")),
     Metric(
+        "jetdvfs_clock_changes_total",
+        "counter",
+        "How often clocks were set otherwise for leases.",
+        _one(lambda s: s["changes"]["count"] if "changes" in s else None),
+    ),
+    Metric(
+        "jetdvfs_clock_changes_seconds_total",
+        "counter",
+        "How long that took in all.",
+        _one(lambda s: s["changes"]["total_ms"] / 1e3 if "changes" in s else None),
+    ),
+    Metric(
+        "jetdvfs_budget_watts",
+        "gauge",
+        "What the board may draw, where a battery or a ceiling bounds it.",
+        _one(lambda s: s["budget"]["limit_mw"] / 1e3 if s.get("budget") else None),
+    ),
+    Metric(
         "jetdvfs_throttled",
         "gauge",
         "1 while the kernel slows the board down.",

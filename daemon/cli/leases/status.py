@@ -45,11 +45,16 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"requested  {_clocks(applied['requested'])}"
             yield f"accepted   {_clocks(applied['accepted'])}"
         yield f"because    {applied['reason']}"
+        yield f"changes    {status['changes']['count']} of the clocks, {status['changes']['total_ms']:.0f} ms in all"
     counted = [status["rails_mw"][rail] for rail in status["energy_rails"] if rail in status["rails_mw"]]
     rails = ", ".join(f"{name} {power / 1e3:.2f} W" for name, power in status["rails_mw"].items())
     yield f"power      {sum(counted) / 1e3:.2f} W ({'+'.join(status['energy_rails'])}); {rails or 'no rail can be read'}"
     hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
     yield f"heat       {', '.join(f'{name} {value / 1e3:.1f} C' for name, value in hottest) or 'no zone can be read'}"
+    if budget := status.get("budget"):
+        yield f"budget     {budget['limit_mw'] / 1e3:.2f} W {budget['reason']}"
+    if battery := status.get("battery"):
+        yield f"battery    {output.battery(battery)}"
     if status["mode"]:
         yield f"mode       {status['mode']['id']} {status['mode']['name']}"
     if events := status["over_current"]:
@@ -74,16 +79,23 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     yield f"     needs {_clocks(lease['configuration'])}"
     if lease["raised_by"]:
         yield f"     raised by lease {', '.join(lease['raised_by'])}"
+    if shared := lease.get("shared"):
+        yield f"     shares the GPU with lease {', '.join(shared['leases'])}: up to {shared['latency_ms']:.2f} ms with waiting"
     if unkept := lease.get("unkept"):
         yield f"     not kept: {unkept['target']}: {unkept['reason']}"
     if lease["predicted"]:
         foreseen = lease["predicted"]
         yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"
+    if proposal := lease.get("proposal"):
+        yield f"     better: {proposal['note']}"
     if end := lease.get("boundary"):
         yield f"     planned for a part of the network: up to {end['operator']} at {end['place']}"
     if lease["observed"]:
         seen = lease["observed"]
         yield f"     observed p50 {seen['p50_ms']:.2f} ms, p95 {seen['p95_ms']:.2f} ms over {seen['frames']} frames"
+        if lease["first_ms"] is not None:
+            first = f"{lease['first_ms']:.2f} ms, {lease['first_frames']} times"
+            yield f"     the first after a pause or a change of clocks: {first}"
     if missed := lease["missed"]:
         over = f"{missed['observed_ms']:.4g} ms observed, over {missed['limit_ms']:.4g} ms, in {missed['frames']} frames"
         yield f"     missed: {missed['target']}: {over}: {missed['reason']}"

@@ -23,6 +23,7 @@ from ....kernels.units import AXES, CLOCKS, mhz_text
 from ... import arguments
 from ...errors import UsageError
 from ...wire.client import Client
+from .. import output
 from ..output import table
 
 _CLEAR, _HOME, _REST = "\x1b[2J", "\x1b[H", "\x1b[K"
@@ -106,6 +107,10 @@ def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
     yield f"power  {sum(counted) / 1e3:6.2f} W   {_listed(status['rails_mw'], 1e3, 'W', 2)}"
     zones = _listed(status["temperatures_mc"], 1e3, "C", 1)
     yield f"heat   {max(status['temperatures_mc'].values(), default=0) / 1e3:6.1f} C   {zones}"
+    if budget := status.get("budget"):
+        yield f"budget {budget['limit_mw'] / 1e3:6.2f} W   {printable(budget['reason'])}"
+    if battery := status.get("battery"):
+        yield f"battery {battery['left_wh']:5.4g} Wh  {printable(output.battery(battery))}"
     yield ""
     if status["leases"]:
         headers = ["lease", "application", "target", "predicted ms", "observed ms", "p95 ms", "frames", "late", "J"]

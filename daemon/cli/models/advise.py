@@ -32,7 +32,7 @@ from ... import arguments
 from ...errors import TargetNotAttainable, UsageError
 from ...planner import Limits, Plan, plan
 from ...planning.advising import A100_SLICES, GIB, Choice, a100_slice, judged_modes, modes_of, smallest
-from ...targets import Target, parse_target
+from ...targets import Hours, Target, parse_target
 from .. import output
 from . import common
 
@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.mig:
         return _slice(common.read_network(args), args)
     targets = [parse_target(text) for text in args.targets]
+    if any(isinstance(target, Hours) for target in targets):
+        raise UsageError("--target hours: a mode is not advised by a battery; say what may be drawn, as in power_mw=8000")
     if not targets and args.fps is None:
         raise UsageError("say what the model has to keep: --target, --fps, or both")
     bundle = common.read_profile_at(args)
@@ -102,7 +104,7 @@ def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.N
     if advised.gpu_share != 1:
         return None
     grid = surface.grid
-    limits = Limits(*((grid.levels(axis)[0], level) for axis, level in advised.configuration._asdict().items()))
+    limits = Limits.within({axis: (grid.levels(axis)[0], level) for axis, level in advised.configuration._asdict().items()})
     try:
         return plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
     except TargetNotAttainable:  # the first of several targets alone may be, where the mode is judged by all

@@ -26,15 +26,21 @@ from typing import TYPE_CHECKING, Any
 
 from ....kernels.inputs import Phase, parse_input, phase_of
 from ....kernels.text import printable
+from ....profiles.board import load_board
 from ... import arguments
+from ...budgets.granting import lasting
 from ...errors import UsageError
-from ...planner import Option, Plan, parse_target, plan
-from ...targets import Target, check_phase
+from ...planner import Limits, Option, Plan, parse_target, plan
+from ...planning.plans import Plans
+from ...planning.proposing import Proposal, against_default
+from ...planning.wishes import Wish
+from ...targets import Hours, Target, check_phase
 from .. import output
 from . import batches, common
 
 if TYPE_CHECKING:
     from ....kernels.network import Network
+    from ....kernels.surface import Surface
     from ....profiles.bundle.bundle import Bundle
 
 _FRONT_ROWS = 12
@@ -44,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser)
     arguments.add_target(parser, several="of a language model one for its prompts and one for its tokens")
+    arguments.add_battery(parser)
     parser.add_argument(
         "--batches",
         type=batches.sizes,
@@ -56,6 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.batches:
+        if args.battery_wh is not None:
+            raise UsageError("--battery-wh: said of a target of hours, not of --batches")
         return batches.run(args)
     if args.deadline is not None or not args.targets:
         raise UsageError("expected a --target, or --batches with a --deadline")
@@ -101,7 +110,9 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     phase = phase_of(network.inputs)
     check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
-    chosen = plan(surface, target, fps=args.fps, confidence=args.confidence)
+    limits = lasting(target, args.battery_wh, Limits())
+    chosen = plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
+    proposal = _proposal(network, surface, target, bundle, args)
     if args.plot:
         from ..pictures.surfaces import draw_plan
 
@@ -109,7 +120,8 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
     if args.json:
         told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
-        return {**common.about(network, bundle, args), "method": surface.method, **told, **chosen.to_json()}
+        about, mode = common.about(network, bundle, args), proposal and proposal.to_json()
+        return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode}
     name = common.network_label(network, args)
     inputs = f" ({network.inputs[0].name} of {network.inputs[0].value[0]})" if phase and network.inputs[0].value else ""
     print(f"{name}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
@@ -125,9 +137,21 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     print(output.table(("", "", "latency ms", "per frame mJ" if args.fps else "energy mJ"), _steps(chosen), text_columns=2))
     print(f"\nthe trade-off: no configuration beats these in both latency and energy ({_front_note(chosen)})")
     print(_table([("", option) for option in chosen.thinned_front(_FRONT_ROWS)], chosen))
+    if proposal is not None:
+        print(f"\nas the board boots: {printable(proposal.note)}")
     for note in common.model_notes(network, bundle.cost, chosen.guessed):
         print(note)
     return {}
+
+
+def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle, args: argparse.Namespace) -> Proposal | None:
+    """The power mode that would be better than the one that the board boots with; targets of hours know of no mode."""
+    board = load_board(bundle.manifest.board)
+    if not board.modes or isinstance(target, Hours):
+        return None
+    simulated = bundle.manifest.simulated
+    wish = Wish(Plans(), surface, str(target), args.fps, args.confidence, network.name, simulated, lambda: ())
+    return against_default(wish, board.modes[-1])
 
 
 def _in_tokens(choice: Option, phase: Phase) -> dict[str, float]:

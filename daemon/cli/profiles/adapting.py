@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ....profiles.bundle.bundle import load_bundle
+from ....kernels.network import Network
+from ....profiles.bundle.bundle import Bundle, load_bundle
 from ... import arguments
 from ...errors import InputError
 from ..networks import named_networks
@@ -36,6 +37,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     arguments.add_simulated_board(sub)
     sub.add_argument("--node", type=arguments.whole(0), default=3, metavar="N", help="which individual of it (default: 3)")
     arguments.add_silicon(sub, 2)
+    sub.add_argument(
+        "--orders",
+        action="store_true",
+        help="show instead how soon plans are right where configurations are chosen as 'setup --accuracy' does, and at random",
+    )
     add_seed(sub)
 
 
@@ -62,6 +68,8 @@ def adapt(args: argparse.Namespace) -> int:
 
 def show(args: argparse.Namespace) -> int:
     bundle, networks = load_bundle(args.profile), named_networks(args.models or _NETWORKS, args.inputs)
+    if args.orders:
+        return _show_orders(args, bundle, networks)
     try:
         from ....profiles.training.transfer.shown import transferred
 
@@ -89,4 +97,28 @@ def show(args: argparse.Namespace) -> int:
         for row in rows
     ]
     print(table(["observations", "of other networks", "of its own"], shown, text_columns=0))
+    return 0
+
+
+def _show_orders(args: argparse.Namespace, bundle: Bundle, networks: Sequence[Network]) -> int:
+    from ....profiles.training.transfer.orders import orders_compared
+
+    rows = orders_compared(bundle, args.board, args.silicon, args.node, networks, args.seed, progress_bar)
+    about = {"profile": bundle.manifest.name, "board": args.board, "silicon": args.silicon, "node": args.node}
+    if args.json:
+        print_json({**about, "simulated": True, "rows": [row.to_json() for row in rows]})
+        return 0
+    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node} of silicon {args.silicon}")
+    print(f"plans of {len(networks)} networks: mean error where they may choose, energy above the best's")
+    cells = {(row.order, row.observations): row for row in rows}
+    shown = []
+    for count in sorted({row.observations for row in rows}):
+        chosen, random = cells["chosen", count], cells["random", count]
+        shown.append(
+            [f"{chosen.minutes:.1f}", str(count), "-" if chosen.expected_percent is None else f"{chosen.expected_percent:.1f}%",
+             f"{chosen.error_percent:.1f}%", f"{random.error_percent:.1f}%",
+             f"{chosen.excess_percent:.1f}%", f"{random.excess_percent:.1f}%"]
+        )  # fmt: skip
+    headers = ["minutes", "observations", "expected", "error, chosen", "random", "energy, chosen", "random"]
+    print(table(headers, shown, text_columns=0))
     return 0

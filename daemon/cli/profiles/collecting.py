@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,14 @@ from ....kernels.inputs import parse_input
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import InputError, UsageError
+from ..clusters import cluster
 from ..networks import named_networks
 from ..output import print_json, progress_bar, table
 from .checks import add_seed, add_threads
 
 if TYPE_CHECKING:
+    from ....kernels.network import Network
+    from ....profiles.measuring.campaign import Campaign, CampaignSize
     from ....profiles.measuring.processor import Model
     from ....profiles.training.left_out import LeftOut
 
@@ -42,12 +46,27 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--meter",
         default="cpu",
-        choices=("cpu", "simulated"),
-        help="what measures: PyTorch on this machine's processor (default), or one simulated board, in virtual time",
+        choices=("cpu", "nvml", "simulated"),
+        help="what measures: PyTorch on this machine's processor (default), PyTorch on its NVIDIA GPU with power by NVML, or "
+        "one simulated board, in virtual time",
+    )
+    sub.add_argument(
+        "--gpu-mhz",
+        type=arguments.whole(1),
+        action="append",
+        default=[],
+        metavar="MHZ",
+        help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
     )
     arguments.add_simulated_board(sub)
     sub.add_argument(
         "--node", type=arguments.whole(0), default=0, metavar="N", help="which individual of the simulated board (default: 0)"
+    )
+    sub.add_argument(
+        "--boards",
+        metavar="N|ADDRESS",
+        help="with --meter simulated: individuals from --node on, measured at once by so many processes of this machine, or by "
+        "the workers of the Dask cluster whose scheduler is there, such as tcp://10.0.0.1:8786",
     )
     arguments.add_silicon(sub)
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
@@ -74,7 +93,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 def collect(args: argparse.Namespace) -> int:
     if not args.out.parent.is_dir():
         raise InputError(f"--out: {args.out.parent} is not a folder")
-    return _collect_simulated(args) if args.meter == "simulated" else _collect_processor(args)
+    if args.gpu_mhz and args.meter != "nvml":
+        raise UsageError(f"--gpu-mhz: clocks are locked with --meter nvml; --meter is {args.meter}")
+    if args.boards is not None and args.meter != "simulated":
+        raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
+    collectors = {"cpu": _collect_processor, "nvml": _collect_gpu, "simulated": _collect_simulated}
+    return collectors[args.meter](args)
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
@@ -82,17 +106,43 @@ def _collect_simulated(args: argparse.Namespace) -> int:
 
     networks = named_networks(args.models, args.inputs)
     size = one_board_size(args.node, args.kernels or (QUICK_KERNELS if args.quick else KERNELS))
+    if args.boards is not None:
+        return _collect_fleet(args, networks, size)
     campaign = plan_twin(args.board, networks, size, args.silicon, args.seed)
-    what = {
-        "device": f"simulated {args.board}, individual {args.node}, silicon {campaign.silicon_version}",
-        "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
-        "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
-        "writes": str(args.out),
-    }  # fmt: skip
+    what = _about_twins(args, campaign)
     if not args.dry_run:
         measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
     _print_about(what, args.json)
     return 0
+
+
+def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network], size: CampaignSize) -> int:
+    from ....profiles.measuring.fleet import run_on_fleet, worker_names
+    from ....profiles.measuring.one_twin import TwinMeters, plan_twin
+
+    with cluster("--boards", args.boards) as client:
+        nodes = range(args.node, args.node + len(worker_names(client)))
+        campaign = plan_twin(args.board, networks, replace(size, nodes=tuple(nodes)), args.silicon, args.seed)
+        what: dict[str, Any] = _about_twins(args, campaign)
+        if not args.dry_run:
+            meters = TwinMeters(args.board, args.silicon, args.seed)
+            found = run_on_fleet(campaign, client, meters, args.folder, progress_bar)
+            what["lost"] = ", ".join(map(str, found.environment["lost"])) or "none"
+    if not args.dry_run:
+        found.save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]:
+    nodes = campaign.size.nodes
+    individuals = f"individual {nodes[0]}" if len(nodes) == 1 else f"individuals {nodes[0]} to {nodes[-1]}"
+    return {
+        "device": f"simulated {args.board}, {individuals}, silicon {campaign.silicon_version}",
+        "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
+        "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+        "writes": str(args.out),
+    }  # fmt: skip
 
 
 def _collect_processor(args: argparse.Namespace) -> int:
@@ -116,6 +166,35 @@ def _collect_processor(args: argparse.Namespace) -> int:
         patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
         found = measure_processor(campaign, models, process, rapl, patience, args.folder, progress_bar)
     found.save(args.out)
+    _print_about(what, args.json)
+    return 0
+
+
+def _collect_gpu(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.meters.cpu import Patience
+    from ....profiles.measuring.meters.nvml import installed_library
+    from ....profiles.measuring.meters.torch_process import TorchProcess
+    from ....profiles.measuring.workstation import measure_gpu, plan_gpu, workstation
+
+    models = _models(args.models, args.inputs)
+
+    def start() -> TorchProcess:
+        return TorchProcess(args.python, device="cuda", threads=args.threads)
+
+    with workstation(installed_library(), start, args.gpu_mhz) as gpu:
+        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+        campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
+        what = {
+            "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
+            "clocks": f"{len(args.gpu_mhz)} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
+            "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
+            "writes": str(args.out),
+        }  # fmt: skip
+        if not args.dry_run:
+            patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
+            found = measure_gpu(campaign, models, gpu, patience, args.folder, progress_bar)
+    if not args.dry_run:
+        found.save(args.out)
     _print_about(what, args.json)
     return 0
 

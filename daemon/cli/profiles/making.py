@@ -35,6 +35,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--board", metavar="NAME", help="with --simulated: the board, for instance agx-xavier")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
     sub.add_argument("--name", help="its name (default: BOARD, or BOARD-sim if simulated)")
+    sub.add_argument(
+        "--recipes",
+        type=arguments.named_file,
+        metavar="FILE",
+        help="with RECORD: the hyperparameters that 'profile tune' found (default: those that did well on simulated boards)",
+    )
     sub.add_argument("--quick", action="store_true", help="with --simulated: little, to try the command out")
     sub.add_argument(
         "--campaign", type=Path, metavar="DIR", help="with --simulated: keep measurements here, and go on from those"
@@ -208,6 +214,8 @@ def train(args: argparse.Namespace) -> int:
         if of_simulated:
             raise UsageError(f"--{of_simulated[0]}: RECORD says what was measured; valid: RECORD, or --simulated --board")
         bundle = _train_on_record(args)
+    elif args.recipes is not None:
+        raise UsageError("--recipes: are of a record; valid: RECORD --recipes FILE")
     elif not args.simulated or args.board is None:
         raise UsageError("say what to train on: RECORD, as 'jetdvfs profile collect' writes it, or --simulated --board NAME")
     else:
@@ -236,6 +244,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
     try:
         from ....profiles.training.left_out import measured_kinds, whole_networks
         from ....profiles.training.making import bundle_from_record
+        from ....profiles.training.tuning.tuned import Tuned
 
         own = whole_networks(record)
         kinds = measured_kinds(own)
@@ -249,8 +258,10 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
             return None
         name = args.name or f"{record.board}{'-sim' if record.silicon_version else ''}"
         seed = f" --seed {args.seed}" if args.seed else ""
-        command = f"jetdvfs profile train {args.record.name}{seed} --name {name} --out {name}"
-        return bundle_from_record(own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed)
+        tuned = None if args.recipes is None else Tuned.load(args.recipes).recipes()
+        recipes = "" if args.recipes is None else f" --recipes {args.recipes.name}"
+        command = f"jetdvfs profile train {args.record.name}{recipes}{seed} --name {name} --out {name}"
+        return bundle_from_record(own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed, tuned=tuned)
     except ModuleNotFoundError as error:
         raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
 

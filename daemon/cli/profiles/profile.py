@@ -15,6 +15,7 @@ from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import ProfilesError
 from ... import arguments
 from ..output import print_json
+from ..records import sharing, tuning
 from . import (
     adapting,
     calibration,
@@ -49,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
-    made = (making, collecting, networks, adapting, importing, evaluating, checks)
+    made = (making, tuning, collecting, networks, adapting, importing, sharing, evaluating, checks)
     for actions in (*made, comparison, calibration, real, replaying, tokens):
         actions.configure(verb)
 

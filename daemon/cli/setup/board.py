@@ -43,6 +43,7 @@ class Observed:
         idle_mw, power_mw: mean power of the energy rails with nothing running, and during inferences; None where a rail has no
             sensor.
         rejected: why it does not count, or an empty string.
+        launches_ms: what each of the network's launches took, where that was measured.
     """
 
     configuration: FrequencyConfiguration
@@ -50,6 +51,7 @@ class Observed:
     power_mw: float | None
     idle_mw: float | None
     rejected: str = ""
+    launches_ms: tuple[float, ...] = ()
 
 
 class SetUpBoard:
@@ -145,16 +147,18 @@ class SetUpBoard:
             mean_s = self.averaging_s()
             idle_mw = self._mean_mw(_IDLE_S) if mean_s <= _LONG_MEAN_S else None
             with self._sampling() as samples:
-                latency_ms = runner.latency_ms(candidate, seconds + mean_s)
-            began = self._clock.monotonic() - seconds
+                ran = runner.run(candidate, seconds + mean_s)
+            ended = self._clock.monotonic() - ran.over_s
+            began = ended - seconds
             hot = self._hot()
             after = client.status()["applied"]
             if after is not None and after["accepted"] != lease.applied["accepted"]:
                 notes += ("clocks were kept up for other work meanwhile",)
             over = {name: count - before.get(name, 0) for name, count in self._sensors.over_current().items()}
         return Observed(
-            accepted, latency_ms, _mean([mw for at, mw in samples if at > began]), idle_mw,
+            accepted, ran.latency_ms, _mean([mw for at, mw in samples if began < at <= ended]), idle_mw,
             self._why_rejected(accepted, (*hot, *notes), {name: count / (seconds + mean_s) for name, count in over.items()}),
+            ran.launches_ms,
         )  # fmt: skip
 
     def _hot(self) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,7 +22,9 @@ from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import MeasurementError
 from ....profiles.measuring.measurements import TABLES, Measurements, Rows
-from ....profiles.training.transfer.adapting import bundle_adapted
+from ....profiles.training.transfer.adapting import bundle_adapted, idling_as, observed_of
+from ....profiles.training.transfer.choosing import next_observation
+from ....profiles.training.transfer.prior import prior_of
 from ...planner import Limits, plan
 from ...wire.client import Client
 from .board import Observed, SetUpBoard, spread_out
@@ -38,7 +42,9 @@ class Plan:
     """What is done.
 
     Attributes:
-        seconds: how long networks are observed.
+        seconds: how long networks are observed, at most.
+        accuracy: where it is given, configurations are chosen by what plans of the networks are least certain of, until that is
+            known to this share.
         record: the file that keeps it.
         name: of the new profile, which is installed ``into`` a folder.
     """
@@ -50,6 +56,7 @@ class Plan:
     record: Path
     name: str
     into: Path | None
+    accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,17 +92,20 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
     board, end, start = what.board, time.monotonic() + what.seconds, time.monotonic()
     record = _begun(what, runner)
     rejected: list[str] = []
-    configurations = spread_out(board.grid, _MOST, seed=len(record.tables["network_ms"]))
+    order = _Spread(what, record) if what.accuracy is None else _LeastCertain(what, what.accuracy)
     pace_ms: dict[str, float] = {}
-    for number in range(_MOST):
-        candidate = what.candidates[number % len(what.candidates)]
+    for _ in range(_MOST):
         left_s = end - time.monotonic()
         if left_s <= 0 and len(record.tables["network_ms"]) >= len(what.candidates):
             break
-        text = f"{candidate.network.name}, {max(left_s, 0.0):.0f} s left"
+        chosen = order.next(record)
+        if chosen is None:
+            break
+        candidate, configuration = chosen
+        text = f"{candidate.network.name}, {max(left_s, 0.0):.0f} s left{order.note}"
         progress(int(min(time.monotonic() - start, what.seconds)), int(what.seconds) + 1, text)
         seconds = min(max(_RUN_S, _INFERENCES * pace_ms.get(candidate.network.name, 0.0) / 1e3), _LONGEST_RUN_S)
-        seen = board.observe(client, runner, candidate, configurations[number], seconds)
+        seen = board.observe(client, runner, candidate, configuration, seconds)
         pace_ms[candidate.network.name] = seen.latency_ms
         if seen.rejected or seen.power_mw is None:
             rejected.append(seen.rejected or "power could not be read")
@@ -110,6 +120,55 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
         record.save(what.record)
     progress(1, 1, "measured")
     return record
+
+
+class _Order(Protocol):
+    """Which network is observed next, and where."""
+
+    @property
+    def note(self) -> str:
+        """What is known so far, for people."""
+        ...
+
+    def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
+        """None where enough is known."""
+        ...
+
+
+class _Spread:
+    """One network after the other, evenly over the grid."""
+
+    note = ""
+
+    def __init__(self, what: Plan, record: Measurements) -> None:
+        configurations = spread_out(what.board.grid, _MOST, seed=len(record.tables["network_ms"]))
+        self._each = zip(itertools.cycle(what.candidates), configurations, strict=False)
+
+    def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
+        return next(self._each)
+
+
+class _LeastCertain:
+    """Where the plans of the networks are least certain, until they are known well enough."""
+
+    def __init__(self, what: Plan, accuracy: float) -> None:
+        self._what, self._accuracy, self.note = what, accuracy, ""
+        self._before = prior_of(load_bundle(what.known.prior), what.board.description)
+        self._tried: list[set[FrequencyConfiguration]] = [set() for _ in what.candidates]
+
+    def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
+        candidates = self._what.candidates
+        observed = observed_of(record, [candidate.network for candidate in candidates])
+        cost = idling_as(self._before, record).cost
+        surfaces = [surface(candidate.network, cost) for candidate in candidates]
+        tried = [done | {one.configuration for one in seen} for done, seen in zip(self._tried, observed, strict=True)]
+        choice = next_observation(surfaces, observed, tried, self._what.board.grid)
+        if choice is None or choice.uncertainty <= self._accuracy:
+            return None
+        self._tried[choice.network].add(choice.configuration)
+        if choice.uncertainty < math.inf:
+            self.note = f", plans known to {choice.uncertainty:.1%}"
+        return candidates[choice.network], choice.configuration
 
 
 def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
@@ -127,7 +186,7 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
     """The first network at configurations that were not observed before."""
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
-    limits = Limits(**{axis: (grid.levels(axis)[0], grid.levels(axis)[-1]) for axis in AXES})
+    limits = Limits.within({axis: (grid.levels(axis)[0], grid.levels(axis)[-1]) for axis in AXES})
     chosen = [("least energy", plan(predicted, "min-energy", limits=limits).configuration)]
     chosen += [("any", one) for one in spread_out(grid, _PROOF + 1, seed=10_007)[2:]]
     rows = []
@@ -179,4 +238,11 @@ def _with(record: Measurements, what: Plan, network: Network, seen: Observed) ->
     tables = dict(record.tables)
     for name, (of, value) in more.items():
         tables[name] = Rows.joined([tables[name], Rows(of, node, flat, np.array([value]))])
-    return replace(record, tables=tables)
+    if not seen.launches_ms:
+        return replace(record, tables=tables)
+    kernels = {kernel.signature: kernel for kernel in (*record.invocations, *network.launches)}
+    numbers = {signature: number for number, signature in enumerate(kernels)}
+    of = np.array([numbers[launch.signature] for launch in network.launches])
+    rows = Rows(of, np.zeros(len(of), np.int64), np.repeat(flat, len(of)), np.array(seen.launches_ms))
+    tables["kernel_ms"] = Rows.joined([tables["kernel_ms"], rows])
+    return replace(record, tables=tables, invocations=tuple(kernels.values()))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs networks while they are measured: PyTorch beside the board's GPU, or an application on a simulated board."""
+"""What runs networks while they are measured: PyTorch or TensorRT beside the board's GPU, or an application on a simulated
+board."""
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Protocol
 
 from ....kernels.network import Network, TensorSpec
 from ....profiles.measuring.meters.torch_process import TorchProcess
+from ....profiles.measuring.meters.trtexec import Trtexec
 from ....profiles.twin.application import Application
 
 _MOST_TIMINGS = 100_000
@@ -25,6 +28,21 @@ class Candidate:
     inputs: tuple[TensorSpec, ...]
 
 
+@dataclass(frozen=True)
+class Ran:
+    """Inferences that followed each other.
+
+    Attributes:
+        latency_ms: their median latency.
+        over_s: how long they had been over when this was known.
+        launches_ms: what each of the network's launches takes, where that was measured.
+    """
+
+    latency_ms: float
+    over_s: float = 0.0
+    launches_ms: tuple[float, ...] = ()
+
+
 class Runner(Protocol):
     """Runs networks one inference after the other. Its methods may raise ProfilesError."""
 
@@ -36,8 +54,8 @@ class Runner(Protocol):
     @property
     def simulated(self) -> bool: ...
 
-    def latency_ms(self, candidate: Candidate, seconds: float) -> float:
-        """The median latency of inferences that follow each other for so long; it returns when they are over."""
+    def run(self, candidate: Candidate, seconds: float) -> Ran:
+        """Inferences that follow each other for so long."""
         ...
 
     def close(self) -> None: ...
@@ -61,13 +79,31 @@ class TorchRunner:
         about = self._process.about
         self.what = f"PyTorch {about['torch']} on {about['device_name']}"
 
-    def latency_ms(self, candidate: Candidate, seconds: float) -> float:
+    def run(self, candidate: Candidate, seconds: float) -> Ran:
         inputs = [spec.to_json() for spec in candidate.inputs]
         request = {"do": "network", "path": str(candidate.path), "inputs": inputs, "timings": _MOST_TIMINGS, "seconds": seconds}
-        return float(self._process.ask(request)["ms"])
+        return Ran(float(self._process.ask(request)["ms"]))
 
     def close(self) -> None:
         self._process.close()
+
+
+class EngineRunner:
+    """TensorRT engines, by trtexec, with the time of each layer."""
+
+    simulated = False
+
+    def __init__(self, trtexec: Trtexec) -> None:
+        self._trtexec, self.what = trtexec, "TensorRT, by trtexec"
+
+    def run(self, candidate: Candidate, seconds: float) -> Ran:
+        began = self._trtexec.inferences(candidate.path, candidate.inputs, seconds)
+        since = time.monotonic()
+        layers_ms = self._trtexec.layers_ms(candidate.path, candidate.inputs, candidate.network, began.latency_ms)
+        return Ran(began.latency_ms, began.over_s + time.monotonic() - since, layers_ms)
+
+    def close(self) -> None:
+        """Nothing runs between runs."""
 
 
 class TwinRunner:
@@ -82,14 +118,14 @@ class TwinRunner:
     def __init__(self, port: Path) -> None:
         self._application = Application(port)
         self._loaded: dict[str, str] = {}
-        self.what = f"a simulated board's applications, {port}"
+        self.what = "a simulated board's applications"
 
-    def latency_ms(self, candidate: Candidate, seconds: float) -> float:
+    def run(self, candidate: Candidate, seconds: float) -> Ran:
         network = candidate.network
         if network.digest not in self._loaded:
             self._loaded[network.digest] = self._application.load(network)
         latencies: Sequence[float] = self._application.stream(self._loaded[network.digest], seconds=seconds)["latencies_ms"]
-        return statistics.median(latencies)
+        return Ran(statistics.median(latencies))
 
     def close(self) -> None:
         self._application.close()

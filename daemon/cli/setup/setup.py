@@ -10,6 +10,7 @@ The board is given back whatever happens: its daemon holds the clocks for this p
 
 examples:
   sudo jetdvfs setup resnet18.pt --input 1x3x224x224 --minutes 10
+  sudo jetdvfs setup resnet18.engine --trtexec --minutes 10
   jetdvfs setup --dry-run
   jetdvfs twin serve --board orin-nano-8gb --mount board &
   jetdvfs setup --root board --bench board.bench --minutes 1
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ....kernels.inputs import parse_input
+from ....profiles.measuring.meters.trtexec import TRTEXEC, Trtexec
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
 from ...errors import UsageError
@@ -33,7 +35,7 @@ from ..output import print_json, progress_bar, table
 from .board import SetUpBoard
 from .knowing import what_is_known
 from .measuring import Plan, adapt, measure, prove
-from .runners import Candidate, Runner, TorchRunner, TwinRunner
+from .runners import Candidate, EngineRunner, Runner, TorchRunner, TwinRunner
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "squeezenet1_0")
 _LEAST_MINUTES = 0.2
@@ -44,11 +46,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "models",
         nargs="*",
         metavar="MODEL",
-        help="TorchScript or torch.export files, or names of reference networks, the first of which is proven (default: "
-        f"{', '.join(_NETWORKS)})",
+        help="TorchScript or torch.export files, names of reference networks, or with --trtexec TensorRT engines; the first is "
+        f"proven (default: {', '.join(_NETWORKS)})",
     )
     arguments.add_input(parser)
     parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long to measure (default 10)")
+    parser.add_argument(
+        "--accuracy",
+        type=float,
+        metavar="PERCENT",
+        help="measure where plans of MODEL are least certain, and end before --minutes when they are known to so much "
+        "(default: evenly over all clocks)",
+    )
     arguments.add_root(parser)
     parser.add_argument("--board", metavar="NAME", help="the board's description, where it does not say what it is")
     parser.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
@@ -69,6 +78,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--device", default="cuda", choices=("cuda", "cpu"), help="what PyTorch runs networks on (default: cuda, the GPU)"
     )
     parser.add_argument(
+        "--trtexec",
+        type=arguments.named_file,
+        nargs="?",
+        const=TRTEXEC,
+        metavar="FILE",
+        help=f"MODEL are TensorRT engines, which this trtexec runs, their layers timed as well (default file: {TRTEXEC}); "
+        "--input is of engines that take several shapes, by name",
+    )
+    parser.add_argument(
         "--bench", type=Path, metavar="PATH", help="a simulated board's application port: networks run there, not under PyTorch"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what is known and what would be done; change nothing")
@@ -78,6 +96,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not _LEAST_MINUTES <= args.minutes < math.inf:
         raise UsageError(f"--minutes {args.minutes:g}: expected {_LEAST_MINUTES:g} or more")
+    if args.accuracy is not None and not 0 < args.accuracy < 100:
+        raise UsageError(f"--accuracy {args.accuracy:g}: expected a percentage between 0 and 100")
     say = (lambda text: None) if args.json else print
     board = SetUpBoard(args.root, args.board)
     known = what_is_known(board, args.prior)
@@ -87,9 +107,10 @@ def run(args: argparse.Namespace) -> int:
         say(line)
     plan = Plan(
         board, known, tuple(candidates), args.minutes * 60, args.record or Path(f"{board.description.name}-setup.npz"),
-        args.name or f"{board.description.name}-adapted", args.into,
+        args.name or f"{board.description.name}-adapted", args.into, args.accuracy and args.accuracy / 100,
     )  # fmt: skip
-    say(f"would take     {args.minutes:g} minutes, {len(candidates)} networks; keeps what it measures in {plan.record}")
+    most = "" if args.accuracy is None else f", or until plans are known to {args.accuracy:g}%"
+    say(f"would take     {args.minutes:g} minutes{most}, {len(candidates)} networks; keeps what it measures in {plan.record}")
     if args.dry_run:
         if args.json:
             print_json({**told, "minutes": args.minutes, "networks": [one.network.name for one in candidates], "done": False})
@@ -120,19 +141,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _next(args: argparse.Namespace, first: Candidate, plan: Plan) -> str:
-    inputs = " ".join(f"--input {spec}" for spec in (args.inputs or ["x".join(map(str, first.inputs[0].shape))]))
+    about = ""
+    if args.trtexec is None:
+        inputs = " ".join(f"--input {spec}" for spec in (args.inputs or ["x".join(map(str, first.inputs[0].shape))]))
+        model = f"{first.path} {inputs}"
+    else:
+        model = f"{first.network.name}.json"
+        about = f"      that file: {args.trtexec.name} --loadEngine={first.path} --exportLayerInfo={model}\n"
     return (
-        f"jetdvfs plan {first.path} {inputs} --profile {plan.name} --target min-energy --fps 15\n"
+        f"jetdvfs plan {model} --profile {plan.name} --target min-energy --fps 15\n{about}"
         "      the daemon takes the profile when it starts again: sudo systemctl restart jetdvfsd\n"
         "      more networks and minutes make it better: run setup again with them"
     )
 
 
 def _runner(args: argparse.Namespace) -> Runner:
+    if args.trtexec is not None:
+        return EngineRunner(Trtexec(args.trtexec))
     return TwinRunner(args.bench) if args.bench is not None else TorchRunner(args.python, args.device)
 
 
 def _candidates(args: argparse.Namespace) -> list[Candidate]:
+    if args.trtexec is not None:
+        return _engines(args)
     known, found = reference_names(), []
     for name in args.models or _NETWORKS:
         path = reference_model(name) if name in known else Path(name)
@@ -143,4 +174,18 @@ def _candidates(args: argparse.Namespace) -> list[Candidate]:
         network = read_model(path, texts, default=True)
         network.check_whole()
         found.append(Candidate(path, network, specs))
+    return found
+
+
+def _engines(args: argparse.Namespace) -> list[Candidate]:
+    """TensorRT engines, and what they say of themselves."""
+    if not args.models or args.bench is not None:
+        raise UsageError("--trtexec: expected TensorRT engines as MODEL, and a board's own GPU: no --bench")
+    given = tuple(parse_input(text) for text in args.inputs)
+    if unnamed := [str(spec) for spec in given if not spec.name]:
+        raise UsageError(f"--input {unnamed[0]}: an engine's input is said by name, for instance images=1x3x224x224")
+    trtexec, found = Trtexec(args.trtexec), []
+    for name in args.models:
+        network = trtexec.network(Path(name), given)
+        found.append(Candidate(Path(name), network, given))
     return found

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import psutil
@@ -22,7 +23,6 @@ from ...board import ChipRates
 from ...device import Device
 from ...errors import MeasurementError
 from .meter import KernelPower
-from .rapl import Rapl
 from .torch_process import TorchProcess
 
 DTYPES = ("float32",)
@@ -42,14 +42,36 @@ class Patience:
     timings: int = 100
 
 
-def processor(process: TorchProcess, rapl: Rapl, name: str = "cpu") -> Device:
+class Counters(Protocol):
+    """What counts energy: :class:`~.rapl.Rapl` of a processor's packages, :class:`~.nvml.Nvml` of a GPU."""
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """What it counts; none where nothing can be read."""
+        ...
+
+    def read_uj(self) -> Mapping[str, int]:
+        """Every counter now, in uJ."""
+        ...
+
+    def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]:
+        """What has been taken since, in mJ."""
+        ...
+
+
+def processor_hz() -> int:
+    """The processor's top clock, as far as the system knows it."""
+    clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    return round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
+
+
+def processor(process: TorchProcess, counters: Counters, name: str = "cpu") -> Device:
     """This machine's processor, its rates measured: what a matrix product and a copy reach."""
     rates = process.ask({"do": "rates"})
-    clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
-    hz = round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
+    hz = processor_hz()
     grid = FrequencyGrid((hz // 1000,), (hz,), (_MEMORY_HZ,))
     flops, moved = float(rates["flops_per_s"]), float(rates["bytes_per_s"])
-    return Device(name, grid, ChipRates({"float32": flops / hz}, moved / _MEMORY_HZ), rapl.rails, ())
+    return Device(name, grid, ChipRates({"float32": flops / hz}, moved / _MEMORY_HZ), counters.rails, ())
 
 
 class CpuMeter:
@@ -58,7 +80,7 @@ class CpuMeter:
     Args:
         process: the worker.
         models: the files of the networks that are measured as a whole, by name.
-        rapl: the power counters.
+        counters: of energy.
         wait: passes the time in which idle power is measured.
     """
 
@@ -66,12 +88,12 @@ class CpuMeter:
         self,
         process: TorchProcess,
         models: Mapping[str, tuple[Path, Sequence[TensorSpec]]],
-        rapl: Rapl,
+        counters: Counters,
         patience: Patience = Patience(),
         execution: str = "eager",
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._process, self._models, self._rapl = process, models, rapl
+        self._process, self._models, self._counters = process, models, counters
         self._patience, self._execution, self._wait = patience, execution, wait
         self.ran: dict[str, list[str]] = {}
 
@@ -83,7 +105,7 @@ class CpuMeter:
     def kernel_powers(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> KernelPower:
-        rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
+        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
         period_ms = []
         for call, _ in zip(invocations, configurations, strict=True):
             took = self._repeated({"kernel": call.to_json()}, rails)
@@ -108,8 +130,8 @@ class CpuMeter:
     def idle_rails_mw(
         self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
-        before, began = self._rapl.read_uj(), time.monotonic()
+        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
+        before, began = self._counters.read_uj(), time.monotonic()
         self._wait(self._patience.power_s)
         self._read(before, began, rails)
         return {rail: np.repeat(found, len(configurations)) for rail, found in rails.items()}  # at the one there is
@@ -131,7 +153,7 @@ class CpuMeter:
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
     ) -> dict[str, NDArray[np.float64]]:
-        rails: dict[str, list[float]] = {rail: [] for rail in self._rapl.rails}
+        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
         for _ in configurations if rails else ():
             self._repeated(self._model(network), rails)
         return _arrays(rails)
@@ -146,14 +168,14 @@ class CpuMeter:
     def _repeated(self, what: Mapping[str, object], rails: Mapping[str, list[float]]) -> float:
         """Time in ms from one repetition to the next; adds each rail's mean power in mW."""
         self._process.ask({**what, "do": "repeat", "seconds": 0.0})  # operands are made, and nothing is measured
-        before, began = self._rapl.read_uj(), time.monotonic()
+        before, began = self._counters.read_uj(), time.monotonic()
         period_ms = float(self._process.ask({**what, "do": "repeat", "seconds": self._patience.power_s})["period_ms"])
         self._read(before, began, rails)
         return period_ms
 
     def _read(self, before: Mapping[str, int], began: float, rails: Mapping[str, list[float]]) -> None:
         took_s = max(time.monotonic() - began, 1e-9)
-        for rail, energy_mj in self._rapl.since_mj(before).items():
+        for rail, energy_mj in self._counters.since_mj(before).items():
             rails[rail].append(energy_mj / took_s)
 
     def _model(self, network: Network) -> dict[str, object]:

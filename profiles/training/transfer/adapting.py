@@ -15,6 +15,7 @@ from ....kernels.correction.observation import Observation
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.model import surface
 from ....kernels.cost.totals import NO_SHARES
+from ....kernels.network import Network
 from ...bundle.bundle import Bundle, load_bundle, model_targets
 from ...bundle.files import model_file
 from ...bundle.manifest import UNSEEN_NETWORK, Manifest
@@ -87,6 +88,15 @@ def observed_networks(record: Measurements) -> list[NetworkMeasurement]:
     if not found:
         raise MeasurementError("no network with known launches was measured as a whole")
     return found
+
+
+def observed_of(record: Measurements, networks: Sequence[Network]) -> list[list[Observation]]:
+    """What a record has observed of each network, in their order; nothing of those that it has not."""
+    device, found = record.described, {network.digest: list[Observation]() for network in networks}
+    if len(record.tables["network_ms"]):
+        for network, each in observations(device, observed_networks(record)):
+            found.get(network.digest, []).extend(each)
+    return [found[network.digest] for network in networks]
 
 
 def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement]) -> Observed:

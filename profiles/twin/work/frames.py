@@ -194,25 +194,64 @@ class Stream:
 
 @dataclass
 class RunningFrame:
-    """The frame that has the GPU; ``slowness`` is its jitter, ``progress`` how much of it is done."""
+    """A frame that the GPU works at; ``slowness`` is its jitter, ``progress`` how much of it is done.
+
+    Attributes:
+        held_up_s: for how long it stood still meanwhile, as others had the GPU.
+    """
 
     stream: Stream
     began: float
     slowness: float
     progress: float = 0.0
+    held_up_s: float = 0.0
 
-    def due(self, now: float, cost: FrameCost) -> float:
-        return now + (1.0 - self.progress) * cost.latency_s * self.slowness
+    def due(self, now: float, cost: FrameCost, speed: float) -> float:
+        return now + (1.0 - self.progress) * cost.latency_s * self.slowness / speed
 
-    def advance(self, seconds: float, cost: FrameCost) -> None:
-        self.progress += seconds / (cost.latency_s * self.slowness)
+    def advance(self, seconds: float, cost: FrameCost, speed: float) -> None:
+        self.progress += seconds * speed / (cost.latency_s * self.slowness)
+        self.held_up_s += seconds * (1.0 - speed)
+
+
+def speeds(gpu_shares: Sequence[float]) -> list[float]:
+    """How fast frames of different processes run at the same time, 1 for as fast as alone.
+
+    The GPU gives each process a slice of its time in turn, a millisecond (nvgpu, ``NVGPU_TSG_TIMESLICE_DEFAULT_US``), and
+    passes over who waits for the host. So those that ask for little get it, and the others share what is left evenly.
+
+    Args:
+        gpu_shares: how busy each keeps the GPU while it runs alone.
+    """
+    found, left = [1.0] * len(gpu_shares), 1.0
+    by_share = sorted(range(len(gpu_shares)), key=lambda one: gpu_shares[one])
+    for place, one in enumerate(by_share):
+        given = min(gpu_shares[one], left / (len(by_share) - place))
+        found[one] = given / gpu_shares[one] if gpu_shares[one] else 1.0
+        left -= given
+    return found
+
+
+def blended(costs: Sequence[FrameCost], running_at: Sequence[float], idle_w: Sequence[float]) -> FrameCost:
+    """What frames that run at the same time cost together: each adds to idling as fast as it runs."""
+    if len(costs) == 1:
+        return costs[0]
+    watts = list(idle_w)
+    for cost, speed in zip(costs, running_at, strict=True):
+        watts = [all_of + speed * (w - idle) for all_of, w, idle in zip(watts, cost.watts, idle_w, strict=True)]
+
+    def total(figure: Callable[[FrameCost], float]) -> float:
+        return sum(speed * figure(cost) for cost, speed in zip(costs, running_at, strict=True))
+
+    host, gpu, traffic = (total(figure) for figure in (lambda c: c.host_share, lambda c: c.gpu_share, lambda c: c.dram_bytes_s))
+    return FrameCost(costs[0].latency_s, tuple(watts), host, min(gpu, 1.0), traffic)
 
 
 class WorkQueue:
-    """The GPU runs one frame at a time, in the order in which they were handed in."""
+    """Frames of one process run one at a time, in the order in which they were handed in; processes share the GPU."""
 
     def __init__(self, random: np.random.Generator) -> None:
-        self.running: RunningFrame | None = None
+        self.running: list[RunningFrame] = []
         self._streams: list[Stream] = []
         self._random = random
 
@@ -226,8 +265,7 @@ class WorkQueue:
     def cancel(self, stream: Stream) -> None:
         """Forget an application that has gone; a frame of it that is running is given up."""
         self._streams = [other for other in self._streams if other is not stream]
-        if self.running is not None and self.running.stream is stream:
-            self.running = None
+        self.running = [frame for frame in self.running if frame.stream is not stream]
 
     def next_event(self, now: float) -> float:
         """When, after now, the next frame is handed in or an application is over."""
@@ -235,26 +273,25 @@ class WorkQueue:
         return min((moment for moment in waiting if moment > now), default=math.inf)
 
     def start(self, now: float, waiting_share: Callable[[Stream], float]) -> None:
-        """Give the GPU to whoever has waited longest, if it is free.
+        """Let whoever has waited longest begin, of each process that has no frame on the GPU.
 
         Args:
             waiting_share: the share of a frame's time in which the GPU waits for the host, from which its jitter follows.
         """
-        if self.running is not None:
-            return
         ready = [stream for stream in self._streams if not stream.exhausted and stream.ready_at <= now]
-        if ready:
-            stream = min(ready, key=lambda one: one.ready_at)
+        for stream in sorted(ready, key=lambda one: one.ready_at):
+            if any(frame.stream.pid == stream.pid for frame in self.running):
+                continue
             spread = _JITTER + _WAITING_JITTER * waiting_share(stream)
             late = _OUTLIER * self._random.random() if self._random.random() < _OUTLIERS else 0.0
             slowness = math.exp(spread * float(self._random.standard_normal()) + late)
-            self.running = RunningFrame(stream, now, slowness)
+            self.running.append(RunningFrame(stream, now, slowness))
 
-    def finish(self, now: float) -> None:
-        """The running frame is done."""
-        assert self.running is not None
-        running, self.running = self.running, None
-        running.stream.complete(running.stream.ready_at, running.began, now)
+    def finish(self, now: float, done: Sequence[RunningFrame]) -> None:
+        """These of the running frames are done."""
+        self.running = [frame for frame in self.running if all(frame is not one for one in done)]
+        for frame in done:
+            frame.stream.complete(frame.stream.ready_at, frame.began + frame.held_up_s, now)
 
     def close(self, now: float, joules: tuple[float, ...]) -> None:
         """Let applications that are over by now leave."""
@@ -263,4 +300,4 @@ class WorkQueue:
             self._streams.remove(stream)
 
     def _is_waiting(self, stream: Stream) -> bool:
-        return self.running is None or self.running.stream is not stream
+        return all(frame.stream is not stream for frame in self.running)

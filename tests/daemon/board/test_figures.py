@@ -101,7 +101,9 @@ class Watched:
         self.clock.sleep(0.5)
         self.controller.tend()
         self.desk.look()
-        told = status(self.desk.snapshot, self.hardware.sensors, self.hardware.description, None, (), Unwatched())
+        told = status(
+            self.desk.snapshot, self.hardware.sensors, self.hardware.description, None, (), Unwatched(), lambda _: None
+        )
         return {"version": "1", **told, "uptime_s": time.monotonic()}
 
 

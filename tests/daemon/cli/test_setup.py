@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -14,17 +15,24 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.demo.stage import Stage, clock_files
-from jetdvfs.daemon.cli.setup.board import spread_out
+from jetdvfs.daemon.cli.setup.board import SetUpBoard, spread_out
+from jetdvfs.daemon.cli.setup.knowing import what_is_known
+from jetdvfs.daemon.cli.setup.measuring import Plan, measure
+from jetdvfs.daemon.cli.setup.runners import Candidate, EngineRunner, TwinRunner
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.meters.trtexec import Trtexec
+from jetdvfs.profiles.reference import reference_input, reference_network
 from jetdvfs.profiles.training.transfer.prior import prior_of
 from jetdvfs.profiles.twin.application import Application
 from jetdvfs.profiles.twin.silicon.silicon import version_of
+from jetdvfs.tests.support.handmade_engine import profile, small
 from jetdvfs.tests.support.paths import REFERENCE
+from jetdvfs.tests.support.trtexec_stand_in import write_engine, write_program
 
 BOARD = load_board("agx-xavier")
 PRIOR = "agx-xavier-sim"
@@ -147,9 +155,47 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     }
 
 
+def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp_path: Path) -> None:
+    layers = {"Layers": small(), "Bindings": ["x", "y"]}
+    times = json.loads(profile([layer["Name"] for layer in small()]))
+    trtexec, path = Trtexec(write_program(tmp_path)), tmp_path / "small.engine"
+    network = trtexec.network(write_engine(path, layers, times), ())
+    write_engine(path, layers, times, port=stage.application_port, network=network.to_json(host_calls=True))
+    board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
+    plan = Plan(board, what_is_known(board, PRIOR), (Candidate(path, network, ()),), 4.0, record, "made", tmp_path)
+    with board.daemon(own=False) as client:
+        measure(plan, EngineRunner(trtexec), client, lambda done, total, text: None)
+    found = Measurements.load(record)
+    seen, kernels = found.tables["network_ms"], found.tables["kernel_ms"]
+    assert len(seen) == len(found.tables["network_mw"]) >= 1
+    assert len(kernels) == len(seen) * len(network.launches)
+    assert set(kernels.configuration) == set(seen.configuration)
+    assert [found.invocations[what].kind for what in kernels.what[:4]] == [launch.kind for launch in network.launches]
+    assert kernels.value[:4] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: Path) -> None:
+    path, spec = REFERENCE / "resnet18.pt", reference_input("resnet18")
+    candidate = Candidate(path, reference_network("resnet18"), (spec,))
+    board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
+    plan = Plan(board, what_is_known(board, PRIOR), (candidate,), 120.0, record, "made", tmp_path, accuracy=0.5)
+    told: list[str] = []
+    with board.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
+        found = measure(plan, runner, client, lambda done, total, text: told.append(text))
+        assert 1 <= len(found.tables["network_ms"]) <= 5 and "120 s left" in told[0]
+        before = len(found.tables["network_ms"])
+        # A record that knows enough already is added nothing to.
+        assert len(measure(plan, runner, client, lambda *_: None).tables["network_ms"]) == before
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (["--accuracy", "0"], 2, "--accuracy 0: expected a percentage"),
+        (["--trtexec"], 2, "expected TensorRT engines as MODEL"),
+        (["no.engine", "--trtexec"], 3, "no.engine: no such engine"),
+        ([str(REFERENCE / "resnet18.pt"), "--trtexec", "/nowhere/trtexec"], 3, "/nowhere/trtexec cannot be started"),
+        (["resnet18", "--trtexec", "--input", "1x3x224x224"], 2, "an engine's input is said by name"),
         (["--minutes", "0"], 2, "--minutes 0: expected 0.2 or more"),
         (["--minutes", "nan"], 2, "--minutes nan"),
         ([str(REFERENCE / "resnet18.pt")], 2, "say the shape of its inputs"),

@@ -22,6 +22,7 @@ def test_the_first_frame_after_a_pause_or_at_other_clocks_says_nothing_about_the
     assert list(frames.recent_ms) == [10.0, 11.0, 12.0]
     frames.report([70.0, 5.0, 6.0], 5.3, Setting(HIGH, 5.01))
     assert list(frames.recent_ms) == [5.0, 6.0]
+    assert (frames.first_frames, list(frames.first_ms)) == (3, [90.0, 80.0, 70.0])
     assert {seen.configuration: seen.latency_ms for seen in frames.observations(5.3, ALONE)} == {LOW: 11.0, HIGH: 5.5}
 
 

@@ -246,6 +246,23 @@ def test_a_board_that_sleeps_and_forgets_nothing_is_left_alone(held: Held) -> No
     assert held.kernel.written == []
 
 
+def test_that_the_machine_slept_is_said_with_what_was_found_and_frames_from_before_say_nothing(
+    held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    held.tick(30)
+    held.asleep_s += 3600
+    held.tick(5)
+    (woken,) = [record.getMessage() for record in caplog.records if "has slept" in record.getMessage()]
+    assert woken.endswith("every clock stands as it was set")
+    assert held.controller.changed_s > held.clock.monotonic() - 6  # as after a change of clocks
+    held.asleep_s += 60
+    held.kernel.take(f"{GPU}/max_freq", "520000000")
+    held.kernel.take(f"{GPU}/min_freq", "520000000")
+    held.tick()
+    assert "GPU clock" in [record.getMessage() for record in caplog.records if "has slept" in record.getMessage()][-1]
+
+
 def test_clusters_set_apart_are_watched_each_for_itself(tmp_path: Path) -> None:
     kernel, clock = Kernel(load_board("agx-orin-64gb"), emc=("bpmp",)), FakeClock()
     hardware = Hardware.probe(kernel, clock, baseline=tmp_path / "baseline.json", clusters=Clusters(apart=True))

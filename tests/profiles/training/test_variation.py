@@ -11,9 +11,11 @@ from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.kinds import ELEMENTWISE, flops
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
 from jetdvfs.profiles.errors import ProfilesError
+from jetdvfs.profiles.measuring.shapes import kernel_of
 from jetdvfs.profiles.measuring.variation import MOST_ELEMENTS, MOST_FLOPS, Variations
 from jetdvfs.profiles.reference import left_out_networks, trained_networks
 from jetdvfs.profiles.training.production import KINDS
+from jetdvfs.tests.support.profiles.analytic import network
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,16 @@ def test_the_same_seed_draws_the_same_and_another_one_others(variations: Variati
     networks = trained_networks()
     first, again, other = (Variations(networks, seed).draw("matmul", 30) for seed in (7, 7, 8))
     assert first == again != other
+
+
+def test_kernels_are_drawn_by_what_networks_spend_on_their_variety_not_by_how_many_they_have() -> None:
+    plain = {"batch": 1, "height": 28, "width": 28, "stride": 1, "padding": 1, "dilation": 1, "groups": 1, "bias": 0}
+    small = [{"channels": 8 + number, "filters": 16, "window": 1} for number in range(40)]
+    large = {"channels": 256, "filters": 256, "window": 3}
+    calls = [kernel_of("convolution", "conv2d", {**plain, **sizes}, "float32") for sizes in (*small, large)]
+    some = Variations([network(*calls)], seed=1).some("conv2d", 600)
+    wide = sum(call.params["weight"][2:] == (3, 3) for call in some)  # type: ignore[index]
+    assert 300 <= wide <= 560 and len(some) == 600
 
 
 def test_one_model_draws_no_kernels_that_another_one_draws(variations: Variations) -> None:

@@ -17,6 +17,7 @@ from jetdvfs.profiles.twin.silicon.chip import VERSIONS, Clocks
 from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
+from jetdvfs.profiles.twin.work.frames import FrameCost, Stream, blended, speeds
 from jetdvfs.tests.support.boards.twin_fakes import (
     DEVFREQ,
     EMC,
@@ -113,7 +114,7 @@ def test_a_paced_stream_keeps_its_rate_and_counts_the_idle_power_in_between(boar
     assert drawn == pytest.approx(3.0 * busy + 1.0 * (2.0 - busy))
 
 
-def test_frames_of_two_applications_take_turns(board: SimulatedBoard, shell: Shell) -> None:
+def test_frames_of_one_process_run_one_after_the_other(board: SimulatedBoard, shell: Shell) -> None:
     shell.pin_gpu(1377000000)
     streams = []
     both = [
@@ -130,6 +131,39 @@ def test_frames_of_two_applications_take_turns(board: SimulatedBoard, shell: She
     )
     assert len(spans) == 40
     assert all(end <= begin + 1e-9 for (_, end), (begin, _) in pairwise(spans))
+
+
+def test_processes_share_the_gpu_slice_by_slice(board: SimulatedBoard, shell: Shell) -> None:
+    shell.pin_gpu(1377000000)
+    streams: dict[int, Stream] = {}
+
+    def run(pid: int) -> None:
+        streams[pid] = board.infer(small_network(), fps=40.0, frames=20, pid=pid)
+
+    both = [threading.Thread(target=run, args=(pid,)) for pid in (1, 2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    together_s = [late for stream in streams.values() for late in stream.latencies_s]
+    waited_s = [late for stream in streams.values() for late in stream.waited_s]
+    # Alone a frame takes 10 ms; how much of two runs at the same time is a matter of when their threads began.
+    assert sum(together_s) - sum(waited_s) == pytest.approx(40 * 0.010, rel=0.05)
+    assert max(together_s) <= 2.3 * 0.010 and max(waited_s) > 0.001
+
+
+def test_who_asks_for_little_of_the_gpu_gets_it_and_the_others_share_what_is_left() -> None:
+    assert speeds([0.4, 0.5]) == [1.0, 1.0]
+    assert speeds([1.0, 1.0]) == [0.5, 0.5]
+    assert speeds([0.2, 0.8, 0.8]) == pytest.approx([1.0, 0.5, 0.5])
+    assert speeds([0.0, 1.0]) == [1.0, 1.0]
+
+
+def test_what_runs_at_the_same_time_adds_to_idling_as_fast_as_it_runs() -> None:
+    one, other = FrameCost(0.01, (3.0,), 0.2, 1.0, 10e9), FrameCost(0.02, (5.0,), 0.4, 1.0, 20e9)
+    both = blended([one, other], [0.5, 0.5], (1.0,))
+    assert both.watts == pytest.approx([4.0]) and both[2:] == pytest.approx((0.3, 1.0, 15e9))
+    assert blended([one], [1.0], (1.0,)) is one
 
 
 def test_sensor_readings_and_energy_agree(clock: VirtualClock, board: SimulatedBoard, shell: Shell) -> None:

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the log and the journal say of clocks and leases."""
+
+from __future__ import annotations
+
+from ...kernels.grid import FrequencyConfiguration
+from ..hardware.axes import megahertz, title
+from ..leases import Lease
+
+
+def about(lease: Lease) -> dict[str, object]:
+    """What the journal says of a lease."""
+    return {"lease": lease.id, "app": lease.holder.app, "pid": lease.holder.pid, "target": lease.need.target}
+
+
+def in_words(configuration: FrequencyConfiguration) -> str:
+    return ", ".join(f"{title(axis)} {megahertz(axis, level)}" for axis, level in configuration._asdict().items())
+
+
+def listed(configuration: FrequencyConfiguration) -> str:
+    return ",".join(map(str, configuration))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lease asks of the board as a whole, beside its target, and what follows from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+CEILINGS_C = (20.0, 110.0)
+"""Temperature ceilings that make sense, in degrees Celsius."""
+BATTERIES_WH = (0.1, 100_000.0)
+"""Charges of batteries that make sense, in watt hours."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Attributes:
+    ceiling_c: no zone is to become hotter, in degrees Celsius; None for no wish.
+    hours: for so long the battery is to last from the moment at which the lease is granted; None for no wish.
+    battery_wh: what is left of it then, where the board does not tell.
+
+    Raises:
+        UsageError: a figure makes no sense.
+    """
+
+    ceiling_c: float | None = None
+    hours: float | None = None
+    battery_wh: float | None = None
+
+    def __post_init__(self) -> None:
+        _check("ceiling_c", self.ceiling_c, CEILINGS_C, "degrees Celsius")
+        _check("battery_wh", self.battery_wh, BATTERIES_WH, "watt hours")
+        if self.battery_wh is not None and self.hours is None:
+            raise UsageError(f"battery_wh={self.battery_wh:g}: said of a target of hours, such as hours=6")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the board may draw in the mean.
+
+    Attributes:
+        power_mw: of the energy rails.
+        reason: why, in one line.
+    """
+
+    power_mw: float
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.power_mw / 1e3:.4g} W {self.reason}"
+
+
+def _check(name: str, value: float | None, valid: tuple[float, float], unit: str) -> None:
+    low, high = valid
+    if value is not None and not (math.isfinite(value) and low <= value <= high):
+        raise UsageError(f"{name}={value:g}: expected {low:g} to {high:g} {unit}")

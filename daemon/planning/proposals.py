@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The power modes proposed for leases that are held: found beside, and found anew once a lease was planned again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ...kernels.errors import KernelsError
+from ...kernels.grid import FrequencyConfiguration
+from ..board.snapshot import Look
+from ..config import ClockLimits
+from ..errors import DaemonError, TargetNotAttainable
+from ..leases import Lease, Need
+from .proposing import Proposal, propose
+from .wishes import Wish
+
+log = logging.getLogger(__name__)
+
+
+class Proposals:
+    """For the event loop.
+
+    Args:
+        look: what was read of the board last.
+        bounds: the operator's.
+    """
+
+    def __init__(self, look: Callable[[], Look], bounds: ClockLimits) -> None:
+        self._look = look
+        self._bounds = bounds
+        self._found: dict[str, tuple[Need, Proposal | None]] = {}
+        self._finding: dict[str, asyncio.Task[None]] = {}
+
+    async def of(self, wish: Wish, held: FrequencyConfiguration | None) -> Proposal | None:
+        """What is to be proposed for a wish, for which a configuration is held, or none could be."""
+        seen = self._look()
+        if seen.mode is None or seen.modes is None:
+            return None
+        return await asyncio.to_thread(propose, wish, seen.modes, seen.mode, held, self._bounds)
+
+    async def told(self, error: TargetNotAttainable, wish: Wish) -> TargetNotAttainable:
+        """Why a target is not attainable, and in which power mode it would be."""
+        proposal = await self.of(wish, None)
+        return error if proposal is None else TargetNotAttainable(f"{error}; {proposal.note}")
+
+    def follow(self, leases: Collection[Lease], wish: Callable[[str], Wish | None]) -> None:
+        """Look whether there is something to propose for each lease, where that is not known yet."""
+        held = {lease.id for lease in leases}
+        self._found = {name: found for name, found in self._found.items() if name in held}
+        self._finding = {name: task for name, task in self._finding.items() if not task.done()}
+        for lease in leases:
+            known, asked = self._found.get(lease.id), wish(lease.id)
+            if asked is not None and lease.id not in self._finding and (known is None or known[0] is not lease.need):
+                self._finding[lease.id] = asyncio.get_running_loop().create_task(self._find(lease, asked))
+
+    def of_lease(self, lease_id: str) -> dict[str, Any] | None:
+        """The ``Proposal`` of the interface for a lease; None where there is none, or none was found yet."""
+        _, proposal = self._found.get(lease_id, (None, None))
+        return None if proposal is None else proposal.to_json()
+
+    async def _find(self, lease: Lease, wish: Wish) -> None:
+        try:
+            found = await self.of(wish, None if lease.need.unmet else lease.need.configuration)
+        except (DaemonError, KernelsError) as error:
+            log.debug("%s: no power mode is proposed: %s", lease.label, error)
+            found = None
+        self._found[lease.id] = (lease.need, found)

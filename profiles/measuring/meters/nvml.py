@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring a workstation's GPU: PyTorch runs what is measured, NVIDIA's management library (NVML) counts energy and clocks.
+
+Clocks stay as they are unless the campaign's grid has several; then each is locked while it is measured, which takes root, and
+given back. NVML's functions and units: the NVML API reference, "Device Queries" and "Device Commands".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.network import Call, HostOp, KernelInvocation, Network
+from ...board import ChipRates
+from ...device import Device
+from ...errors import MeasurementError
+from .cpu import CpuMeter, Patience, processor_hz
+from .meter import KernelPower
+from .torch_process import TorchProcess
+
+RAIL = "gpu"
+_MHZ = 1_000_000
+
+Found = TypeVar("Found")
+
+
+class NvmlLibrary(Protocol):
+    """The part of the Python package ``pynvml`` (nvidia-ml-py) that is used, by its own names."""
+
+    NVML_CLOCK_SM: int
+    NVML_CLOCK_MEM: int
+
+    @property
+    def NVMLError(self) -> type[Exception]: ...
+
+    def nvmlInit(self) -> Any: ...
+
+    def nvmlShutdown(self) -> Any: ...
+
+    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Any: ...
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any, /) -> int:
+        """In mJ since the driver was loaded."""
+        ...
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, clock: int, /) -> int:
+        """In MHz."""
+        ...
+
+    def nvmlDeviceGetSupportedMemoryClocks(self, handle: Any, /) -> Sequence[int]: ...
+
+    def nvmlDeviceGetSupportedGraphicsClocks(self, handle: Any, memory_mhz: int, /) -> Sequence[int]: ...
+
+    def nvmlDeviceSetGpuLockedClocks(self, handle: Any, low_mhz: int, high_mhz: int, /) -> Any: ...
+
+    def nvmlDeviceResetGpuLockedClocks(self, handle: Any, /) -> Any: ...
+
+
+def installed_library() -> NvmlLibrary:
+    """The Python package ``pynvml``.
+
+    Raises:
+        MeasurementError: it is not installed.
+    """
+    try:
+        import pynvml
+    except ImportError as error:
+        raise MeasurementError("meter: NVML needs the Python package pynvml (jetdvfs[nvml])") from error
+    library: NvmlLibrary = pynvml
+    return library
+
+
+class Nvml:
+    """One GPU by NVML: what it has taken, its clocks. Closing it gives locked clocks back.
+
+    Args:
+        library: ``pynvml``, or what stands in for it.
+        index: which GPU.
+
+    Raises:
+        MeasurementError: there is no driver, no such GPU, or one that does not count energy (before Volta).
+    """
+
+    rails = (RAIL,)
+
+    def __init__(self, library: NvmlLibrary, index: int = 0) -> None:
+        self._library, self._locked_mhz, self._index = library, 0, index
+        self._ask("NVML", library.nvmlInit)
+        try:
+            self._handle = self._ask(f"GPU {index}", lambda: library.nvmlDeviceGetHandleByIndex(index))
+            self.read_uj()
+        except MeasurementError:
+            library.nvmlShutdown()
+            raise
+
+    def read_uj(self) -> dict[str, int]:
+        energy_mj = self._ask("energy", lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        return {RAIL: 1000 * energy_mj}
+
+    def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
+        return {RAIL: (self.read_uj()[RAIL] - before[RAIL]) / 1e3}
+
+    def clocks_mhz(self) -> tuple[int, int]:
+        """Those of the GPU and of its memory, now."""
+        library, handle = self._library, self._handle
+        gpu = self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM))
+        return gpu, self._ask("clocks", lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM))
+
+    def check_offered(self, wanted_mhz: Sequence[int]) -> None:
+        """Refuse clocks that the GPU has not.
+
+        Raises:
+            MeasurementError: it has not all of these.
+        """
+        library, handle = self._library, self._handle
+        memory = max(self._ask("memory clocks", lambda: library.nvmlDeviceGetSupportedMemoryClocks(handle)))
+        offered = set(self._ask("clocks", lambda: library.nvmlDeviceGetSupportedGraphicsClocks(handle, memory)))
+        if strange := [mhz for mhz in wanted_mhz if mhz not in offered]:
+            near = sorted(offered, key=lambda mhz: abs(mhz - strange[0]))[:3]
+            raise MeasurementError(f"meter: GPU {self._index} has no clock of {strange[0]} MHz; the nearest: {sorted(near)}")
+
+    def lock(self, mhz: int) -> None:
+        """Hold the GPU's clock."""
+        if mhz != self._locked_mhz:
+            self._ask(f"locking {mhz} MHz", lambda: self._library.nvmlDeviceSetGpuLockedClocks(self._handle, mhz, mhz))
+            self._locked_mhz = mhz
+
+    def close(self) -> None:
+        """Give locked clocks back; a second time is no harm."""
+        if self._handle is None:
+            return
+        with contextlib.suppress(self._library.NVMLError):
+            if self._locked_mhz:
+                self._library.nvmlDeviceResetGpuLockedClocks(self._handle)
+            self._library.nvmlShutdown()
+        self._handle = None
+
+    def _ask(self, what: str, question: Callable[[], Found]) -> Found:
+        try:
+            return question()
+        except self._library.NVMLError as error:
+            raise MeasurementError(f"meter: NVML, {what}: {error}") from error
+
+
+def gpu_device(process: TorchProcess, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
+    """A GPU by what it reaches: a matrix product and a copy at the clock it takes, or at the highest of those to be locked."""
+    if clocks_mhz:
+        nvml.check_offered(clocks_mhz)
+        nvml.lock(max(clocks_mhz))
+    rates = process.ask({"do": "rates"})
+    gpu_mhz, memory_mhz = nvml.clocks_mhz()  # while it is still warm
+    levels = tuple(mhz * _MHZ for mhz in sorted(set(clocks_mhz)) or [gpu_mhz])
+    grid = FrequencyGrid((processor_hz() // 1000,), levels, (memory_mhz * _MHZ,))
+    chip = ChipRates({"float32": float(rates["flops_per_s"]) / levels[-1]}, float(rates["bytes_per_s"]) / (memory_mhz * _MHZ))
+    return Device(name, grid, chip, nvml.rails, ())
+
+
+class GpuMeter:
+    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of a workstation's GPU.
+
+    Args:
+        torch: what measures by PyTorch and reads NVML's counter, at the clocks there are.
+        process: its worker, on the GPU.
+        locking: whether each configuration's clock is locked.
+    """
+
+    def __init__(self, torch: CpuMeter, process: TorchProcess, nvml: Nvml, patience: Patience, locking: bool) -> None:
+        self._torch, self._process, self._nvml = torch, process, nvml
+        self._patience, self._locking = patience, locking
+        self.seen_mhz: set[int] = set()
+
+    def kernel_times_ms(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> NDArray[np.float64]:
+        each = zip(invocations, self._set(configurations), strict=True)
+        return np.array([self._torch.kernel_times_ms([call], [one])[0] for call, one in each])
+
+    def kernel_powers(
+        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
+    ) -> KernelPower:
+        rail_mw, period_ms, gpu_ms, host_ms = [], [], [], []
+        for call, one in zip(invocations, self._set(configurations), strict=True):
+            power = self._torch.kernel_powers([call], [one])
+            rail_mw.append(power.rails_mw[RAIL][0])
+            period_ms.append(power.period_ms[0])
+            gpu_ms.append(self._torch.kernel_times_ms([call], [one])[0])
+            host_ms.append(self._issue_ms([call]))
+        return KernelPower({RAIL: np.array(rail_mw)}, np.array(period_ms), np.array(gpu_ms), np.array(host_ms))
+
+    def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        return np.array([self._issue_ms(calls) for _ in self._set(configurations)])
+
+    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
+        return self.idle_rails_mw(configurations)  # the host has no rail here, and what launches nothing leaves the GPU idle
+
+    def idle_rails_mw(
+        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        found = [self._torch.idle_rails_mw([one])[RAIL][0] for one in self._set(configurations)]
+        return {RAIL: np.array(found)}
+
+    def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
+        return np.array([self._torch.network_latency_ms(network, [one])[0] for one in self._set(configurations)])
+
+    def network_rails_mw(
+        self, network: Network, configurations: Sequence[FrequencyConfiguration]
+    ) -> dict[str, NDArray[np.float64]]:
+        found = [self._torch.network_rails_mw(network, [one])[RAIL][0] for one in self._set(configurations)]
+        return {RAIL: np.array(found)}
+
+    def _set(self, configurations: Sequence[FrequencyConfiguration]) -> Iterator[FrequencyConfiguration]:
+        """Each configuration, set for as long as it is at hand."""
+        for one in configurations:
+            if self._locking:
+                self._nvml.lock(one.gpu_hz // _MHZ)
+            yield one
+            self.seen_mhz.add(self._nvml.clocks_mhz()[0])
+
+    def _issue_ms(self, calls: Sequence[Call]) -> float:
+        made = [{"name": call.name} if isinstance(call, HostOp) else call.to_json() for call in calls]
+        distinct = [one for place, one in enumerate(made) if one not in made[:place]]
+        request = {
+            "do": "issue", "calls": distinct, "order": [distinct.index(one) for one in made],
+            "timings": self._patience.timings, "seconds": self._patience.kernel_s,
+        }  # fmt: skip
+        return float(self._process.ask(request)["ms"])

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring a workstation's GPU by PyTorch and NVML; stand-ins for both, for there is no GPU here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.measuring.measurements import Measurements
+from jetdvfs.profiles.measuring.meters.cpu import Patience
+from jetdvfs.profiles.measuring.meters.torch_process import TorchProcess
+from jetdvfs.profiles.measuring.processor import Model
+from jetdvfs.profiles.measuring.workstation import measure_gpu, plan_gpu, workstation
+from jetdvfs.profiles.reference import reference_network
+from jetdvfs.tests.support.nvml_stand_in import POWER_W, StandInNvml
+
+SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.02, timings=5)
+WORKER = """
+import json, sys
+answer = {
+    "torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5,
+    "ms": 1.0, "period_ms": 1.0, "flops_per_s": 1e13, "bytes_per_s": 1e12,
+}
+for line in sys.stdin:
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What stands in for PyTorch on a GPU: every kernel takes a millisecond."""
+    path = tmp_path_factory.mktemp("worker") / "worker.py"
+    path.write_text(WORKER)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    whole = reference_network("resnet18")
+    network = dataclasses.replace(whole, name="beginning", calls=whole.calls[:6], reads=())
+    return Model(Path("beginning.pt"), network, network.inputs)
+
+
+def measured(library: StandInNvml, worker: Path, model: Model, *clocks_mhz: int, folder: Path | None = None) -> Measurements:
+    with workstation(library, lambda: TorchProcess(worker=worker), clocks_mhz) as gpu:
+        campaign = plan_gpu(gpu.device, [model], gpu.process.about["kinds"], 1)
+        return measure_gpu(campaign, [model], gpu, SHORT, folder)
+
+
+def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, model: Model) -> None:
+    library = StandInNvml()
+    found = measured(library, worker, model)
+    assert library.told == ["shut down"]
+    assert found.rails == ("gpu",) and found.described.grid.gpu_hz == (1_800_000_000,)
+    assert found.tables["idle_mw"].value == pytest.approx(1e3 * POWER_W, rel=0.2)
+    assert found.tables["network_mw"].value == pytest.approx(1e3 * POWER_W, rel=0.2)
+    assert (found.tables["kernel_ms"].value > 0).all() and (found.tables["host_us"].value > 0).all()
+    assert found.environment["clocks_seen_mhz"] == [1800] and found.environment["clocks_locked"] is False
+
+
+def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model: Model) -> None:
+    library = StandInNvml()
+    found = measured(library, worker, model, 600, 1200)
+    assert found.described.grid.gpu_hz == (600_000_000, 1_200_000_000)
+    assert set(found.tables["network_ms"].configuration) == {0, 1}
+    assert library.told[-2:] == ["given back", "shut down"] and {"locked 600", "locked 1200"} <= set(library.told)
+    assert found.environment["clocks_seen_mhz"] == [600, 1200]
+
+
+def test_a_gpu_that_is_lost_ends_it_with_what_was_measured_kept_and_its_clocks_given_back(
+    worker: Path, model: Model, tmp_path: Path
+) -> None:
+    library = StandInNvml(fails_after=12)
+    with pytest.raises(MeasurementError, match="NVML, energy: GPU is lost"):
+        measured(library, worker, model, 600, 1200, folder=tmp_path)
+    assert library.told[-2:] == ["given back", "shut down"] and list(tmp_path.rglob("unit-*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "clocks_mhz", "said"),
+    [
+        (lambda one: dataclasses.replace(one, energy=False), (), "NVML, energy: Not Supported"),
+        (lambda one: dataclasses.replace(one, may_lock=False), (600,), "locking 600 MHz: Insufficient Permissions"),
+        (lambda one: one, (700,), r"no clock of 700 MHz; the nearest: \[600, 1200, 1800\]"),
+    ],
+)
+def test_what_a_gpu_cannot_do_is_told(
+    spoil: Callable[[StandInNvml], StandInNvml], clocks_mhz: tuple[int, ...], said: str, worker: Path, model: Model
+) -> None:
+    library = spoil(StandInNvml())
+    with pytest.raises(MeasurementError, match=said):
+        measured(library, worker, model, *clocks_mhz)
+    assert library.told == ["shut down"]
+
+
+def test_a_machine_without_nvml_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["profile", "collect", "resnet18", "--out", str(tmp_path / "gpu.npz")]
+    assert main([*arguments, "--gpu-mhz", "600"]) == 2
+    assert "--gpu-mhz: clocks are locked with --meter nvml" in capsys.readouterr().err
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    assert main([*arguments, "--meter", "nvml"]) == 3
+    told = capsys.readouterr().err
+    assert "NVML" in told and told.count("\n") == 1
