@@ -18,6 +18,7 @@ from .model import Graph, Node
 _COPIES = re.compile(r"%((?:clone|contiguous)(?:_\d+)?)\b")
 #: Calls that are written as ``Unsqueeze``, ``Expand`` and ``Reshape``.
 _SPREADS = "aten.repeat_interleave.self_int]"
+_INDEXES, _LISTS = "aten.index", re.compile(r"\[[^\]]*\]")
 _NAMES = re.compile(r"%(\w+)")
 
 
@@ -31,7 +32,10 @@ def with_copies(graph: Graph, account: Account) -> Graph:
         account.step()
         call, _, rest = node.origin.partition("(args = (")
         if rest:
-            call, taken = call.partition(" ")[0], rest.rpartition("), kwargs")[0]
+            taken = rest.rpartition("), kwargs")[0]
+            if _INDEXES in call:
+                taken = _LISTS.sub("", taken)  # places, of which copies are made before the network runs
+            call = call.partition(" ")[0]
             within.update(dict.fromkeys(node.outputs, call))
             missing = {name for name in _COPIES.findall(taken) if name not in made}
             copy = missing.pop() if len(missing) == 1 else ""

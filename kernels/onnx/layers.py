@@ -72,6 +72,14 @@ def linear(call: NodeCall) -> Any:
     return call.aten("add", call.aten("matmul", x, matrix), row)
 
 
+@onnx_operator("aten::baddbmm")
+def product_and_sum(call: NodeCall) -> Any:
+    left, right, added = (call.tensor(place) for place in range(3))
+    if left.rank == right.rank == 3:
+        return call.aten("baddbmm", added, left, right)
+    return call.aten("add", call.aten("mul", call.aten("matmul", left, right), 1.0), call.aten("mul", added, 1.0))
+
+
 @onnx_operator("aten::attention")
 def attention(call: NodeCall) -> Any:
     query, key, value = (call.tensor(place) for place in range(3))
@@ -131,6 +139,12 @@ def layer_norm_in_pieces(call: NodeCall) -> Any:
     """The pieces it was written in, put together: the scale says over how many dimensions."""
     x, scale = call.tensor(0), call.optional(1)
     return call.aten("layer_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale, call.optional(2))
+
+
+@onnx_operator("aten::rms_norm")
+def rms_norm_in_pieces(call: NodeCall) -> Any:
+    x, scale = call.tensor(0), call.optional(1)
+    return call.aten("rms_norm", x, list(scale.shape if scale is not None else x.shape[-1:]), scale)
 
 
 @onnx_operator("InstanceNormalization")

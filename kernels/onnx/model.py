@@ -96,7 +96,13 @@ class Declared:
 
 @dataclass
 class Node:
-    """One operator call."""
+    """One operator call.
+
+    Attributes:
+        scope: the module it stands in, as PyTorch's exporters note it.
+        origin: the call of ATen that it stands for, as the newer one notes it.
+        line: the line of Python that makes that call, likewise.
+    """
 
     operator: str = ""
     domain: str = ""
@@ -106,6 +112,7 @@ class Node:
     attributes: dict[str, Any] = field(default_factory=dict)
     scope: str = ""
     origin: str = ""
+    line: str = ""
 
     @property
     def key(self) -> str:
@@ -252,7 +259,7 @@ class OnnxModel:
         return scope
 
     def _note(self, node: Node, at: Field) -> None:
-        """What PyTorch's exporter notes on a node: the module it stands in and the call it stands for."""
+        """What PyTorch's exporter notes on a node: where it stands, the call it stands for, and its line."""
         parts = {item.number: item for item in self._wire.fields(at.value, at.end)}
         key = self._wire.text(parts[1]) if 1 in parts else ""
         if key == "pkg.torch.onnx.name_scopes" and 2 in parts:
@@ -260,6 +267,8 @@ class OnnxModel:
             node.scope = names[-2] if len(names) > 1 else ""
         elif key == "pkg.torch.onnx.fx_node" and 2 in parts:
             node.origin = self._wire.text(parts[2])
+        elif key == "pkg.torch.onnx.stack_trace" and 2 in parts:
+            node.line = self._wire.text(parts[2]).rstrip().rpartition("\n")[2].strip()
 
     def _attribute(self, at: Field, depth: int) -> tuple[str, Any]:
         wire = self._wire

@@ -45,6 +45,8 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 #: Operators whose inputs but the first say sizes and places.
 _SIZED = frozenset({"Reshape", "Expand", "Slice", "Tile", "Unsqueeze", "Squeeze", "Split", "Pad", "Resize", "TopK"})
 _COMMUTATIVE = frozenset({"Add", "Mul"})
+#: What hands on the order in memory of what it is given.
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Cast"})
 
 
 def _read_by(node: Node) -> list[str]:
@@ -102,6 +104,8 @@ class Rewriter:
                     if any(FLOATS in self._graph.nodes[inner].attributes for inner in used):
                         details = {**details, FLOATS: 1}
                     made[place] = [Node(kind, "aten", node.name, inputs, node.outputs, details, node.scope)]
+                    if kind == "layer_norm":
+                        made[place] = self._of_contiguous(made[place][0])
                     break
             else:
                 made[place] = self._single(place, node)
@@ -118,6 +122,14 @@ class Rewriter:
         return kept[::-1]
 
     def _single(self, place: int, node: Node) -> list[Node]:
+        if node.operator == "LayerNormalization":
+            return self._of_contiguous(node)
+        if node.operator == "Concat" and "aten._to_copy." in node.origin and "torch.complex" in node.origin:
+            return [Node("as_complex", "aten", node.name, node.inputs[:1], node.outputs, {}, node.scope)]
+        if node.operator == "DFT" and node.origin:  # one node for each dimension of a call
+            before = self._maker.get(node.inputs[0])
+            if before is not None and self._graph.nodes[before].origin == node.origin:
+                return [Node("Identity", inputs=node.inputs[:1], outputs=node.outputs)]
         if node.operator == "Concat":
             source, turns, used = self._rolled(place)
             if turns:
@@ -126,7 +138,7 @@ class Rewriter:
                     if self._graph.nodes[between].operator == "Concat":  # somebody may ask for its sizes
                         self._made[between] = [Node("Identity", inputs=[source], outputs=self._graph.nodes[between].outputs)]
                 return [Node("roll", "aten", node.name, [source, *turns], node.outputs, {}, node.scope)]
-        if node.operator == "ScatterND" and len(node.inputs) == 3 and node.inputs[1] in self._sizes:
+        if self._writes_slice(node):
             details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
             return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
         if node.operator == "Not" and "aten.ne." in node.origin:
@@ -211,6 +223,13 @@ class Rewriter:
             return bound["#ones"] in self._weights and len(self._weights[bound["#ones"]].shape) == 1
         if kind == "layer_norm":
             return self._version < 17  # from then on there is an operator, and what is written out the author wrote
+        if kind == "rms_norm":  # else the author wrote it out
+            return all("rms_norm(" in self._graph.nodes[place].line for place in used)
+        if kind == "baddbmm" and "#beta" not in bound:
+            return any("aten.baddbmm." in self._graph.nodes[place].origin for place in used)
+        if kind == "baddbmm":  # what nobody else writes: once the sum, or none of it
+            beta = self._weights.get(bound["#beta"])
+            return beta is not None and beta.shape in ((), (1,)) and beta.numbers()[0] in (0, 1)
         if kind == "attention":
             noted, operators = self._noted(used), {self._graph.nodes[place].operator for place in used}
             if noted is None:
@@ -256,7 +275,7 @@ class Rewriter:
         while place is not None and self._graph.nodes[place].operator in ("Transpose", "Identity"):
             self._account.step()
             place = self._maker.get(self._graph.nodes[place].inputs[0])
-        return place is not None and self._graph.nodes[place].operator == "ScatterND"
+        return place is not None and self._graph.nodes[place].operator in ("ScatterND", "ScatterElements")
 
     def _is_table(self, node: Node) -> bool:
         """Whether it permutes rows that were picked from a table by indices that do not change."""
@@ -270,6 +289,21 @@ class Rewriter:
             return False
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
+    def _writes_slice(self, node: Node) -> bool:
+        """Whether it writes into a slice, by places that do not depend on data and are not those where a mask is true."""
+        if len(node.inputs) != 3 or node.inputs[1] not in self._sizes:
+            return False
+        if node.operator == "ScatterElements":
+            return "aten.select_scatter." in node.origin
+        return node.operator == "ScatterND" and not self._is_masked(node)
+
+    def _is_masked(self, node: Node) -> bool:
+        turned = self._maker.get(node.inputs[1])
+        if turned is None or self._graph.nodes[turned].operator != "Transpose":
+            return False
+        found = self._maker.get(self._graph.nodes[turned].inputs[0])
+        return found is not None and self._graph.nodes[found].operator == "NonZero"
+
     def _is_picture(self, node: Node) -> bool:
         """Whether it brings the channels of tokens to the front for a convolution: most authors make that contiguous."""
         maker = self._maker.get(node.inputs[0]) if node.inputs else None
@@ -278,6 +312,18 @@ class Rewriter:
         users = self._users.get(node.outputs[0], ())
         convolves = all(self._graph.nodes[place].operator == "Conv" for place in users)
         return node.attributes.get("perm") == [0, 3, 1, 2] and not node.origin and bool(users) and convolves
+
+    def _of_contiguous(self, norm: Node) -> list[Node]:
+        """A norm, and before it the copy that it needs of what arithmetic made in another order than memory's.
+
+        The author may have called ``contiguous`` before that, once for all norms (SD3), or not (DiT).
+        """
+        maker = self._maker.get(norm.inputs[0])
+        if norm.origin or maker is None or self._graph.nodes[maker].operator not in _ARITHMETIC:
+            return [norm]
+        copy = f"{norm.inputs[0]}, as {norm.outputs[0]} takes it"
+        first = Node("contiguous", "aten", norm.name, norm.inputs[:1], [copy], {"assumed": 1}, norm.scope)
+        return [first, replace(norm, inputs=[copy, *norm.inputs[1:]])]
 
     def _readers(self, name: str) -> set[int]:
         """The nodes that use what is in a tensor, not only its sizes."""
@@ -342,6 +388,6 @@ class Rewriter:
             return True
         if data in source.outputs:
             return False
-        if node.operator in _RECURRENT or (node.operator == "ScatterND" and node.inputs[1] in self._sizes):
+        if node.operator in _RECURRENT or self._writes_slice(node):
             return True
         return node.operator in _SIZED

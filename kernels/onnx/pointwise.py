@@ -190,6 +190,9 @@ for _aten, _spelling in (
 def _norm(order: int, spelling: str) -> None:
     @onnx_operator(spelling)
     def rule(call: NodeCall) -> Any:
+        if "aten.abs." in call.node.origin:  # of complex numbers, which ONNX has as pairs
+            x = call.tensor(0)
+            return call.recorder.launch("abs", [x], call.recorder.tensor(x.shape[:-1], x.dtype))
         return call.aten("norm", call.tensor(0), order, call.integers("axes", 1) or None, bool(call.attribute("keepdims", 1)))
 
 

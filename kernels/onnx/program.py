@@ -314,4 +314,4 @@ def _filled(node: Node, own: dict[str, Any]) -> Node:
     """A node of a function with the attributes of the call in place of references to them."""
     given = node.attributes.items()
     attributes = {name: own.get(value.name) if isinstance(value, AttributeReference) else value for name, value in given}
-    return Node(node.operator, node.domain, node.name, node.inputs, node.outputs, attributes, node.scope, node.origin)
+    return replace(node, attributes=attributes)

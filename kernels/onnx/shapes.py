@@ -337,6 +337,14 @@ def stft(call: NodeCall) -> Any:
     return call.aten("view_as_real", call.aten("transpose", made, 1, 2))
 
 
+@onnx_operator("aten::as_complex")
+def as_complex(call: NodeCall) -> Any:
+    """Of real numbers with a last dimension of one."""
+    x = call.aten("squeeze", call.tensor(0), -1)
+    wide = "complex128" if x.dtype == "float64" else "complex64"
+    return call.aten("view_as_real", call.aten("to", x, SCALAR_CODES[wide]))
+
+
 @onnx_operator("DFT")
 def dft(call: NodeCall) -> Any:
     """A last dimension of two numbers is a complex one, of one number a real one."""

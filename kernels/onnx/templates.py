@@ -20,6 +20,7 @@ _CUBE: list[Template] = [("Pow", X, C), ("Mul", ("Mul", X, X), X)]
 _TANH: list[Template] = [("Tanh", ("Mul", ("Add", X, ("Mul", cube, C)), C)) for cube in _CUBE]
 _DIFFERENCE = ("Sub", X, ("ReduceMean", X))
 _NORM = ("Div", _DIFFERENCE, ("Sqrt", ("Add", ("ReduceMean", ("Pow", _DIFFERENCE, C)), C)))
+_SCALED = ("Mul", X, ("Reciprocal", ("Sqrt", ("Add", ("ReduceMean", ("Pow", X, C)), C))))
 _QUOTIENT = ("Div", X, "#divisor")
 _CAUSAL = ("Where", ("Equal", ("Trilu", ("Expand", C, ANY)), C), C, C)
 
@@ -39,7 +40,8 @@ def _attentions() -> Iterator[Template]:
         keys.append(("Reshape", ("Transpose", inners[-1]), ANY))  # what is reshaped twice may be reshaped once
         for key, value in itertools.product(keys, _repeated("value") if shared else ["value"]):
             scaled: Template = ("MatMul", ("Mul", "query", S), ("Mul", key, S))
-            for scores in (scaled, ("MatMul", "query", key)):
+            # A query that does not change is scaled before the network runs.
+            for scores in (scaled, ("MatMul", "query", ("Mul", key, S)), ("MatMul", "query", key)):
                 for inner in (scores, ("Add", scores, _CAUSAL), ("Add", scores, "mask")):
                     soft: Template = ("Softmax", inner)
                     yield ("MatMul", soft, value)
@@ -61,7 +63,11 @@ TEMPLATES: list[tuple[str, Template, tuple[str, ...]]] = [
     ("log_sigmoid", ("Log", ("Sigmoid", X)), (X,)),
     ("layer_norm", ("Add", ("Mul", _NORM, "#scale"), "#shift"), (X, "#scale", "#shift")),
     ("layer_norm", _NORM, (X,)),
+    ("rms_norm", ("Mul", _SCALED, "#scale"), (X, "#scale")),
+    ("rms_norm", _SCALED, (X,)),
+    ("baddbmm", ("Add", ("MatMul", X, "other"), "added"), (X, "other", "added")),
     ("linear", ("Add", ("MatMul", X, "#matrix"), "#row"), (X, "#matrix", "#row")),
+    ("baddbmm", ("Add", ("Mul", ("MatMul", X, "other"), C), ("Mul", "added", "#beta")), (X, "other", "added")),
     *(("attention", template, ("query", "key", "value", "mask")) for template in _attentions()),
     (
         "group_norm",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..errors import ShapeError
 from ..network import DTYPE_BYTES, Shape, numel
 
 _DEEPEST = 8
@@ -234,7 +235,8 @@ class NamedInputs(dict[Any, Any]):
 
     def __missing__(self, key: Any) -> Any:
         if not self.claim(key):
-            raise KeyError(key)
+            given = ", ".join(map(str, self)) or "none"
+            raise ShapeError(f"no input named {key!r} was given, but {given}; give it by its name, like {key}=1x3x224x224")
         return self[key]
 
     def claim(self, key: Any) -> bool:

@@ -12,3 +12,4 @@ REFERENCE = ROOT / "profiles" / "reference"
 FIXTURES = ROOT / "tests" / "fixtures"
 SNAPSHOTS = ROOT / "tests" / "snapshots"
 SHARED_DATA = Path(os.environ.get("JETDVFS_SHARED_DATA") or ROOT.parent / "shared" / "data")
+SHARED_CASES = SHARED_DATA.parent / "cases"

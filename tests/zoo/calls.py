@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,11 @@ import torch
 
 #: The number with which a call returns what it was given.
 NEUTRAL = {"aten::mul": 1, "aten::div": 1, "aten::add": 0, "aten::sub": 0}
+
+
+def is_neutral(number: Any, neutral: int) -> bool:
+    """Whether a number counts as another one where the newer exporter simplifies a graph: by the bounds of its rules."""
+    return isinstance(number, (int, float)) and math.isclose(number, neutral, rel_tol=1e-5, abs_tol=1e-8)
 
 
 def moved(func: Any, args: Any, kwargs: Any) -> str:

@@ -18,7 +18,7 @@ from jetdvfs.kernels.kinds import KINDS
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.tests.support.models import oracle
 from jetdvfs.tests.support.models.dispatching import device
-from jetdvfs.tests.zoo.calls import NEUTRAL, all_tensors, looks_at_data, moved
+from jetdvfs.tests.zoo.calls import NEUTRAL, all_tensors, is_neutral, looks_at_data, moved
 from jetdvfs.tests.zoo.comparison import Dispatched
 
 #: Calls that the device runs whole, and that PyTorch takes apart before the dispatcher is asked.
@@ -151,7 +151,7 @@ class FileRecorder(oracle.Recorder):
             taken = (tuple(shape), args[0].dtype, *args[1:])
         self._call = None if random else self._identity((func, taken, sorted((kwargs or {}).items())))
         neutral = NEUTRAL.get(func._schema.name.rstrip("_"))
-        if neutral is not None and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] == neutral:
+        if neutral is not None and len(args) == 2 and is_neutral(args[1], neutral):
             return "idle"
         if func._schema.name in ("aten::cat", "aten::stack") and sum(bool(tensor.numel()) for tensor in args[0]) == 1:
             return "idle"

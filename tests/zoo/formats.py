@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,19 @@ def write(made: Made, how: str, folder: Path) -> Path:
     return path
 
 
+def warm_up() -> None:
+    """Write one layer in every format: exporters import and build tables as they work for the first time.
+
+    The newer exporter of ONNX reads the sources of all its operators at each export, to make the same table: that is kept.
+    """
+    registry = torch.onnx._internal.exporter._registration.ONNXRegistry
+    registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
+    layer = torch.nn.Linear(4, 4).eval().requires_grad_(False)
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-zoo-") as folder:
+        for how in FORMATS:
+            write(Made(layer, (torch.rand(2, 4),)), how, Path(folder))
+
+
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
     """Without what exporters say while they work."""
@@ -89,6 +104,20 @@ def as_traced() -> Iterator[None]:
         yield
     finally:
         torch.jit.is_tracing = asked
+
+
+@contextlib.contextmanager
+def as_exported() -> Iterator[None]:
+    """While modules that ask are told that ``torch.export`` follows them, though they run."""
+    flags = ("_is_exporting_flag", "_is_compiling_flag")
+    before = [getattr(torch.compiler, name) for name in flags]
+    for name in flags:
+        setattr(torch.compiler, name, True)
+    try:
+        yield
+    finally:
+        for name, value in zip(flags, before, strict=True):
+            setattr(torch.compiler, name, value)
 
 
 def opened(path: Path, how: str) -> tuple[Any, list[torch.Tensor]]:

@@ -37,11 +37,13 @@ class Evidence:
         inputs: what the file is listed for.
         dispatched: what PyTorch did.
         numbers: the inputs as arrays, of ONNX files alone.
+        exporting: the module was told that it is exported.
     """
 
     inputs: tuple[TensorSpec, ...]
     dispatched: Dispatched
     numbers: tuple[Any, ...] = ()
+    exporting: bool = False
 
 
 def name(title: str, how: str) -> str:

@@ -43,8 +43,9 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
         if id(recorder) not in constant:
             recorders.append(recorder)  # so that its id stays its own
         read += [tensor for tensor in weights if tensor is not None]
-        of_none = all(_is_constant(tensor, made) for tensor in read)
-        constant.setdefault(id(recorder), []).append(of_none)
+        places = constant.setdefault(id(recorder), [])
+        of_none = all(_is_constant(tensor, made, places) for tensor in read)
+        places.append(of_none)
         result = launch(recorder, kind, given, output, params, weights)
         made[id(result.memory)] = result.memory, of_none
         return result
@@ -58,8 +59,10 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
     return Listed(network, frozenset(place for place, of_none in enumerate(written) if of_none))
 
 
-def _is_constant(tensor: Tensor, made: Mapping[int, tuple[Memory, bool]]) -> bool:
-    """Also of what is worked out aside, before the first launch."""
+def _is_constant(tensor: Tensor, made: Mapping[int, tuple[Memory, bool]], places: Sequence[bool]) -> bool:
+    """Also of what is worked out aside, before the first launch, and of the second thing that a launch makes."""
     if id(tensor.memory) in made:
         return made[id(tensor.memory)][1]
+    if 0 <= tensor.memory.writer < len(places):
+        return places[tensor.memory.writer]
     return tensor.parameter or tensor.value is not None

@@ -30,9 +30,17 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     return {
         "versions": _versions(),
         "models": len({record["model"] for record in records if record["verdict"] in VERDICTS}),
+        "models_in_every_format": in_every_format(records),
         "counts": {how: dict(number) for how, number in counts(records).items()},
         "others": [record for record in records if record["verdict"] != "equal"],
     }
+
+
+def in_every_format(records: Sequence[Record]) -> int:
+    """How many models were tried in every format that the records have."""
+    tried = {(record["model"], record["format"]) for record in records}
+    formats, times = {how for _, how in tried}, Counter(model for model, _ in tried)
+    return sum(count == len(formats) for count in times.values())
 
 
 def text(records: Sequence[Record]) -> str:
@@ -48,7 +56,8 @@ def text(records: Sequence[Record]) -> str:
     models = len({record["model"] for record in records if record["verdict"] in VERDICTS})
     codes = Counter(record.get("code", "unknown") for record in records if record["verdict"] != "not written")
     by = f", judged by {len(codes)} states of the code" if len(codes) > 1 else ""
-    lines += ["", f"{models} models{by}; {', '.join(f'{name} {number}' for name, number in _versions().items())}", ""]
+    whole = f"{in_every_format(records)} of them tried in every format"
+    lines += ["", f"{models} models, {whole}{by}; {', '.join(f'{name} {number}' for name, number in _versions().items())}", ""]
     order = {verdict: place for place, verdict in enumerate(("wrong", "refused", "explained", *UNJUDGED))}
     others = sorted((r for r in records if r["verdict"] != "equal"), key=lambda r: (order[r["verdict"]], r["why"]))
     lines += [f"{record['verdict']}: {record['model']} {record['format']}: {record['why']}" for record in others]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from jetdvfs.kernels.network import KernelInvocation, numel
+from jetdvfs.kernels.operators.layout import broadcast
 
 Key = tuple[str, int]
 
@@ -49,6 +50,9 @@ NODES = {"amax": ("ReduceMax", "ReduceMin"), "argmax": ("ArgMax", "ArgMin")}
 #: One call, and what it is written as; all on as many elements as it returns, or on four times as many.
 FORMS: dict[str, Sequence[Sequence[str]]] = {
     "rsqrt": [["sqrt", "reciprocal"], ["sqrt", "div"]],
+    "expm1": [["exp", "sub"]],
+    "log10": [["log", "div"]],
+    "log2": [["log", "div"]],
     "glu": [["sigmoid", "mul"]],
     "pixel_unshuffle": [["clone"]],
     "pixel_shuffle": [["clone"]],
@@ -101,6 +105,15 @@ def in_pieces(parts: Counter[Key], attention: KernelInvocation) -> Counter[Key] 
     return None
 
 
+def places_of(launch: KernelInvocation) -> Counter[Key]:
+    """What a file may compute the places of an index by several tensors with."""
+    several = launch.inputs[1:] if launch.kind == "index" else ()
+    if len(several) < 2:
+        return Counter()
+    sizes = {numel(shape) for shape in several} | {numel(broadcast(several))}
+    return Counter({(kind, size): (len(several) - 1) for size in sizes for kind in ("add", "mul")})
+
+
 def is_whole(launch: KernelInvocation) -> bool:
     """Whether its results are whole numbers."""
     return "int" in launch.dtype
@@ -111,6 +124,39 @@ def window(size: int, made: int) -> tuple[int, bool]:
     rest = size % made
     ragged = bool(rest and made % rest)
     return size // made + bool(rest) + ragged, ragged
+
+
+def pooled(launch: KernelInvocation) -> Counter[Key]:
+    """What an adaptive mean is written as."""
+    sides = list(zip(launch.inputs[0][-2:], launch.output[-2:], strict=True))
+    elements, widths = numel(launch.output), [window(size, made) for size, made in sides]
+    picked, masks = elements * widths[0][0] * widths[1][0], sum(ragged for _, ragged in widths)
+    if not any(size % made for size, made in sides):
+        return Counter({("avg_pool2d", elements): 1})
+    if not masks:
+        return Counter({("index", picked): 1, ("mean", elements): 1})
+    needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
+    return needed + Counter({("masked_fill", picked): masks})
+
+
+def steps_of(layer: KernelInvocation, activation: str) -> tuple[Counter[Key], Counter[Key]]:
+    """What a plain recurrent layer is written as, and what may stand beside it (first products, turns, joints).
+
+    Of ``t`` steps: of each a sum and an activation; products of what comes in at once, of the state one by one.
+    """
+    sizes = [layer.params[name] for name in ("hidden", "layers", "directions")]
+    hidden, layers, directions = (size for size in sizes if isinstance(size, int))
+    rows, stack, width = numel(layer.inputs[0][:-1]), layers * directions, layer.inputs[0][-1]
+    batch = layer.inputs[1][-2] if len(layer.inputs[1]) > 2 else 1
+    steps, state = rows // batch, ("matmul", 2 * batch * hidden * hidden)
+    needed = Counter({(kind, batch * hidden): steps * stack for kind in ("add", activation)})
+    needed[state] += (steps - 1) * stack
+    needed["matmul", 2 * rows * width * hidden] += directions
+    needed["matmul", 2 * rows * directions * hidden * hidden] += directions * (layers - 1)
+    besides = Counter({state: stack, ("cat", rows * hidden): stack, ("cat", rows * hidden * directions): layers})
+    for size in (rows * width, rows * hidden):
+        besides["flip", size] += layers * (directions - 1)
+    return +needed, besides
 
 
 def with_bias(launches: Sequence[KernelInvocation]) -> Counter[Key]:

@@ -22,7 +22,9 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``windows picked``: as large as those that the module looks at (``as_strided``, ``unfold``), for which ONNX has no operator;
 * ``places of an index computed``: an index by several tensors is one by a sum of products of them;
 * ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
-  product of stacks of matrices, and a sum, in place of one with a bias.
+  product of stacks of matrices, and a sum, in place of one with a bias;
+* ``relu within bounds left out``: of what ``hardtanh`` or ``clamp`` takes;
+* ``biases taken in``: a product with a bias in place of one of what is not contiguous, and a sum.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.
 """
@@ -33,7 +35,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from jetdvfs.kernels.network import Network, numel
-from jetdvfs.kernels.operators.layout import broadcast
 from jetdvfs.tests.zoo.comparison import Dispatched, Judgement
 from jetdvfs.tests.zoo.rewritings import (
     FORMS,
@@ -46,11 +47,12 @@ from jetdvfs.tests.zoo.rewritings import (
     in_pieces,
     is_whole,
     key_of,
+    places_of,
     plain,
     takes_bias,
-    window,
     with_bias,
 )
+from jetdvfs.tests.zoo.written_out import WRITTEN_OUT
 
 
 def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], constant: Collection[int] = ()) -> Judgement:
@@ -63,7 +65,7 @@ def judge_rewritten(ours: Network, theirs: Dispatched, nodes: Mapping[str, int],
         return _judge_early(ours, theirs, nodes, constant)
     if theirs.trouble:
         return Judgement("not run", theirs.trouble)
-    accounts = _Accounts(ours, theirs, nodes, constant)
+    accounts = Accounts(ours, theirs, nodes, constant)
     if not accounts.extra and not accounts.missing:
         return Judgement("equal")
     accounts.settle()
@@ -80,7 +82,7 @@ def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], co
         return Judgement("refused", f"ends at {end.operator} ({end.reason}) although PyTorch looks at no data")
     nearest = None
     for place, operator in dict(theirs.looks).items():
-        accounts = _Accounts(ours, theirs, nodes, constant, place)
+        accounts = Accounts(ours, theirs, nodes, constant, place)
         accounts.settle()
         if not accounts.extra and not accounts.missing:
             return Judgement(
@@ -92,7 +94,7 @@ def _judge_early(ours: Network, theirs: Dispatched, nodes: Mapping[str, int], co
     return Judgement("wrong", f"ends at {end.operator}; {nearest.text()}")
 
 
-class _Accounts:
+class Accounts:
     """What is listed and not run (``extra``), and what is run and not listed (``missing``), until it is accounted for.
 
     Of what is run, the first ``until`` launches.
@@ -125,10 +127,8 @@ class _Accounts:
                 self._rewrite("put together", self.extra, self.missing, one, form)
         self._attention()
         self._places()
-        self._pools()
-        self._squares()
-        self._columns()
-        self._windows()
+        for account_for in WRITTEN_OUT:
+            account_for(self)
         self._masks()
         self._guards()
         self._leave_out()
@@ -138,92 +138,17 @@ class _Accounts:
         self._assumed()
         self._biases()
 
-    def _note(self, reason: str) -> None:
+    def note(self, reason: str) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
 
     def _places(self) -> None:
         """Sums and products of indices, where a call takes several and the file makes one number of them, as memory lies."""
-        allowed: Counter[Key] = Counter()
-        for launch in self.run:
-            several = launch.inputs[1:]
-            if launch.kind != "index" or len(several) < 2:
-                continue
-            sizes = {numel(shape) for shape in several} | {numel(broadcast(several))}
-            for size in sizes:
-                allowed += Counter({(kind, size): len(several) - 1 for kind in ("add", "mul")})
+        allowed = sum(map(places_of, self.run), Counter[Key]())
         left = self.extra & allowed
         if left:
             self.extra -= left
-            self._note("places of an index computed")
-
-    def _pools(self) -> None:
-        """Adaptive means, as ``torch._decomp`` spells them: plain means where sizes divide, else windows picked and their
-        mean, or where some are shorter, masked, summed, divided.
-        """
-        for launch in self.run:
-            key = key_of(launch)
-            if launch.kind != "adaptive_avg_pool2d" or not self.missing[key]:
-                continue
-            widths = [window(size, made) for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)]
-            elements, picked = key[1], key[1] * widths[0][0] * widths[1][0]
-            masks = sum(ragged for _, ragged in widths)
-            needed = Counter({("index", picked): 1, ("mean", elements): 1})
-            if not any(size % made for size, made in zip(launch.inputs[0][-2:], launch.output[-2:], strict=True)):
-                needed = Counter({("avg_pool2d", elements): 1})
-            elif masks:
-                needed = Counter({("index", picked): 1, ("add", elements): picked // elements - 1, ("div", elements): 1})
-                needed["masked_fill", picked] = masks
-            if needed <= self.extra:
-                self.missing[key] -= 1
-                self.extra -= needed
-                self.extra -= Counter({("clone", elements): 1})  # the windows stand first in memory
-                self._note("adaptive_avg_pool2d written out")
-        self.missing = +self.missing
-
-    def _squares(self) -> None:
-        """``pow`` by two: what is multiplied by itself."""
-        for launch, writers in zip(self.listed, self.reads, strict=True):
-            key, size = key_of(launch), numel(launch.output)
-            itself = len(set(launch.inputs)) == len(set(writers)) == 1 and writers[0] >= 0
-            if launch.kind == "mul" and itself and self.extra[key] and self.missing["pow", size]:
-                self.extra -= Counter({key: 1})
-                self.missing -= Counter({("pow", size): 1})
-                self._note("squares written out")
-
-    def _columns(self) -> None:
-        """``im2col``: padded, its rows picked, and of these the columns."""
-        for place, last in enumerate(self.listed):
-            first = self._writer(place)
-            if last.kind != "index" or first < 0 or self.listed[first].kind != "index":
-                continue
-            pad = self._writer(first)
-            pieces = [last, self.listed[first], *(self.listed[p] for p in (pad,) if p >= 0)]
-            key, needed = ("im2col", numel(last.output)), Counter(map(key_of, pieces[:2]))
-            if len(pieces) > 2 and pieces[2].kind == "constant_pad_nd":
-                needed[key_of(pieces[2])] += 1
-            if self.missing[key] and needed <= self.extra:
-                self.missing -= Counter({key: 1})
-                self.extra -= needed
-                self._note("im2col written out")
-
-    def _windows(self) -> None:
-        """Windows that PyTorch only looks at: picked out of the memory in one row, which is made so first."""
-        for place, launch in enumerate(self.listed):
-            size = numel(launch.output)
-            if launch.kind != "index" or len(launch.inputs[0]) != 1 or not self.windows[size]:
-                continue
-            self.windows[size] -= 1
-            row = self._writer(place)
-            pieces = [launch, *(self.listed[row : row + 1] if row >= 0 and self.listed[row].kind == "clone" else ())]
-            if self.extra.keys() & set(map(key_of, pieces)):
-                self.extra -= Counter(map(key_of, pieces))
-                self._note("windows picked")
-
-    def _writer(self, place: int) -> int:
-        """Which launch made what one reads first; -1: none."""
-        reads = self.reads[place]
-        return reads[0] if reads else -1
+            self.note("places of an index computed")
 
     def _leave_out(self) -> None:
         """What the exporter did not write."""
@@ -232,7 +157,7 @@ class _Accounts:
             if left:
                 self.missing -= left
                 self.optional[sort] -= left
-                self._note(reason)
+                self.note(reason)
 
     def _fold_norms(self) -> None:
         """Norms of what a convolution or product makes, of whose kind as many more have a bias now."""
@@ -244,7 +169,7 @@ class _Accounts:
             now = biased(self.listed, size) - biased(self.run, size)
             if self.missing[key] <= len(behind) and now >= self.missing[key] - anyway:
                 del self.missing[key]
-                self._note("batch norms folded")
+                self.note("batch norms folded")
 
     def _rename(self) -> None:
         """What goes by another name in the file."""
@@ -268,7 +193,7 @@ class _Accounts:
                 if same:
                     missing[kind, size] -= same
                     extra[name, size] -= same
-                    self._note("other names")
+                    self.note("other names")
         self.extra, self.missing = +extra, +missing
 
     def _rewrite(self, reason: str, whole: Counter[Key], parts: Counter[Key], one: str, form: Sequence[str]) -> None:
@@ -277,7 +202,7 @@ class _Accounts:
             while whole[kind, size] and needed <= parts:
                 whole[kind, size] -= 1
                 parts -= needed
-                self._note(f"{one} {reason}")
+                self.note(f"{one} {reason}")
         whole += Counter()  # drops what is none any more
         if reason == "written out":
             self.missing, self.extra = whole, parts
@@ -298,7 +223,7 @@ class _Accounts:
                 if needed is not None:
                     whole[key] -= 1
                     parts -= needed
-                    self._note(f"attention {reason}")
+                    self.note(f"attention {reason}")
         self.extra, self.missing = +self.extra, +self.missing
 
     def _masks(self) -> None:
@@ -311,7 +236,7 @@ class _Accounts:
             for size in (pairs, numel(query[:1]) * pairs, numel(query[:-2]) * pairs):
                 if self.extra["where", size]:
                     self.extra -= Counter({("where", size): 1})
-                    self._note("masks written as numbers")
+                    self.note("masks written as numbers")
                     break
 
     def _guards(self) -> None:
@@ -319,12 +244,12 @@ class _Accounts:
             kind, size = key_of(launch)
             if kind.startswith("div") and is_whole(launch) and self.extra["floor", size]:
                 self.extra -= Counter({("floor", size): 1})
-                self._note("division of whole numbers written out")
+                self.note("division of whole numbers written out")
             for parts in GUARDS.get(kind, ()):
                 guard = Counter((part, size) if isinstance(part, str) else part for part in parts)
                 if guard <= self.extra:
                     self.extra -= guard
-                    self._note(f"{kind} written out")
+                    self.note(f"{kind} written out")
                     break
 
     def _constants_left_in(self) -> None:
@@ -332,14 +257,14 @@ class _Accounts:
         left = self.extra & Counter(plain(key_of(launch)) for launch in self.constant)
         if left:
             self.extra -= left
-            self._note("constants left in")
+            self.note("constants left in")
 
     def _conversions(self) -> None:
         left = Counter({key: count for key, count in self.extra.items() if key[0] == "to"})
         made = Counter(launch.dtype for launch in self.listed if launch.kind == "to")
         if left and all(count <= self.nodes.get(dtype, 0) for dtype, count in made.items()):
             self.extra -= left
-            self._note("conversions")
+            self.note("conversions")
 
     def _copied_again(self) -> None:
         """Copies of what another listed copy is of as well, where the module makes one that all use."""
@@ -353,18 +278,19 @@ class _Accounts:
         left = self.extra & again & self.optional["layout"]
         if left:
             self.extra -= left
-            self._note("copies made for each reader")
+            self.note("copies made for each reader")
 
     def _assumed(self) -> None:
         """What the list itself says that it only assumes."""
         left = self.extra & Counter(key_of(launch) for launch in self.listed if launch.params.get("assumed"))
         if left:
             self.extra -= left
-            self._note("copies assumed, as the list says")
+            self.note("copies assumed, as the list says")
 
     def _biases(self) -> None:
         """Biases added apart: rows, of which the module made a copy first, since a product of what is not contiguous has none;
-        matrices as large as the product (``baddbmm``), for which ONNX has no operator.
+        matrices as large as the product (``baddbmm``), for which ONNX has no operator. And rows taken in, where the module's
+        product is of what is not contiguous, and the file does not say that it is not.
         """
         surplus = with_bias(self.run) - with_bias(self.listed)
         for launch, writers in zip(self.listed, self.reads, strict=True):
@@ -376,8 +302,17 @@ class _Accounts:
             if product.kind == "matmul" and not product.params.get("bias") and surplus[key_of(product)] > 0:
                 surplus[key_of(product)] -= 1
                 self.extra[key_of(launch)] -= 1
-                self._note("biases added apart")
-        self.extra = +self.extra
+                self.note("biases added apart")
+        more = with_bias(self.listed) - with_bias(self.run)
+        for launch, source in zip(self.run, self.sources, strict=True):
+            if launch.kind != "add" or not self.missing[key_of(launch)] or source < 0 or len(launch.inputs[-1]) != 1:
+                continue
+            product = self.run[source]
+            if product.kind == "matmul" and not product.params.get("bias") and more[key_of(product)] > 0:
+                more[key_of(product)] -= 1
+                self.missing[key_of(launch)] -= 1
+                self.note("biases taken in")
+        self.extra, self.missing = +self.extra, +self.missing
 
     @property
     def left(self) -> int:

@@ -95,12 +95,12 @@ def _run(chosen: list[Entry], formats: list[str], args: argparse.Namespace) -> N
 
 
 def _judge_again(chosen: list[Entry], formats: list[str], results: Path) -> None:
-    places = [(entry, how) for entry in chosen for how in formats]
-    kept.code()
+    done, code = results_in(results), kept.code()
+    places = [(entry, how) for entry in chosen for how in formats if done.get((entry.title, how), {}).get("code") != code]
     with open(results, "a", encoding="utf-8") as stream:
         progress = Progress(stream, len(places))
         for entry, how in places:
-            progress.note(again(entry.title, how, results.parent / "kept"))
+            progress.note(again(entry.title, how, results.parent / "kept", done.get((entry.title, how))))
 
 
 class Progress:
@@ -121,19 +121,27 @@ class Progress:
 
 
 def _load(left: list[tuple[Entry, str]]) -> None:
-    """Load the packages once, before processes part; with one thread, for threads are lost there."""
+    """Load the packages and what exporters load as they work, before processes part: it takes longer than a small model.
+
+    With one thread, for threads are lost there.
+    """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
 
     from jetdvfs.tests.support.models import oracle
+    from jetdvfs.tests.zoo import formats
 
     torch.set_num_threads(1)
     oracle.torchvision()
-    for name in (*sorted({entry.package for entry, _ in left}), *_LOADED):
+    packages = {entry.package: entry for entry, _ in left}
+    for name in (*sorted(packages), *_LOADED):
         try:
             importlib.import_module(name)
+            if name in packages:
+                packages[name].make()
         except Exception as error:
             print(f"{name}: {said(error)}", file=sys.stderr)
+    formats.warm_up()
 
 
 if __name__ == "__main__":

@@ -59,9 +59,10 @@ class Entry:
         make: Callable[[Entry], Made] = getattr(module, self.package)
         made = make(self)
         made.module.eval().requires_grad_(False)
-        # As after training: exporters leave out a bias of zeros and a scale of ones.
+        # As after training: exporters leave out a bias of zeros and a scale of ones, and join what is equal.
         for name, tensor in (*made.module.named_parameters(), *made.module.named_buffers()):
-            if tensor.dim() == 1 and tensor.is_floating_point() and not name.endswith(("inv_freq", "window")):
+            vector = tensor.dim() and tensor.numel() == max(tensor.shape)
+            if vector and tensor.is_floating_point() and not name.endswith(("inv_freq", "window")):
                 tensor.data.add_(0.1 * torch.rand_like(tensor))
         return made
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,11 @@ import pytest
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
-from jetdvfs.tests.zoo import report, run
+from jetdvfs.tests.support.models.handmade_onnx import INT64, declared, graph, model, node, tensor
+from jetdvfs.tests.zoo import listing
 from jetdvfs.tests.zoo.attempt import apart
 from jetdvfs.tests.zoo.comparison import Dispatched, judge
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
-from jetdvfs.tests.zoo.table import entries
 
 PICTURE = (1, 8, 4, 4)
 
@@ -81,6 +79,8 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     soft, gt, where = launch("softplus"), launch("gt"), launch("where")
     guarded = judge_rewritten(listed(soft, gt, where), ran(soft), {})
     assert (guarded.verdict, guarded.why) == ("explained", "softplus written out")
+    decibel = judge_rewritten(listed(launch("log"), launch("div")), ran(launch("log10")), {})
+    assert (decibel.verdict, decibel.why) == ("explained", "log10 written out")
     repeated = judge_rewritten(listed(launch("repeat")), ran(CLONE), {})
     assert (repeated.verdict, repeated.why) == ("explained", "repeat put together")
     laid_out = judge_rewritten(listed(CONV), ran(CONV, CLONE, sorts=["", "layout"]), {})
@@ -96,6 +96,10 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     split = judge_rewritten(listed(product, added), ran(CLONE, biased, sorts=["layout", ""]), {})
     assert (split.verdict, split.why) == ("explained", "copies left out, biases added apart")
     assert judge_rewritten(listed(product, added), ran(CLONE, product, sorts=["layout", ""]), {}).verdict == "wrong"
+    taken = judge_rewritten(listed(biased), ran(product, added), {})
+    assert (taken.verdict, taken.why) == ("explained", "biases taken in")
+    assert judge_rewritten(listed(product), ran(product, added), {}).verdict == "wrong"
+    assert judge_rewritten(listed(biased), ran(product, added, added), {}).verdict == "wrong"
     apart = judge_rewritten(listed(*halves), ran(ATTENTION), {})
     assert (apart.verdict, apart.why) == ("explained", "attention written out")
 
@@ -144,6 +148,25 @@ def test_of_onnx_adaptive_means_and_cells_are_explained_where_they_are_written_o
     parts = [launch(kind, output=(3, 16)) for kind in (*["sigmoid"] * 3, *["mul"] * 3, "add", *["tanh"] * 2)]
     assert judge_rewritten(listed(gates, *parts), ran(cell), {}).why == "lstm_cell written out"
     assert judge_rewritten(listed(*parts, parts[-3]), ran(cell), {}).verdict == "wrong"
+
+
+def test_of_onnx_a_plain_recurrent_layer_is_explained_where_all_its_steps_are_there() -> None:
+    layer = within("rnn", (3, 1, 4), (1, 1, 5), output=(3, 1, 5), hidden=5, layers=1, directions=1)
+    layer = dataclasses.replace(layer, flops=2 * 3 * 4 * 5 + 2 * 3 * 5 * 5)
+    before, by_step = launch("matmul", flops=120), launch("matmul", flops=50)
+    step = [launch(kind, output=(1, 5)) for kind in ("add", "tanh")]
+    parts = [before, *step, by_step, *step, by_step, *step, launch("cat", output=(3, 1, 5))]
+    assert judge_rewritten(listed(*parts), ran(layer), {}).why == "rnn written out"
+    assert judge_rewritten(listed(*parts, *step), ran(layer), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*parts[:3], *parts[4:6], *parts[7:]), ran(layer), {}).verdict == "wrong"
+    assert judge_rewritten(listed(*parts, parts[-1]), ran(layer), {}).verdict == "wrong"
+
+
+def test_of_onnx_a_relu_is_left_out_only_within_bounds() -> None:
+    bounds = launch("hardtanh")
+    assert judge_rewritten(listed(CONV, bounds), ran(CONV, RELU, bounds), {}).why == "relu within bounds left out"
+    assert judge_rewritten(listed(CONV, bounds), ran(CONV, bounds, RELU), {}).verdict == "wrong"
+    assert judge_rewritten(listed(CONV, bounds), ran(RELU, RELU, bounds, CONV), {}).verdict == "wrong"
 
 
 def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has_all_until_then() -> None:
@@ -226,6 +249,19 @@ def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
     assert judge_rewritten(listed(true, launch("floor")), ran(true), {}).verdict == "wrong"
 
 
+def test_what_depends_on_no_input_is_told_through_the_second_result_of_a_launch(tmp_path: Path) -> None:
+    """Places of the largest random numbers, and with the input among them."""
+    sizes, two = tensor("s", (2,), (3, 5), INT64), tensor("two", (1,), (2,), INT64)
+    fill = node("RandomUniform", [], ["r"], shape=[3, 5])
+    first, last = (node("TopK", [of, "two"], [f"{of} v", made]) for of, made in (("r", "at"), ("f", "places")))
+    nodes = (fill, first, node("Cast", ["at"], ["f"], to=1), last, node("Gather", ["x", "places"], ["y"], axis=0))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(graph(nodes, (declared("x", (9, 4)),), ["y"], (sizes, two))))
+    network, constant = listing.listed(path, [TensorSpec((9, 4))])
+    kinds = [launch.kind for launch in network.launches]
+    assert [kinds[place] for place in sorted(constant)] == kinds[:-1] and kinds.count("topk") == 2
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -236,6 +272,8 @@ def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
         ((launch("conv2d", flops=8192),), (CONV,)),
         ((CONV, CLONE), (CONV,)),
         ((launch("softplus"), *(launch("gt"), launch("where")) * 2), (launch("softplus"),)),
+        ((launch("log"), launch("div"), launch("div")), (launch("log10"),)),
+        ((launch("log"), launch("div")), (launch("log"),)),
         ((CONV,), (CONV, launch("gru_cell"))),
         ((CONV,), (CONV, launch("to"))),
         ((CONV,), (CONV, CLONE)),
@@ -255,6 +293,8 @@ def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
         "other work",
         "a copy too many",
         "two guards of one call",
+        "two quotients of one logarithm",
+        "a quotient of the natural logarithm",
         "a cell missing",
         "a conversion of floats missing",
         "a copy of spread memory missing",
@@ -352,27 +392,3 @@ def test_what_inference_takes_a_short_cut_for_is_held_against_the_modules_own_co
     theirs, trouble = apart(run_it, 60)
     assert not trouble and not theirs.trouble
     assert judge(decompose(stream, [TensorSpec((2, 5, 16))]), theirs).verdict == "equal"
-
-
-def test_a_run_goes_on_where_it_was_cut_off_and_its_table_counts_each_once(tmp_path: Path) -> None:
-    records = [{"model": "a/b", "format": "traced", "verdict": verdict, "why": "so"} for verdict in ("wrong", "equal")]
-    lines = [json.dumps(record) for record in (*records, records[0] | {"format": "onnx", "verdict": "refused"})]
-    results = tmp_path / "results.jsonl"
-    results.write_text("\n".join(lines) + '\n{"model": "a/b", "for', encoding="utf-8")
-    found = list(run.results_in(results).values())
-    assert report.summary(found)["counts"] == {"traced": {"equal": 1}, "onnx": {"refused": 1}}
-    table = report.text(found)
-    assert "| all | 1 | 0 | 1 | 0 |" in table and "50.0%" in table and "refused: a/b onnx: so" in table
-
-
-def test_every_model_stands_in_the_table_once() -> None:
-    titles = [entry.title for entry in entries()]
-    assert len(titles) == len(set(titles)) > 200
-
-
-def test_a_pattern_that_no_model_matches_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["run", "--models", "no such model"])
-    assert run.main() == 2
-    assert "no such model" in capsys.readouterr().err

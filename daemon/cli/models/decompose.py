@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     assumed = sum(bool(launch.params.get("assumed")) for launch in network.launches)
     if assumed:
         counted = f"{assumed} copies are" if assumed > 1 else "1 copy is"
-        why = "the file does not say whether tokens are made contiguous before a convolution, as most models do"
+        why = "the file does not say where its author calls contiguous(), as many do with tokens of a picture"
         print(printable(f"note: {network.name}: {counted} assumed: {why}"), file=sys.stderr)
     network = common.compiled(network, args)
     if args.tree and network.runtime:

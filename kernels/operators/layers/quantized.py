@@ -67,15 +67,20 @@ def int_repr(recorder: Recorder, self: Tensor) -> Tensor:
     return recorder.launch("clone", [self], recorder.tensor(self.shape, dtype))
 
 
-def _faked(name: str) -> None:
-    @operator(name)
-    def rule(recorder: Recorder, self: Tensor, *_: Any, **__: Any) -> Tensor:
-        """Quantised and back within one kernel, as networks are trained for 8 bits."""
-        return unary(recorder, f"{name}_cachemask", self)
+# Quantised and back within one kernel, as networks are trained for 8 bits.
 
 
-_faked("fake_quantize_per_tensor_affine")
-_faked("fake_quantize_per_channel_affine")
+@operator("fake_quantize_per_tensor_affine")
+def fake_quantize_per_tensor_affine(recorder: Recorder, self: Tensor, *_: Any, **__: Any) -> Tensor:
+    return unary(recorder, "fake_quantize_per_tensor_affine_cachemask", self)
+
+
+@operator("fake_quantize_per_channel_affine")
+def fake_quantize_per_channel_affine(
+    recorder: Recorder, self: Tensor, scale: Tensor, zero_point: Tensor, *_: Any, **__: Any
+) -> Tensor:
+    output = recorder.tensor(self.shape, self.dtype, preserved(self))
+    return recorder.launch("fake_quantize_per_channel_affine_cachemask", [self, scale, zero_point], output)
 
 
 # What is packed for a CPU

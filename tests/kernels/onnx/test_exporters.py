@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Sequence
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
 from jetdvfs.kernels.network import TensorSpec
-from jetdvfs.tests.support.models.handmade_onnx import INT64, declared, graph, model, node, noted, tensor
+from jetdvfs.tests.support.models.handmade_onnx import INT64, called, declared, graph, model, node, noted, tensor
 
 HEADS = (1, 4, 6, 8)
 
@@ -124,6 +125,105 @@ def test_tokens_that_become_a_picture_are_made_contiguous_before_a_convolution()
     assert copy.params == {"assumed": True} and "assumed" not in product.params
     # Channels last, cuDNN wants the weight so as well.
     assert kinds(node("Relu", ["x"], ["t"]), turn, conv, weights=weights) == "relu clone conv2d"
+
+
+def test_copies_for_norms_are_assumed_where_arithmetic_handed_the_order_in_memory_on() -> None:
+    weights = (tensor("g", (8,), b"\0" * 32), tensor("p", (6, 8), b"\0" * 192))
+    turn, added = node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("Add", ["t", "p"], ["s"])
+    norms = [node("LayerNormalization", [of, "g"], [name], axis=-1) for of, name in (("s", "a"), ("s", "b"), ("t", "c"))]
+    last = node("Sum", ["a", "b", "c"], ["y"])
+    content = graph((turn, added, *norms, last), (declared("x", (1, 8, 6)),), ["y"], weights)
+    launches = decompose(io.BytesIO(model(content)), [TensorSpec((1, 8, 6))]).launches
+    assert [launch.params.get("assumed", False) for launch in launches if launch.kind == "clone"] == [True, True, False]
+
+
+def test_a_product_added_to_something_once_or_not_at_all_is_one_call() -> None:
+    def written(factor: float) -> str:
+        weights = (tensor("one", (), struct.pack("<f", 1.0)), tensor("beta", (), struct.pack("<f", factor)))
+        nodes = (
+            node("MatMul", ["x", "x"], ["p"]),
+            node("Mul", ["p", "one"], ["scaled"]),
+            node("Mul", ["x", "beta"], ["added"]),
+            node("Add", ["added", "scaled"], ["y"]),
+        )
+        return kinds(*nodes, shape=(3, 4, 4), weights=weights)
+
+    assert written(1.0) == written(0.0) == "matmul"
+    assert written(0.5).split().count("mul") + written(0.5).split().count("mul_scalar") == 2
+
+
+def test_what_the_newer_exporter_notes_as_one_product_or_as_a_slice_is_that() -> None:
+    nodes = (node("MatMul", ["x", "x"], ["p"]), node("Add", ["b", "p"], ["y"]))
+    bias = (tensor("b", (3, 1, 4), b"\0" * 48),)
+    assert kinds(*nodes, shape=(3, 4, 4), weights=bias) == "matmul add"
+    noted_sum = noted(nodes[1], note("y", "baddbmm.default", "%b, %x, %x"))
+    assert kinds(nodes[0], noted_sum, shape=(3, 4, 4), weights=bias) == "matmul"
+
+    row = node("Relu", ["x"], ["row"])
+    put = node("ScatterElements", ["z", "at", "row"], ["y"], axis=1)
+    weights = (tensor("z", (1, 6, 8), b"\0" * 192), tensor("at", (1, 1, 8), [0] * 8, INT64))
+    assert kinds(row, put, shape=(1, 1, 8), weights=weights) == "relu scatter"
+    written = noted(put, note("y", "select_scatter.default", "%z, %copy, 1, 0"))
+    assert kinds(row, written, shape=(1, 1, 8), weights=weights) == "relu clone copy"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)", "relu rms_norm"),
+        ("return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, True) + eps)", "relu pow mean add sqrt reciprocal mul mul"),
+    ],
+)
+def test_a_norm_by_the_mean_square_is_one_call_where_its_line_calls_it(line: str, expected: str) -> None:
+    two, small = (tensor(name, (), struct.pack("<f", value)) for name, value in (("two", 2.0), ("small", 1e-6)))
+    pieces = (
+        node("Pow", ["r", "two"], ["square"]),
+        node("ReduceMean", ["square", "last"], ["m"], keepdims=1),
+        node("Add", ["m", "small"], ["a"]),
+        node("Sqrt", ["a"], ["root"]),
+        node("Reciprocal", ["root"], ["by"]),
+        node("Mul", ["r", "by"], ["n"]),
+        node("Mul", ["n", "g"], ["y"]),
+    )
+    weights = (two, small, sizes("last", -1), tensor("g", (8,), b"\0" * 32))
+    found = kinds(node("Relu", ["x"], ["r"]), *(called(piece, line) for piece in pieces), shape=(2, 8), weights=weights)
+    assert found.replace("_scalar", "") == expected
+
+
+def test_the_size_of_complex_numbers_is_one_call_of_pairs() -> None:
+    size = node("ReduceL2", ["x", "last"], ["y"], keepdims=0)
+    assert kinds(size, shape=(3, 8, 2), weights=(sizes("last", -1),)) == "norm"
+    assert kinds(noted(size, note("y", "abs.default", "%x")), shape=(3, 8, 2), weights=(sizes("last", -1),)) == "abs"
+
+
+def test_a_transform_over_several_dimensions_is_one_call_and_what_is_made_complex_for_it_one_conversion() -> None:
+    convert = note("c", "_to_copy.default", "%x", "dtype: torch.complex64")
+    transform = note("y", "_fft_c2c.default", "%c, [1, 2], 0, True")
+    pair = (node("Unsqueeze", ["x", "last"], ["u"]), node("Concat", ["u", "zeros"], ["c"], axis=-1))
+    along = (node("DFT", ["c", "", "second"], ["once"]), node("DFT", ["once", "", "third"], ["y"]))
+    named = sizes("last", -1), tensor("second", (), (1,), INT64), tensor("third", (), (2,), INT64)
+    weights = (*named, tensor("zeros", (1, 4, 6, 1), b"\0" * 96))
+    assert kinds(*pair, *along, shape=(1, 4, 6), weights=weights) == "cat _fft_c2c _fft_c2c"
+    noted_nodes = (*(noted(made, convert) for made in pair), *(noted(made, transform) for made in along))
+    assert kinds(*noted_nodes, shape=(1, 4, 6), weights=weights) == "to _fft_c2c"
+
+
+def test_places_that_are_copied_before_an_index_are_no_copy_of_what_it_picks_from() -> None:
+    pick = node("GatherND", ["t", "at"], ["y"])
+    turned = node("Transpose", ["x"], ["t"], perm=[1, 0])
+    weights = (tensor("at", (1, 1), (0,), INT64),)
+    assert kinds(turned, noted(pick, note("y", "index.Tensor", "%x, [None, %clone]")), shape=(4, 8), weights=weights) == "index"
+    assert kinds(turned, noted(pick, note("y", "neg.default", "%clone")), shape=(4, 8), weights=weights) == "clone index"
+
+
+def test_rows_under_a_mask_are_put_there_and_rows_of_a_slice_are_copied() -> None:
+    mask, places = tensor("mask", (4,), b"\1" * 4, 9), sizes("places", 0, 1, 2, 3)
+    found = (node("NonZero", ["mask"], ["n"]), node("Transpose", ["n"], ["at"], perm=[1, 0]))
+    zeros = tensor("z", (4, 8), b"\0" * 128)
+    put = node("ScatterND", ["z", "at", "x"], ["y"])
+    assert kinds(*found, put, shape=(4, 8), weights=(mask, zeros)) == "index_put"
+    column = node("Unsqueeze", ["places", "one"], ["at"])
+    assert kinds(column, put, shape=(4, 8), weights=(places, zeros, sizes("one", 1))) == "clone copy"
 
 
 def test_a_comparison_that_is_turned_round_is_one_call_though_others_use_it_as_it_is() -> None:

@@ -59,6 +59,12 @@ def noted(made: bytes, call: str) -> bytes:
     return made + field(9, field(1, "pkg.torch.onnx.fx_node") + field(2, call))
 
 
+def called(made: bytes, line: str) -> bytes:
+    """A node with the line of Python that made it, likewise."""
+    trace = f'File "model.py", line 7, in forward\n    {line}'
+    return made + field(9, field(1, "pkg.torch.onnx.stack_trace") + field(2, trace))
+
+
 def declared(name: str, shape: Sequence[int | str], kind: int = FLOAT) -> bytes:
     sizes = b"".join(field(1, field(1, size) if isinstance(size, int) else field(2, size)) for size in shape)
     return field(1, name) + field(2, field(1, field(1, kind) + field(2, sizes)))
