@@ -30,7 +30,7 @@ from jetdvfs.profiles.reference import reference_input, reference_network
 from jetdvfs.profiles.training.transfer.prior import prior_of
 from jetdvfs.profiles.twin.application import Application
 from jetdvfs.profiles.twin.silicon.silicon import version_of
-from jetdvfs.tests.support.handmade_engine import profile, small
+from jetdvfs.tests.support.models.handmade_engine import profile, small
 from jetdvfs.tests.support.paths import REFERENCE
 from jetdvfs.tests.support.trtexec_stand_in import write_engine, write_program
 

@@ -13,7 +13,7 @@ from jetdvfs.kernels.engine.program import RUNTIME
 from jetdvfs.kernels.errors import ModelError
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.meters.trtexec import Trtexec
-from jetdvfs.tests.support.handmade_engine import account, profile, small
+from jetdvfs.tests.support.models.handmade_engine import account, profile, small
 from jetdvfs.tests.support.paths import SHARED_DATA
 from jetdvfs.tests.support.trtexec_stand_in import write_engine, write_program
 
