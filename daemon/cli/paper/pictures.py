@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -288,7 +288,7 @@ _DRAWN: Mapping[str, Callable[[Study], Figure]] = {
 }
 
 
-def _boxes(axes: Axes, values: Sequence[NDArray[np.float64]], at: NDArray[np.float64], width: float, shade: str) -> None:
+def _boxes(axes: Axes, values: Sequence[NDArray[np.float64]], at: NDArray[Any], width: float, shade: str) -> None:
     """Boxes as the paper's: quartiles and the median, with fences at the deciles."""
     axes.boxplot(
         list(values),

@@ -146,8 +146,8 @@ def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptio
         for what, network in enumerate(record.networks):
             if network.launches:
                 surfaces = {method: surface(network, cost, method) for method in METHODS}
-                for table, found in (("network", networks), ("fixed_network", fixed)):
-                    found[network.name] += _network(record, what, node, surfaces, table)
+                for table, places in (("network", networks), ("fixed_network", fixed)):
+                    places[network.name] += _network(record, what, node, surfaces, table)
     progress(1, 1, "boards left out")
     assert first is not None
     return Rotation(

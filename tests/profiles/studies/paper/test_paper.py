@@ -173,7 +173,7 @@ def test_sums_of_observed_kernels_count_every_launch_and_the_eight_kinds_apart()
 
 
 def test_the_lowest_configuration_in_common_is_not_at_the_slowest_cpu_clock() -> None:
-    low, middling, high = (np.unravel_index(at, GRID.shape) for at in fixed_configurations(GRID))
+    low, middling, high = (tuple(map(int, np.unravel_index(at, GRID.shape))) for at in fixed_configurations(GRID))
     assert (low, middling, high) == ((1, 0, 0), (3, 1, 1), (6, 1, 1))
     single = FrequencyGrid((1_000_000,), (1_000_000,), (1_000_000,))
     assert fixed_configurations(single) == (0,)
