@@ -15,7 +15,7 @@ from jetdvfs.tests.support.paths import ROOT
 #: stands on another floor than the rest of its folder; subfolders that have a line of their own are rooms of their own.
 FLOORS = (
     ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles", "daemon.cli.setup"),
-    ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service"),
+    ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service", "daemon.cli.records"),
     ("daemon.cli",),
     ("daemon",),
     ("daemon.wire.serving",),

@@ -12,7 +12,6 @@ from ... import arguments
 from ...errors import InputError, UsageError
 from ..clusters import cluster
 from ..output import print_json, progress_bar, table
-from ..profiles.checks import add_seed
 
 if TYPE_CHECKING:
     from ....profiles.training.tuning.search import Search
@@ -54,7 +53,13 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         help="processes that search, one thread each (default 1), or the workers of the Dask cluster whose scheduler is there: "
         "they must see RECORD and the search by the same names",
     )
-    add_seed(sub)
+    sub.add_argument(
+        "--seed",
+        type=arguments.whole(0),
+        default=0,
+        metavar="N",
+        help="another seed, other folds and other recipes (default 0)",
+    )
     sub.add_argument("--dry-run", action="store_true", help="say what would be searched")
 
 
