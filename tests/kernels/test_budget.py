@@ -49,7 +49,7 @@ def test_code_that_would_never_end_is_stopped_by_the_budget(name: str) -> None:
 
 def test_wall_time_is_bounded_by_the_budget() -> None:
     code = handmade.forward("while True:", "  y = torch.dim(x)", "return x")
-    began = time.process_time()
+    began = time.monotonic()
     with pytest.raises(BudgetExceeded, match=r"longer than 0\.2 s"):
         read(handmade.archive(code), budget=Budget(wall_s=0.2))
     assert time.monotonic() - began < 2

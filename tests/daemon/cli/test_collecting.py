@@ -120,7 +120,7 @@ def twin_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--node",
         "4",
     ]
-    assert main([*words, "--kernels", "3", "--out", str(record)]) == 0
+    assert main([*words, "--kernels", "6", "--out", str(record)]) == 0
     return record
 
 
@@ -135,7 +135,7 @@ def test_one_simulated_board_makes_a_profile_that_says_how_far_off_it_is_on_netw
     assert manifest["nodes"] == [4] and manifest["simulated"] and manifest["silicon_version"] == "orin-nano-8gb-2"
     assert set(manifest["evaluation"]) == {"unseen_network"}
     for row in manifest["evaluation"]["unseen_network"]["networks"]:
-        assert row["configurations"] == 12 and row["latency_percent"] < 60 and row["energy_percent"] < 60
+        assert row["configurations"] == 12 and row["latency_percent"] < 40 and row["energy_percent"] < 40
     assert main(["profile", "evaluate", "--networks-left-out", "--profile", str(profile)]) == 0
     assert "on the only simulated orin-nano-8gb that was measured" in capsys.readouterr().out
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.measuring.variation import Variations
 from jetdvfs.profiles.reference import left_out_networks, reference_network, trained_networks
 from jetdvfs.profiles.training.production import KINDS
+from jetdvfs.profiles.twin.silicon.chip import Clocks
+from jetdvfs.profiles.twin.silicon.silicon import Silicon, version_of
 
 _ROUNDING = 1e-5
 _OF_TYPES = 0.02  # by so much models may differ over the types of kernels that the board takes as long for
@@ -73,7 +76,16 @@ def test_half_precision_is_nowhere_slower_than_single_precision(bundle: Bundle, 
     assert (surface(half, bundle.cost).latency_ms <= (1 + _OF_TYPES) * surface(single, bundle.cost).latency_ms).all()
 
 
-def test_twice_as_many_images_never_cost_less(bundle: Bundle) -> None:
+def least_ratio(bundle: Bundle, once: KernelInvocation, both: KernelInvocation) -> float:
+    """By how much less twice as many images take where the board picks a better algorithm for them, else 1."""
+    grid = bundle.cost.grid
+    corners = [grid.configuration(tuple(place)) for place in product(*((0, size // 2, size - 1) for size in grid.shape))]
+    silicon = Silicon(None, bundle.manifest.board, version=version_of(bundle.manifest.silicon_version, bundle.manifest.board))
+    seconds = silicon.kernels([once, both], Clocks.of(corners), cold=True).seconds
+    return min(1.0, float((seconds[1] / seconds[0]).min()))
+
+
+def test_twice_as_many_images_cost_less_only_where_the_board_does_them_otherwise(bundle: Bundle) -> None:
     """But for kernels of microseconds, which models know to a tenth or so."""
     drawn_ones = [kernel for kernel in drawn(11, 12).launches if kernel.kind in BY_IMAGE]
     pairs = [(kernel, twice(kernel)) for kernel in drawn_ones if len(kernel.output) == 4]
@@ -82,4 +94,5 @@ def test_twice_as_many_images_never_cost_less(bundle: Bundle) -> None:
     took = {kernel.signature: costs.gpu_ms[row] for row, kernel in enumerate(costs.kernels)}
     for once, both in pairs:
         ratio = took[both.signature] / took[once.signature]
-        assert ratio.min() > 0.8 and np.median(ratio) > 0.9, (once, ratio.min())
+        least = least_ratio(bundle, once, both)
+        assert ratio.min() > 0.8 * least and np.median(ratio) > 0.9 * least, (once, ratio.min(), least)

@@ -29,11 +29,9 @@ BOARD, METERS = "agx-xavier", TwinMeters("agx-xavier", 2, 0)
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """A cluster of two processes on this machine, that stay dead when they die."""
+    """A cluster of two processes on this machine."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
-        for nanny in cluster.workers.values():
-            nanny.auto_restart = False
         yield client
 
 
@@ -76,6 +74,7 @@ def test_a_dead_workers_share_is_measured_by_the_others(client: Any, campaign: C
 
     def kill(done: int, total: int, text: str) -> None:
         if done == 4:
+            client.cluster.workers[1].close_gracefully()  # or it would be started again, at times before it is missed
             os.kill(pids[victim], signal.SIGKILL)
 
     found = run_on_fleet(campaign, client, METERS, None, kill, patience_s=0.5)
