@@ -22,6 +22,8 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.daemons.board_daemon import CPU, EMC, GPU, LOW, Board, Daemon, asked_meanwhile, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
+pytestmark = pytest.mark.alone
+
 HIGH = FrequencyConfiguration(2265600, 1377000000, 2133000000)
 ZONES = len(load_board("agx-xavier").section("thermal")["zones"])
 MODEL = (REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"])
@@ -50,7 +52,6 @@ def hanging_clocks(board: Board) -> None:
         board.twin.faults.slow_down(f"/{path}", 4.0)
 
 
-@pytest.mark.alone
 def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_life(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:
@@ -119,7 +120,6 @@ def test_only_whoever_asks_first_waits_for_the_first_look_at_a_board_that_is_slo
     assert took[0] > 0.5 and quick(sorted(took[2:])), took
 
 
-@pytest.mark.alone
 def test_one_clients_queue_of_holds_delays_neither_others_status_nor_their_release(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def test_detector_is_decomposed_up_to_its_data_dependent_part(name: str) -> None
     assert any(launch.output[0] == 2 for launch in network.launches if launch.kind == "conv2d")  # two images, one batch
 
 
+@pytest.mark.alone
 def test_decomposition_takes_a_median_of_60_ms_and_500_at_most() -> None:
     taken = []
     for name in SMALLEST:

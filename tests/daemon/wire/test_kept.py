@@ -24,6 +24,8 @@ from jetdvfs.daemon.wire.kept import KeptLease
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
+pytestmark = pytest.mark.alone
+
 MODEL = REFERENCE / "squeezenet1_0.pt"
 IMAGE = ["1x3x224x224"]
 FRAMES = 4000
@@ -115,7 +117,6 @@ def test_the_model_that_was_loaded_is_held_for_also_when_its_file_was_replaced(d
     assert psutil.Process().num_fds() == descriptors
 
 
-@pytest.mark.alone
 def test_frames_never_wait_for_a_daemon_that_is_frozen_dead_or_new(board: Board, daemon: Daemon) -> None:
     costs: dict[str, list[float]] = {}
     with qos.hold(configuration=LOW) as lease:

@@ -133,6 +133,7 @@ def test_frames_of_one_process_run_one_after_the_other(board: SimulatedBoard, sh
     assert all(end <= begin + 1e-9 for (_, end), (begin, _) in pairwise(spans))
 
 
+@pytest.mark.alone
 def test_processes_share_the_gpu_slice_by_slice(board: SimulatedBoard, shell: Shell) -> None:
     shell.pin_gpu(1377000000)
     streams: dict[int, Stream] = {}
