@@ -112,16 +112,17 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def _converted(name: str, compressed: bytes) -> TreeEnsemble:
     try:
-        import treelite
+        # By name: where several threads ask and the import fails in one, `import treelite` gives the others an empty module.
+        from treelite import Model, TreeliteError
     except (ImportError, OSError) as error:
         raise BundleError(f"{name}: it has no node table, and treelite, which makes one, cannot be loaded ({error})") from error
     try:
         with warnings.catch_warnings():
             # A newer treelite's model is read like any other; what the table needs of it is checked.
             warnings.filterwarnings("ignore", message=".*newer Treelite version")
-            model = treelite.Model.deserialize_bytes(_decompress(compressed))
+            model = Model.deserialize_bytes(_decompress(compressed))
         return TreeEnsemble.from_treelite(model)
-    except (EnsembleError, BundleError, treelite.TreeliteError, OSError, ValueError) as error:
+    except (EnsembleError, BundleError, TreeliteError, OSError, ValueError) as error:
         raise BundleError(f"{name}: {error}") from error
 
 
