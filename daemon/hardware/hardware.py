@@ -10,7 +10,7 @@ from pathlib import Path
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
-from ..errors import DaemonError, HardwareHangs, HardwareRefused, UsageError
+from ..errors import DaemonError, HardwareHangs, HardwareRefused, NotOffered, UsageError
 from .applied import Applied, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import BaselineKeeper, RestoreReport
@@ -171,7 +171,7 @@ class Hardware:
             HardwareBusy, HardwareRefused: as for :meth:`grid`.
         """
         self._axes.look_again()
-        return {name: self.levels(name) for name in self._axes.apart}
+        return self._apart()
 
     def levels(self, axis: str) -> tuple[int, ...]:
         """What an axis, or a cluster that is set apart, offers now.
@@ -248,17 +248,17 @@ class Hardware:
             clusters: for CPU clusters that are set apart, their clocks in kHz by cpufreq policy; the lowest by default.
 
         Raises:
-            HardwareRefused, HardwareBusy: a frequency is not offered (nothing was written then), or a file refused; the
-                text says which, and whether everything could be put back.
+            NotOffered: a frequency is not offered; nothing was written.
+            HardwareRefused, HardwareBusy: a file refused; the text says which, and whether everything could be put back.
         """
         started = self._clock.monotonic()
-        grid, apart = self.grid(), self.clusters()
+        grid, apart = self.grid(), self._apart()
         offered = {**{name: getattr(grid, name) for name in TITLES}, **apart}
         wanted = {**configuration._asdict(), **{name: (clusters or {}).get(name, levels[0]) for name, levels in apart.items()}}
         for name, level in wanted.items():
             if level not in offered[name]:
                 why = f" ({self._axes.fixed[name].reason})" if name in self._axes.fixed else ""
-                raise HardwareRefused(
+                raise NotOffered(
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
         keeper = self._writable()
@@ -345,6 +345,10 @@ class Hardware:
         for write in () if dry_run else writes:
             self._files.write_text(write.path, write.value)
         return writes
+
+    def _apart(self) -> dict[str, tuple[int, ...]]:
+        """What the CPU clusters that are set apart offer, of those found last."""
+        return {name: self.levels(name) for name in self._axes.apart}
 
     def _readings(self, axis: str) -> tuple[Reading, ...]:
         try:
