@@ -53,9 +53,10 @@ from jetdvfs.tests.support.daemons.programs import Program, Programs
 _STEP_S = 0.5
 _NETWORKS = ("squeezenet1_0", "resnet18", "mobilenet_v2")
 _NODE, _SILICON = 7, 1
-_RATES = (3.0, 5.0, 8.0)
+_RATES = (1.0, 2.0, 4.0)
 _TIMES_THE_SHORTEST = (1.5, 2.0, 3.0)
 _MOST_PROGRAMS = 3
+_EVENTS = 0.01  # of half seconds, in which something happens
 #: For how many frames a target may be missed that some configuration could keep.
 LATE_IN_A_ROW = 10
 _SETTLED = 500
@@ -138,7 +139,7 @@ class Day:
         broken: list[str] = []
         on, ends = world(USUAL_BOARD), self.clock.now + seconds
         while self.clock.now < ends:
-            if draw.random() < 0.02:
+            if draw.random() < _EVENTS:
                 await self._happen(draw, on.configuration(draw))
             await self.programs.until(self.clock.now + _STEP_S)
         await self._quiet()
@@ -158,8 +159,8 @@ class Day:
         return broken
 
     async def _happen(self, draw: random.Random, configuration: object) -> None:
-        doings = ("hold", "release", "release", "heat", "cool", "company", "quiet", "connection")
-        what = draw.choice((*doings, "program", "program", "program ends", "heavier"))
+        doings = ("hold", "release", "release", "heat", "cool", "cool", "cool", "company", "quiet", "connection")
+        what = draw.choice((*doings, "program", "program", "program ends", "heavier", "heavier"))
         running = self.programs.running
         try:
             if what == "hold" and len(self._leases) < 8:
