@@ -160,7 +160,7 @@ class Day:
 
     async def _happen(self, draw: random.Random, configuration: object) -> None:
         doings = ("hold", "release", "release", "heat", "cool", "cool", "cool", "company", "quiet", "connection")
-        what = draw.choice((*doings, "program", "program", "program ends", "heavier", "heavier"))
+        what = draw.choice((*doings, *5 * ("program",), *2 * ("program ends",), *5 * ("heavier",)))
         running = self.programs.running
         try:
             if what == "hold" and len(self._leases) < 8:
