@@ -198,6 +198,7 @@ class Api:
         elif target is None:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         else:
+            self._learner.prepare()
             course = await self._course(session, parameters)
             # What the board may draw is known, with this lease, where it is granted.
             limits = replace(await self._limits(), power_mw=None, because="")

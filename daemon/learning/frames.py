@@ -153,8 +153,8 @@ class Frames:
         """Let only the last frames count at the clocks in force: what runs has changed.
 
         Args:
-            heavier: how many times as long all frames take from now on: what was seen elsewhere counts as little as one frame that
-                took so much longer.
+            heavier: how many times as long all frames take from now on: what was seen elsewhere counts as little as one frame
+                that took so much longer.
         """
         here = None if self._setting is None else (self._setting.configuration, self._company)
         for key, seen in self._seen.items():

@@ -140,6 +140,12 @@ class Learner:
         self._courses: dict[str, Course] = {}
         self._began_mj: dict[str, dict[str, float]] = {}
 
+    def prepare(self) -> None:
+        """A lease for a target may begin in a moment."""
+        if self._loading is None:
+            # A daemon starts without; what is missed is not to wait for it.
+            self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
+
     def began(self, lease: Lease, course: Course | None) -> None:
         """A lease was granted, for a target with its course or for a configuration."""
         self._sensors.want()
@@ -154,9 +160,6 @@ class Learner:
             self._planned(course, lease.need.configuration)
             if self._tending is None or self._tending.done():
                 self._tending = asyncio.get_running_loop().create_task(self._tend())
-            if self._loading is None:
-                # A daemon starts without; what is missed is not to wait for it.
-                self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
     def ended(self) -> None:
         """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""

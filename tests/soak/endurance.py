@@ -6,11 +6,11 @@
 
 The cycles are had with the real daemon, a process of its own, on a simulated AGX Xavier served by FUSE.
 
-The day is virtual, and of the daemon only what decides, learns and sets clocks, in this process, on a simulated AGX Xavier without
-files in between, all of them on one clock that passes only when it is waited for. Leases come and go, programs for latency
-targets among them, known to the profile or not, whose frames become heavier and lighter; a camera and a control loop run for some of
-the hours, the board is heated past its trips and cools. Sockets, workers and process are not part of it. The profile was trained
-on boards of another version of the silicon.
+The day is virtual, and of the daemon only what decides, learns and sets clocks, in this process, on a simulated AGX Xavier
+without files in between, all of them on one clock that passes only when it is waited for. Leases come and go, programs for
+latency targets among them, known to the profile or not, whose frames become heavier and lighter; a camera and a control loop
+run for some of the hours, the board is heated past its trips and cools. Sockets, workers and process are not part of it. The
+profile was trained on boards of another version of the silicon.
 """
 
 from __future__ import annotations
