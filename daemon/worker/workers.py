@@ -31,6 +31,7 @@ from ..descriptors.attached import Attached
 from ..descriptors.children import start_child
 from ..descriptors.stragglers import Stragglers, ended
 from ..errors import InputError, LimitReached, TransientError
+from ..system.numerics import ONE_THREAD
 from .accounts import Accounts
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, encoded
@@ -40,8 +41,7 @@ from .task import Task
 log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 1.0
-_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **_ONE_THREAD}
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD}
 
 
 class WorkerFailed(TransientError):

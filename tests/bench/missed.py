@@ -5,7 +5,7 @@
 
 Networks take longer than predicted, everywhere by the same factor or the longer the lower one clock is. A frame's time follows
 from the simulated board's clocks as it begins; what is counted is frames. The board's files are plain ones, which answer within
-microseconds as a real board's do: of those served by FUSE each takes a millisecond, and ten where others keep the processor busy.
+microseconds as a real board's do: of those served by FUSE each takes a millisecond, and ten where the processor is busy.
 """
 
 from __future__ import annotations
