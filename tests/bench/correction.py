@@ -3,8 +3,9 @@
 
     python tests/bench/correction.py [--repeats 20]
 
-With one thread, as in the daemon. Time is the processor's, so that others on the machine count little; the shortest and the middle one of the repeats. Beside it,
-as a measure of the machine, how many times ten exponentials of one figure of the grid the shortest is.
+With one thread, as in the daemon. Time is the processor's, so that others on the machine count little; the shortest and the
+middle one of the repeats. Beside it, as a measure of the machine, how many times ten exponentials of one figure of the grid the
+shortest is.
 """
 
 from __future__ import annotations
