@@ -22,7 +22,7 @@ from .clocks.clusters import Clusters
 from .clocks.domain import ClockDomain, Write
 from .clocks.driver import OthersValue, Reading, effective
 from .files import Files
-from .identity import Identity, described_boards, likely_boards, match_board, read_identity
+from .identity import Identity, described_boards, identify, read_identity
 from .limits import mode_limits, moved_limits
 from .offered import Offered
 from .power_modes import RunningModes
@@ -91,13 +91,14 @@ class Hardware:
             sensing: makes what reads the sensors of a board of this description; by default each is read when it is asked for.
 
         Raises:
+            HardwareBusy: the device tree does not answer.
             InputError: no description fits this machine.
             UsageError: there is no board of that name.
         """
-        identity = read_identity(files)
         if board is None:
-            description = match_board(identity, likely_boards(identity) if boards is None else tuple(boards))
+            identity, description = identify(files, clock, boards)
         else:
+            identity = read_identity(files)
             named = {item.name: item for item in (described_boards() if boards is None else boards)}
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")

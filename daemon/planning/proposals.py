@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _KEPT = 32
 
+
 class Proposals:
     """For the event loop.
 
