@@ -13,7 +13,7 @@ from .board.permitted import Permitted, nearest_setting
 from .board.seams import Board, BoardSetting, Demands
 from .board.unkept import Judge
 from .board.words import about, in_words, listed
-from .budgets.asked import Asked
+from .budgets.asked import Asked, Asking
 from .budgets.budgets import ASKED, Budgets
 from .budgets.granting import planned
 from .config import Config
@@ -147,7 +147,7 @@ class Controller:
         self._sample()
         self._permitted.look()
         self._keep_up()
-        self._afford(need.asked)
+        self._afford(holder, need.asked)
         if need.again is not None and need.limits != (limits := self._limits()):
             need = planned(need, limits, held=False)
         self._permitted.check(need.configuration)
@@ -293,7 +293,7 @@ class Controller:
             log.info("%s", reason)
         self._plan_again()
 
-    def _afford(self, asked: Asked | None = None) -> None:
+    def _afford(self, holder: Holder | None = None, asked: Asked | None = None) -> None:
         """Find what the board may draw, also with what a lease asks that is to be granted; plan again where that has changed.
 
         Raises:
@@ -301,11 +301,11 @@ class Controller:
         """
         if self.budgets is None:
             return
-        wishes = {lease.id: lease.need.asked for lease in self.leases}
-        if asked is not None:
+        asking = [Asking(lease.id, lease.label, lease.holder.uid, lease.need.asked) for lease in self.leases]
+        if holder is not None and asked is not None:
             self.budgets.check(asked)
-            wishes[ASKED] = asked
-        if self.budgets.look(self._config.ceiling_c if wishes else None, wishes):
+            asking.append(Asking(ASKED, holder.app, holder.uid, asked))
+        if self.budgets.look(self._config.ceiling_c if asking else None, asking):
             self._permitted.budget = self.budgets.budget
             self._plan_again()
 
