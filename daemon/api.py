@@ -302,7 +302,6 @@ class Api:
         surfaces, beside = self._context.surfaces, Beside(**stated)
         original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
         key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
-
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
             surface = await asyncio.to_thread(make, (), True)

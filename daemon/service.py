@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .system.numerics import ONE_THREAD
 from .system.signals import Signals
+from .worker.numerics import ONE_THREAD
 
 if TYPE_CHECKING:
     import argparse

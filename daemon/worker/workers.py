@@ -31,10 +31,10 @@ from ..descriptors.attached import Attached
 from ..descriptors.children import start_child
 from ..descriptors.stragglers import Stragglers, ended
 from ..errors import InputError, LimitReached, TransientError
-from ..system.numerics import ONE_THREAD
 from .accounts import Accounts
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, encoded
+from .numerics import ONE_THREAD
 from .slots import Slots
 from .task import Task
 

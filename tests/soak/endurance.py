@@ -26,6 +26,7 @@ import time
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from jetdvfs.daemon.errors import DaemonError
@@ -119,9 +120,8 @@ class Day:
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
         self.board: SimulatedBoard = simulated_board(USUAL_BOARD, _NODE, clock=self.clock, version=_SILICON)
-        known = _programs()
-        self._known = known
-        self.programs = Programs(self.board, self.clock, folder, known[0].true)
+        self._known = _programs()
+        self.programs = Programs(self.board, self.clock, folder, self._known[0].true)
         self.daemon = self.programs.daemon
         self.found = self._settings()
         self.happened: Counter[str] = Counter()
@@ -224,6 +224,7 @@ class Day:
         return {path: tree.read(path).decode().strip() for path, node in tree.files() if node.write and path.endswith(names)}
 
 
+@cache
 def _programs() -> list[Program]:
     bundle = load_bundle(resolve_bundle(f"{USUAL_BOARD}-sim"))
     silicon = Silicon(_NODE, load_board(USUAL_BOARD), version=_SILICON)
