@@ -38,7 +38,7 @@ from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
 from .frames import Company, Setting
 from .memory import Memory
-from .missed import Missed, heavier, is_missed, typical, why
+from .missed import Missed, is_missed, typical, why
 from .replanned import best_need, worth_while
 from .unpredicted import highest, next_need
 from .used import SHORTEST_S, energy_since_mj, used
@@ -302,7 +302,7 @@ class Learner:
         before, frugal = lease.need.configuration, reason is None
         try:
             if course.missed is not None:
-                _renew(lease, course, company)
+                lease.frames.renew()
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:
                 need, wish = await self._explore(lease, course, course.unknown, seen, reason)
@@ -366,16 +366,6 @@ class Learner:
 def _patience(lease: Lease, course: Course) -> int:
     """For how many frames a plan stands that changed nothing: each time for twice as many while its target is missed."""
     return max(lease.frames.late - course.late_before, _LEAST_PATIENCE)
-
-
-def _renew(lease: Lease, course: Course, company: Company) -> None:
-    """A target is missed: of its clocks the last frames tell, and what was learned elsewhere may be of a lighter load."""
-    surface, configuration, recent_ms = course.wish.surface, lease.need.configuration, tuple(lease.frames.recent_ms)
-    factor = 1.0
-    if recent_ms and not company and (predicted_ms := _predicted_ms(surface, configuration)) is not None:
-        sigma = float(surface.latency_sigma[surface.grid.index(configuration)])
-        factor = heavier(typical(recent_ms), predicted_ms, sigma)
-    lease.frames.renew(factor)
 
 
 def _predicted_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:

@@ -14,7 +14,7 @@ JUDGED = 8
 LEAST = 3
 """How many frames there must be."""
 _WRONG_FROM = 0.02
-_HEAVIER_FROM, _HEAVIER_SIGMAS = 0.10, 4.0
+_HEAVIER_FROM, _BEFORE = 1.1, 5
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,17 @@ def why(
     return "; ".join(causes) or "nothing was predicted for it"
 
 
-def heavier(observed_ms: float, predicted_ms: float, sigma: float) -> float:
-    """How many times as long frames take than was learned of them; 1 where that is within what is not known.
+def heavier(latencies_ms: Sequence[float]) -> float:
+    """How many times as long the last frames take as those before at the same clocks; 1 where that is little, or they are few.
 
     Args:
-        sigma: of the logarithm of what was predicted.
+        latencies_ms: of frames at these clocks, oldest first.
     """
-    factor = observed_ms / predicted_ms
-    return factor if math.log(factor) > max(_HEAVIER_FROM, _HEAVIER_SIGMAS * sigma) else 1.0
+    last, before = latencies_ms[-LEAST:], latencies_ms[:-LEAST]
+    if len(before) < _BEFORE:
+        return 1.0
+    factor = median(last) / median(before)
+    return factor if factor > _HEAVIER_FROM else 1.0
 
 
 def typical(latencies_ms: Sequence[float]) -> float:

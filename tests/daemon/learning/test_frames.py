@@ -124,14 +124,15 @@ def test_what_became_heavier_counts_as_such_elsewhere_and_by_its_last_frames_her
     frames.report([10.0] * 9, 1.0, Setting(LOW, 0.0), period_ms=40.0)
     frames.report([6.0] * 12, 2.0, Setting(HIGH, 1.0), period_ms=40.0)
     frames.report([9.0] * 5, 2.5, Setting(HIGH, 1.0), period_ms=40.0)
-    frames.renew(1.5)
+    frames.renew()
     found = {seen.configuration: seen for seen in frames.observations(2.5, ALONE)}
     assert (found[LOW].latency_ms, found[LOW].frames, found[LOW].period_ms) == (15.0, 1, 60.0)
     assert (found[HIGH].latency_ms, found[HIGH].period_ms) == (9.0, 40.0)
 
 
 @pytest.mark.parametrize(
-    ("observed_ms", "sigma", "factor"), [(15.0, 0.02, 1.5), (10.5, 0.02, 1.0), (15.0, 0.2, 1.0), (7.0, 0.02, 1.0)]
+    ("latencies_ms", "factor"),
+    [([10.0] * 8 + [15.0] * 3, 1.5), ([10.0] * 8 + [10.5] * 3, 1.0), ([15.0] * 7, 1.0), ([10.0] * 4 + [15.0] * 3, 1.0)],
 )
-def test_frames_are_heavier_only_beyond_what_is_not_known(observed_ms: float, sigma: float, factor: float) -> None:
-    assert heavier(observed_ms, 10.0, sigma) == factor
+def test_frames_are_heavier_only_than_those_before_at_the_same_clocks(latencies_ms: list[float], factor: float) -> None:
+    assert heavier(latencies_ms) == factor
