@@ -110,7 +110,9 @@ class Frames:
         self.late += sum(latency > limit_ms for latency in latencies) if limit_ms is not None else 0
         if setting is None or not latencies:
             return
-        paused = before_s is None or now_s - before_s > _PAUSE_S
+        # What idles from one frame to the next as it always does makes no pause.
+        usual_s = (period_ms or 0.0) * len(latencies) / 1e3
+        paused = before_s is None or now_s - before_s - sum(latencies) / 1e3 > max(_PAUSE_S, usual_s)
         moved = self._setting is None or setting[:2] != self._setting[:2]
         if moved or company != self._company:
             self.recent_ms.clear()

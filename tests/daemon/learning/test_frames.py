@@ -33,6 +33,17 @@ def test_frames_that_are_reported_one_by_one_count_from_the_second_on() -> None:
     assert list(frames.recent_ms) == [10.0, 11.0]
 
 
+def test_frames_that_take_seconds_or_come_seldom_tell_of_their_clocks() -> None:
+    frames = Frames()
+    for number in range(4):
+        frames.report([3000.0], 3.1 * (1 + number), Setting(LOW, 0.0))
+    assert list(frames.recent_ms) == [3000.0] * 3
+    frames = Frames()
+    for number in range(4):
+        frames.report([20.0], 4.0 * (1 + number), Setting(LOW, 0.0), period_ms=4000.0)
+    assert list(frames.recent_ms) == [20.0] * 3
+
+
 def test_frames_that_began_before_the_clocks_were_set_are_left_out() -> None:
     frames = Frames()
     frames.report([10.0] * 5, 1.0, Setting(LOW, 0.0))
