@@ -66,8 +66,8 @@ _BYTES_PER_CYCLE = 64.0
 #: What may be more after the last cycle than after the first hundreds, when every cache has been filled.
 MORE_KB, MORE_DESCRIPTORS, MORE_THREADS = 4096, 0, 0
 #: What Python's own objects of the daemon's parts may take more after any hour of a day than after its first: each that logs
-#: remembers the last 256 texts; and of surfaces, each of some 0.2 MB, the last 24 corrections, 32 plans and 16 outlooks are kept,
-#: which are not all made in an hour.
+#: remembers the last 256 texts; and of surfaces, each of some 0.2 MB, the last 24 corrections, 32 plans and 16 outlooks are
+#: kept, which are not all made in an hour.
 MORE_BYTES = 8 << 20
 
 
