@@ -6,8 +6,8 @@ longer one shows (their third powers add up), and the start of each launch at th
 issues the launches meanwhile, and that overlaps, too. Its energy is a power as long as it lasts and so much for each byte.
 Keys and values may reach less of the bandwidth than weights do: few heads of them leave units idle.
 
-Fitted are two of these: either the bandwidth that is reached or the cycles of the work, and either a launch's start or what keys
-and values take, whichever explain the others best; and the power, and the byte's energy.
+Fitted are two of these: either the bandwidth that is reached or the cycles of the work, and either a launch's start or what
+keys and values take, whichever explain the others best; and the power, and the byte's energy.
 """
 
 from __future__ import annotations
