@@ -180,8 +180,8 @@ def _choices(board: str, measured: Sequence[studied.Cell]) -> list[Choice]:
                 predicted[size] = surface(reference_network(studied.NETWORK, size), cost)
     corrected = {}
     for size, one in predicted.items():
-        observed = studied.seen(one, measured, size)
-        corrected[size] = one if observed is None else correct(one, [observed]).surface
+        once = studied.seen(one, measured, size)
+        corrected[size] = one if once is None else correct(one, [once]).surface
     found = []
     for observed, surfaces in ((False, predicted), (True, corrected)):
         for deadline_ms in studied.deadlines_ms(measured):
