@@ -16,7 +16,7 @@ from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.tests.support.models.handmade_onnx import declared, graph, model, node, tensor
 
 WEIGHTS = "bc"
-WINDOW = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+WINDOW: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 INTERNAL, MICROSOFT = "com.ms.internal.nhwc", "com.microsoft"
 
 

@@ -29,7 +29,8 @@ def test_the_best_is_what_costs_least_within_the_deadline(data: Path) -> None:
     assert len(measured) == len(ROWS)  # batches of three are not planned for
     assert deadlines_ms(measured)[0] == pytest.approx(1.5 * 180)
     cheapest, quick = best(measured, 400), best(measured, 250)
-    assert cheapest is not None and (cheapest.batch, cheapest.gpu_hz, cheapest.item_mj) == (2, 768e6, pytest.approx(950))
+    assert cheapest is not None and (cheapest.batch, cheapest.gpu_hz) == (2, 768e6)
+    assert cheapest.item_mj == pytest.approx(950)
     assert quick is not None and (quick.batch, quick.gpu_hz) == (1, 768e6)
     assert best(measured, 100) is None
     assert at(measured, 2, 768_100_000) is cheapest and at(measured, 2, 691_200_000) is None
