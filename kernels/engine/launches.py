@@ -8,76 +8,16 @@ launch is the one it computes in: that of its weights, where it has any, else th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from itertools import permutations
-from typing import TypeAlias
 
-from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
+from ..errors import ModelError, UnsupportedOperator
 from ..kinds import KINDS, flops
-from ..network import KernelInvocation, ParamValue, Shape, numel, tensor_bytes
+from ..network import KernelInvocation, Shape, numel
 from . import names
-from .layers import EngineTensor, Layer
-
-_MOST_FLOPS = 1 << 62
-Params: TypeAlias = dict[str, ParamValue]
-
-
-class Opaque(Exception):
-    """The file does not say what a layer does; its text says why."""
-
-
-class Ported:
-    """A layer, and which of its inputs other layers make; the rest are weights.
-
-    Attributes:
-        layer: the layer.
-        inputs: what other layers or the application write.
-        constants: what is part of the engine.
-        output: its first output.
-    """
-
-    def __init__(self, layer: Layer, made: Collection[str]) -> None:
-        self.layer = layer
-        self.inputs = tuple(tensor for tensor in layer.inputs if tensor.name in made)
-        self.constants = tuple(tensor for tensor in layer.inputs if tensor.name not in made)
-        if not layer.outputs:
-            raise ModelError("it has no outputs")
-        self.output = layer.outputs[0]
-
-    def shapes(self) -> tuple[Shape, ...]:
-        return tuple(tensor.shape for tensor in self.inputs)
-
-    def first(self) -> EngineTensor:
-        if not self.inputs:
-            raise ModelError("it reads nothing that a layer or the application writes")
-        return self.inputs[0]
-
-    def moved(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self.layer.inputs, *self.layer.outputs))
-
-    def launch(
-        self,
-        kind: str,
-        params: Params,
-        work: int,
-        *,
-        weight_bytes: int = 0,
-        dtype: str = "",
-        inputs: Sequence[Shape] | None = None,
-    ) -> KernelInvocation:
-        if work >= _MOST_FLOPS:
-            raise BudgetExceeded(f"it would do {work:.3g} operations")
-        shapes = self.shapes() if inputs is None else tuple(inputs)
-        own, moved = dtype or self.output.dtype, self.moved() + weight_bytes
-        return KernelInvocation(kind, self.layer.name, shapes, self.output.shape, own, params, work, moved)
-
-    def plain(self, kind: str, params: Params | None = None) -> KernelInvocation:
-        """A launch of a kind that counts its operations from shapes."""
-        shapes = self.shapes() or (self.output.shape,)
-        try:
-            return self.launch(kind, params or {}, flops(kind, shapes, self.output.shape, params or {}))
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ModelError(f"it does not make a {kind} ({error!r:.80})") from error
+from .convolutions import convolution, convolution_and_pool
+from .layers import Layer
+from .ported import Opaque, Params, Ported, epilogue, operations, with_weights
 
 
 def launch_of(layer: Layer, made: Collection[str]) -> KernelInvocation | None:
@@ -97,77 +37,14 @@ def launch_of(layer: Layer, made: Collection[str]) -> KernelInvocation | None:
         return None
     if name in names.OPAQUE:
         raise Opaque(names.OPAQUE[name])
-    rule = _RULES.get(name) or _RULES.get(names.family(layer.text("ParameterType")))
-    if rule is None and name not in names.MOVES:
+    said = names.family(layer.text("ParameterType"))
+    rule, moves = _RULES.get(name) or _RULES.get(said), names.MOVES.get(name) or names.MOVES.get(said)
+    if rule is None and moves is None:
         raise UnsupportedOperator(
             f"a layer of type {layer.type!r:.60} has no rule; give the ONNX file that the engine was built from"
         )
     ported = Ported(layer, made)
-    return rule(ported) if rule else _moved(ported, names.MOVES[name])
-
-
-def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
-    """The kinds that a product's kernel does on its way out, in order."""
-    if activation not in names.NO_ACTIVATION:
-        activation = names.ACTIVATIONS.get(activation, activation.lower())
-    elif layer.number("HasReLU"):
-        activation = "relu"
-    else:
-        activation = ""
-    return (*(["add"] if residual else []), *([activation] if activation else []))
-
-
-def _convolution(port: Ported) -> KernelInvocation:
-    layer, image = port.layer, port.first()
-    transposed = "deconv" in layer.type.lower()
-    window, groups, filters = layer.sizes("Kernel"), layer.number("Groups", 1), layer.number("OutMaps")
-    rank = len(image.shape) - 2
-    if rank not in (1, 2, 3) or groups < 1 or filters < 1 or image.shape[1] % groups or filters % groups:
-        raise ModelError(f"{filters} filters in {groups} groups do not fit an input of shape {list(image.shape)}")
-    channels, out = image.shape[1], port.output.shape
-    if len(out) != len(image.shape) or out[1] != filters or len(window) < rank:
-        raise ModelError(f"{filters} filters of {list(window)} do not make {list(out)} of {list(image.shape)}")
-    kernel = window[-rank:]
-    weight = (channels, filters // groups, *kernel) if transposed else (filters, channels // groups, *kernel)
-    params: Params = {"weight": weight, "bias": bool(layer.number("HasBias") or layer.weights("Bias")[0])}
-    for name, member in (("stride", "Stride"), ("padding", "PrePadding"), ("dilation", "Dilation")):
-        params[name] = layer.sizes(member)[-rank:]
-    params["groups"] = groups
-    residual = any(tensor.shape == out for tensor in port.inputs[1:])
-    ends = epilogue(layer, layer.text("Activation").upper(), residual)
-    kind = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
-    work = flops(kind, [image.shape], out, params) + names.work_of(ends, numel(out))
-    fused = "_".join((kind, *ends))
-    if ends and fused not in KINDS:
-        params["epilogue"] = "+".join(ends)
-        fused = kind
-    return _with_weights(port, fused, params, work)
-
-
-def _with_weights(port: Ported, kind: str, params: Params, work: int, prefix: str = "") -> KernelInvocation:
-    stored = [port.layer.weights(prefix + member) for member in ("Weights", "Bias")]
-    moved = sum(tensor_bytes(count, dtype) for count, dtype in stored if dtype)
-    return port.launch(kind, params, work, weight_bytes=moved, dtype=stored[0][1])
-
-
-def _convolution_and_pool(port: Ported) -> KernelInvocation:
-    """A convolution that hands what it makes to a pool, and writes only that."""
-    layer, image, out = port.layer, port.first(), port.output.shape
-    kernel, window = layer.sizes("ConvKernel"), layer.sizes("PoolingWindowSize")
-    steps, pads = layer.sizes("ConvStride"), layer.sizes("ConvPrePadding")
-    groups, filters = layer.number("ConvGroups", 1), layer.number("ConvOutMaps")
-    if len(image.shape) != 4 or not len(kernel) == len(steps) == len(pads) == 2 or groups < 1 or 0 in steps:
-        raise ModelError(f"a convolution of {list(kernel)} with a pool does not fit an input of shape {list(image.shape)}")
-    per_group = image.shape[1] // groups
-    sides = [
-        (size + 2 * pad - of) // step + 1 for size, pad, of, step in zip(image.shape[2:], pads, kernel, steps, strict=True)
-    ]
-    full = (image.shape[0], filters, *(max(side, 0) for side in sides))
-    params: Params = {"weight": (filters, per_group, *kernel), "stride": steps, "padding": pads, "groups": groups}
-    ends = epilogue(layer, layer.text("ConvActivation").upper(), residual=False)
-    work = flops("conv2d", [image.shape], full, params) + names.work_of(ends, numel(full)) + numel(out) * numel(window)
-    params |= {"epilogue": "+".join((*ends, "pool2d")), "kernel_size": window, "pooled_from": full}
-    return _with_weights(port, "conv2d_pool2d", params, work, "Conv")
+    return rule(ported) if rule else _moved(ported, str(moves))
 
 
 def _pool(port: Ported) -> KernelInvocation:
@@ -192,7 +69,7 @@ def _fully_connected(port: Ported) -> KernelInvocation:
     bias = port.layer.weights("Bias")[0] > 0
     params: Params = {"m": m, "k": count // n, "n": n, "batch": 1, "bias": bias}
     work = flops("matmul", [port.first().shape], port.output.shape, params) + names.work_of(ends, m * n)
-    return _with_weights(port, "matmul", params | ({"epilogue": "+".join(ends)} if ends else {}), work)
+    return with_weights(port, "matmul", params | ({"epilogue": "+".join(ends)} if ends else {}), work)
 
 
 def _product(port: Ported) -> KernelInvocation:
@@ -246,21 +123,23 @@ def _fused(port: Ported) -> KernelInvocation:
     text = f"{layer.name} {layer.text('TacticName')}"
     if "mha" in text.lower():
         return _attention(port)
-    operations = names.myelin_operations(text)
-    if not operations:
+    listed = names.myelin_operations(text)
+    if not listed:
         raise Opaque("its name does not list the operations that it fuses")
-    last = max((at for at, name in enumerate(operations) if name in ("sum", "mean", "redu", "prod")), default=-1)
+    last = max((at for at, name in enumerate(listed) if name in ("sum", "mean", "redu", "prod")), default=-1)
     shapes = [tensor.shape for tensor in (*layer.inputs, *layer.outputs)]
     written = names.largest([tensor.shape for tensor in layer.outputs])
-    if last < 0 and names.largest(shapes) > written and any(name in ("max", "min") for name in operations):
-        last = max(at for at, name in enumerate(operations) if name in ("max", "min"))
+    if last < 0 and names.largest(shapes) > written and any(name in ("max", "min") for name in listed):
+        last = max(at for at, name in enumerate(listed) if name in ("max", "min"))
     work = 0
-    for at, name in enumerate(operations):
+    for at, name in enumerate(listed):
         if not names.moves_only(name):
             whole = at <= last or written < 1
             work += names.operations_of(names.OPERATIONS.get(name, name), names.largest(shapes) if whole else written)
-    kinds = [names.REDUCTIONS.get(name, name) if at <= last else name for at, name in enumerate(operations)]
+    kinds = [names.REDUCTIONS.get(name, name) if at <= last else name for at, name in enumerate(listed)]
     kinds = [names.OPERATIONS.get(name, name) if name not in names.REDUCTIONS.values() else name for name in kinds]
+    if all(map(names.moves_only, listed)) and len(port.inputs) == len(layer.outputs) == 1:
+        return port.plain("clone")
     params: Params = {"kinds": "+".join(kinds)[:1000], "outputs": len(layer.outputs)}
     return port.launch("fused_reduction" if last >= 0 else "fused_pointwise", params, work)
 
@@ -279,19 +158,11 @@ def _attention(port: Ported) -> KernelInvocation:
 
 
 def _pointwise(port: Ported) -> KernelInvocation:
-    said = port.layer.said.get("Operations", ())
-    operations = [_operation(text) for text in said] if isinstance(said, list) else []
-    if not operations:
+    kinds = operations(port.layer, "Operations")
+    if not kinds:
         raise Opaque("it does not list its operations")
-    kinds = [names.OPERATIONS.get(name, name) for name in operations]
     params: Params = {"kinds": "+".join(kinds)[:1000], "outputs": len(port.layer.outputs)}
     return port.launch("fused_pointwise", params, names.work_of(kinds, numel(port.output.shape)))
-
-
-def _operation(text: object) -> str:
-    """The name in ``const auto var0 = pwgen::iPlus(arg0, literal0);``."""
-    call = str(text)[:200].partition("=")[2].partition("(")[0].strip().rpartition("::")[2]
-    return (call[1:] if call[:1] == "i" and call[1:2].isupper() else call).lower() or "unnamed"
 
 
 def _named(member: str, fallback: str) -> Callable[[Ported], KernelInvocation]:
@@ -346,7 +217,7 @@ def _resized(port: Ported) -> KernelInvocation:
 
 def _scale(port: Ported) -> KernelInvocation:
     kinds = ["mul", "add"]
-    return _with_weights(port, "fused_pointwise", {"kinds": "+".join(kinds), "outputs": 1}, 2 * numel(port.output.shape))
+    return with_weights(port, "fused_pointwise", {"kinds": "+".join(kinds), "outputs": 1}, 2 * numel(port.output.shape))
 
 
 def _row(kind: str) -> Callable[[Ported], KernelInvocation]:
@@ -363,10 +234,12 @@ def _moved(port: Ported, kind: str) -> KernelInvocation:
     return port.plain("cat", {"dim": dims[0] if dims else 0})
 
 
-_CONVOLUTIONS = ("convolution", "gemmconvolution", "depthwiseconvolution", "groupconvolution", "winogradconvolution", "conv")
+_CONVOLUTIONS = (
+    "convolution", "gemmconvolution", "depthwiseconvolution", "groupconvolution", "winogradconvolution", "jitconv", "conv",
+)  # fmt: skip
 _RULES: Mapping[str, Callable[[Ported], KernelInvocation]] = {
-    **dict.fromkeys((*_CONVOLUTIONS, "deconvolution", "gemmdeconvolution", "deconv", "fusedconvolution"), _convolution),
-    "convactpool": _convolution_and_pool,
+    **dict.fromkeys((*_CONVOLUTIONS, "deconvolution", "gemmdeconvolution", "deconv", "fusedconvolution"), convolution),
+    "convactpool": convolution_and_pool,
     **dict.fromkeys(("pooling", "pool"), _pool),
     **dict.fromkeys(("fullyconnected", "gemmfullyconnected"), _fully_connected),
     **dict.fromkeys(("matrixmultiply", "gemmmatrixmultiply", "gemm", "matmul", "fusedmatmul"), _product),

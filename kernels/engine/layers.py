@@ -21,6 +21,7 @@ _NAMES_ONLY = (
     "the engine was built with the names of its layers only; build it with trtexec --profilingVerbosity=detailed "
     "(config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED) and export its layers again"
 )
+_OTHER_PROFILE = re.compile(r"\[profile [1-9]\d*\]$")
 _NOT_FIXED = "has no fixed shape; say the engine's shapes as its layers are exported: trtexec --loadEngine=... --shapes=..."
 
 #: What stands for an element type in ``Format/Datatype``, in ``Datatype`` and in the type of weights.
@@ -109,7 +110,7 @@ def is_engine(stream: BinaryIO) -> bool:
 
 
 def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
-    """Read an engine's layers.
+    """Read an engine's layers. Of one that was built for several profiles of shapes, those of the first.
 
     Raises:
         ModelError: it is not of that form, or has names only.
@@ -123,12 +124,14 @@ def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
     def layer(made: Any) -> None:
         if len(layers) >= account.budget.calls:
             raise BudgetExceeded(f"the engine has more than {account.budget.calls} layers")
-        layers.append(_layer(made, len(layers), account))
+        if not (isinstance(made, dict) and _OTHER_PROFILE.search(str(made.get("Name"))[-40:])):
+            layers.append(_layer(made, len(layers), account))
 
     def binding(made: Any) -> None:
         if len(bindings) >= account.budget.items:
             raise BudgetExceeded(f"the engine has more than {account.budget.items} bindings")
-        bindings.append(str(made)[:_NAME])
+        if not _OTHER_PROFILE.search(str(made)[-40:]):
+            bindings.append(str(made)[:_NAME])
 
     try:
         end = text.members(0, {"Layers": lambda at: text.items(at, layer), "Bindings": lambda at: text.items(at, binding)})

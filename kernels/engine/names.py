@@ -40,31 +40,10 @@ REDUCTIONS: Mapping[str, str] = {
 #: What Myelin's kernels say of data that they only move.
 _MOVES = frozenset(
     [
-        "cast",
-        "tran",
-        "resh",
-        "move",
-        "slic",
-        "conc",
-        "rep",
-        "repl",
-        "unsq",
-        "sque",
-        "gath",
-        "scat",
-        "fill",
-        "copy",
-        "perm",
-        "pad",
-        "expa",
-        "bcst",
-        "tile",
-        "spli",
-        "iden",
-        "cons",
-        "sel",
+        "cast", "tran", "resh", "move", "slic", "conc", "rep", "repl", "unsq", "sque", "gath", "scat", "fill", "copy", "perm",
+        "pad", "expa", "bcst", "tile", "spli", "iden", "cons", "sel",
     ]
-)
+)  # fmt: skip
 _MYELIN = re.compile(r"__myl_([A-Z][A-Za-z]*)")
 _WORD = re.compile(r"[A-Z][a-z]*")
 
@@ -79,7 +58,8 @@ NOTHING = frozenset(
 MOVES: Mapping[str, str] = {
     "shuffle": "clone", "slice": "clone", "copy": "clone", "identity": "clone", "concatenation": "cat", "concat": "cat",
     "gather": "gather", "scatter": "scatter", "padding": "constant_pad_nd", "select": "where", "fill": "fill", "cast": "to",
-    "topk": "topk", "onehot": "scatter", "reversesequence": "flip", "stridedslice": "clone", "raggedsoftmax": "softmax",
+    "squeeze": "clone", "unsqueeze": "clone", "topk": "topk", "onehot": "scatter", "reversesequence": "flip",
+    "stridedslice": "clone", "raggedsoftmax": "softmax",
 }  # fmt: skip
 #: Layers whose work is not said, and why.
 OPAQUE: Mapping[str, str] = {
@@ -111,7 +91,13 @@ def family(layer_type: str) -> str:
 def myelin_operations(text: str) -> tuple[str, ...]:
     """The operations that a kernel of Myelin fuses, as its name lists them; none where it does not."""
     found = _MYELIN.search(text)
-    return tuple(word.lower() for word in _WORD.findall(found[1])) if found else ()
+    return tuple(_whole(word.lower()) for word in _WORD.findall(found[1])) if found else ()
+
+
+def _whole(word: str) -> str:
+    """An operation's name where a version of TensorRT cut it off after three letters: ``tra`` is ``tran``."""
+    known = (*OPERATIONS, *REDUCTIONS, *_MOVES)
+    return word if word in known or len(word) < 3 else min((name for name in known if name.startswith(word)), default=word)
 
 
 def moves_only(operation: str) -> bool:

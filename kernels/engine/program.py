@@ -14,9 +14,10 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..exported.pieces import JsonText
 from ..network import DTYPE_BYTES, KernelInvocation, Network, TensorSpec
-from .launches import Opaque, launch_of
+from .launches import launch_of
 from .layers import EngineLayers, EngineTensor, read_layers, read_text, short
 from .names import family
+from .ported import Opaque
 
 RUNTIME = "TensorRT"
 

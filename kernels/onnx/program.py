@@ -21,7 +21,7 @@ from ..operators.layout import dim_of, show
 from ..operators.matching import matched
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.values import Tensor
-from . import blocked, indexing, layers, pointwise, quantized, shapes, vendor
+from . import blocked, channels_last, indexing, layers, pointwise, quantized, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
 from .copies import with_copies
 from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
@@ -29,7 +29,7 @@ from .patterns import Rewriter
 from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
 
-__all__ = ["OnnxProgram", "blocked", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
+__all__ = ["OnnxProgram", "blocked", "channels_last", "indexing", "is_onnx", "layers", "pointwise", "quantized", "vendor"]
 
 Names = dict[str, Any]
 

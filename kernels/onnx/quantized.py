@@ -229,15 +229,11 @@ _single("sigmoid", "com.microsoft::QLinearSigmoid")
 _single("leaky_relu", "com.microsoft::QLinearLeakyRelu")
 
 
-@onnx_operator("com.microsoft::QLinearGlobalAveragePool")
 def global_average_pool(call: NodeCall) -> Any:
     x = call.tensor(0)
-    if call.attribute("channels_last", 0):
-        raise UnsupportedOperator(f"operator {call.node.key} of channels last is not followed")
     return call.aten(f"adaptive_avg_pool{x.rank - 2}d", x, [1] * (x.rank - 2))
 
 
-@onnx_operator("com.microsoft::QLinearAveragePool")
 def average_pool(call: NodeCall) -> Any:
     from .layers import average_pool as plain
 

@@ -13,7 +13,7 @@ TYPES = (
     "CaskConvolution", "CaskGemmConvolution", "CaskDeconvolutionV2", "ConvActPool", "CaskPooling", "FullyConnected", "gemm",
     "CaskGemmMatrixMultiply", "kgen", "mha", "PointWiseV2", "ElementWise", "Unary", "Activation", "Reduce", "Resize", "Scale",
     "SoftMaxV2", "Normalization", "Reformat", "Shuffle", "Concat", "Gather", "NoOp", "Constant", "Myelin", "PluginV2", "NMS",
-    "Odd",
+    "CaskJitConv", "Odd",
 )  # fmt: skip
 NUMBERS: tuple[Any, ...] = (
     0,
@@ -53,6 +53,7 @@ MEMBERS = (
     "WindowSize", "Operations", "ElementWiseOperation", "ReduceOperation", "ParameterType", "TacticName", "Name", "LayerType",
     "Inputs", "Outputs",
     "ConvKernel", "ConvStride", "ConvOutMaps", "ConvPrePadding", "PoolingWindowSize", "InterpolationMode", "HasBias", "HasReLU",
+    "PointWiseExpressionOperations",
 )  # fmt: skip
 WORDS = ("RELU", "MAX", "AVERAGE", "SUM", "EXP", "kMAX", "nearest", "__myl_MulSumAdd_myl0_0", "_gemm_mha_v2", "Convolution", "")
 

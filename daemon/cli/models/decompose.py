@@ -19,7 +19,8 @@ operators, batch norms and concatenations become groups (fused_pointwise: the JI
 has its members' FLOPs, and their bytes without what passes between them.
 
 With --as engine the list is what TensorRT would make of the model: norms folded into convolutions, which take in sums and
-activations; attention as one kernel; the rest of what is pointwise in groups. --as engine-half has it in half precision.
+activations; convolutions of one tensor and attention as one kernel each; the rest of what is pointwise in groups; of
+concatenations, what must be copied. --as engine-half has it in half precision.
 
 A TensorRT engine is read from the JSON that trtexec --exportLayerInfo, or the engine inspector, writes of one built with
 --profilingVerbosity=detailed. Its layers are listed as TensorRT fused them, each with its own name as scope; what launches

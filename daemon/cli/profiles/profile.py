@@ -19,6 +19,7 @@ from ..paper import report
 from ..records import sharing, tuning
 from . import (
     adapting,
+    applications,
     calibration,
     checks,
     collecting,
@@ -29,7 +30,6 @@ from . import (
     networks,
     real,
     replaying,
-    tokens,
 )
 
 
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
     made = (making, tuning, collecting, report, networks, adapting, importing, sharing, evaluating, checks)
-    for actions in (*made, comparison, calibration, real, replaying, tokens):
+    for actions in (*made, comparison, calibration, real, replaying, applications):
         actions.configure(verb)
 
 

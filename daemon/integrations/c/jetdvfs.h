@@ -257,6 +257,7 @@ static inline int jetdvfs_connect(jetdvfs_client *client, const char *socket_pat
     struct sockaddr_un address = {AF_UNIX, ""};
     struct timeval second = {1, 0};
     const char *path = socket_path ? socket_path : getenv("JETDVFS_SOCKET");
+    int kept_out;
     memset(client, 0, sizeof *client);
     if (!path || !*path) path = "/run/jetdvfs/jetdvfs.sock";
     client->timeout_ms = 120000;
@@ -267,9 +268,11 @@ static inline int jetdvfs_connect(jetdvfs_client *client, const char *socket_pat
     /* While many connect at once, the kernel turns away who does not wait. */
     if (client->socket >= 0) setsockopt(client->socket, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
     if (client->socket >= 0 && connect(client->socket, (struct sockaddr *)&address, sizeof address) == 0) return 0;
+    kept_out = errno == EACCES;
     jetdvfs_lost_(client, strerror(errno));
+    if (kept_out) strcpy(client->error, "permission denied to who is not in the socket's group");
     strncat(strcat(client->error, " on "), path, sizeof address.sun_path);
-    return JETDVFS_NO_DAEMON;
+    return kept_out ? JETDVFS_INPUT : JETDVFS_NO_DAEMON;
 }
 
 /* Have a model's file read, for inputs in the forms of `jetdvfs decompose --input`; NULL follows the last one. */

@@ -56,11 +56,13 @@ class Token:
 
     Attributes:
         bytes: moved: weights, keys and values, and what passes between launches.
+        cache_bytes: those of them that attention moves: keys and values.
         work: multiplications of weights that are unpacked as they are read, and of attention.
         launches: how many.
     """
 
     bytes: float
+    cache_bytes: float
     work: float
     launches: int
 
@@ -74,7 +76,9 @@ def token(model: str, form: str, context: int) -> Token:
     """
     launches = _network(model, form, context).launches
     working = (call for call in launches if call.kind == "attention" or (call.kind == "matmul" and call.dtype in PACKED_TYPES))
-    return Token(float(sum(call.bytes for call in launches)), sum(call.flops for call in working) / 2, len(launches))
+    cached = sum(call.bytes for call in launches if call.kind == "attention")
+    moved = sum(call.bytes for call in launches)
+    return Token(float(moved), float(cached), sum(call.flops for call in working) / 2, len(launches))
 
 
 def _network(model: str, form: str, context: int) -> Network:

@@ -4,8 +4,10 @@
 A token's time is what its bytes take on the way from memory and what its multiplications take in the GPU's units, of which the
 longer one shows (their third powers add up), and the start of each launch at the GPU's clock. In eager execution the host
 issues the launches meanwhile, and that overlaps, too. Its energy is a power as long as it lasts and so much for each byte.
-Fitted are a launch's start and either the bandwidth that is reached or the cycles of the work, whichever explains the others
-better; the power, and the byte's energy.
+Keys and values may reach less of the bandwidth than weights do: few heads of them leave units idle.
+
+Fitted are two of these: either the bandwidth that is reached or the cycles of the work, and either a launch's start or what
+keys and values take, whichever explain the others best; and the power, and the byte's energy.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ WITHIN_MS, WITHIN_MJ = 0.15, 0.20
 
 EAGER = ("transformers",)
 _OVERLAP = 3.0
-# What rates are before anything is fitted, in the order of `Rates`; and the last one under eager execution.
-_USUAL, _USUAL_HOST_MS = (1.2, 0.02, 12_000.0), 0.1
-_LEAST = (1.0, 1e-4, 1e-3)
-_START = 2
+# What rates are before anything is fitted, in the order of `Rates`; and the third under eager execution.
+_USUAL, _USUAL_HOST_MS = (1.2, 0.02, 12_000.0, 1.0), 0.1
+_LEAST = (1.0, 1e-4, 1e-3, 0.5)
+_MEMORY, _WORK, _START, _CACHE = range(4)
+_PAIRS = ((_MEMORY, _START), (_WORK, _START), (_MEMORY, _CACHE), (_WORK, _CACHE))
 # What rows say nothing of stays as it is: weight of a rate's usual value, in the same logarithms as the rows' errors.
 _HOLD = 0.03
 
@@ -41,19 +44,22 @@ class Rates:
         memory: the memory's peak over the bandwidth that is reached.
         work: cycles of one unit (a TPC) for each multiplication.
         start: of a launch: cycles of the GPU, or milliseconds of the host under eager execution.
+        cache: how much longer a byte of keys and values takes than one of weights.
         active_mw, byte_mj: power while tokens are made, and energy for each byte.
     """
 
     memory: float
     work: float
     start: float
+    cache: float = 1.0
     active_mw: float = 0.0
     byte_mj: float = 0.0
 
     def ms(self, row: Row) -> float:
         """What a token of a row takes."""
         clocks, token = row.clocks, row.token
-        memory_ms = 1e3 * token.bytes / clocks.memory_bytes_s * self.memory
+        moved = token.bytes + (self.cache - 1) * token.cache_bytes
+        memory_ms = 1e3 * moved / clocks.memory_bytes_s * self.memory
         if row.runtime in EAGER:
             return _longer(memory_ms, self.start * token.launches)
         work_ms = 1e3 * self.work * token.work / (clocks.units * clocks.gpu_hz)
@@ -109,15 +115,16 @@ def fit(rows: Sequence[Row]) -> Rates:
     from scipy.optimize import least_squares, nnls
 
     eager = rows[0].runtime in EAGER
-    usual = np.log([*_USUAL[:_START], _USUAL_HOST_MS if eager else _USUAL[_START]])
+    usual = np.log(_USUAL)
+    if eager:
+        usual[_START] = math.log(_USUAL_HOST_MS)
 
     def errors(logs: NDArray[np.float64], free: Sequence[int]) -> list[float]:
         rates = Rates(*np.exp(_with(usual, free, logs)))
         return [*(math.log(rates.ms(row) / row.ms) for row in rows), *(_HOLD * (logs - usual[free]))]
 
     found = []
-    for one in (0,) if eager else (0, 1):
-        free = [one, _START]
+    for free in map(list, _PAIRS[:1] if eager else _PAIRS):
         bounds = (np.log(_LEAST)[free], np.full(len(free), np.inf))
         solved = least_squares(errors, usual[free], bounds=bounds, args=(free,))
         found.append((float(solved.cost), Rates(*map(float, np.exp(_with(usual, free, solved.x))))))

@@ -139,6 +139,56 @@ def test_pointwise_layers_count_the_operations_they_list() -> None:
     assert (launch.kind, launch.params["kinds"], launch.flops) == ("fused_pointwise", "maximum+add", 40)
 
 
+def test_several_convolutions_of_one_tensor_are_one_with_all_their_filters() -> None:
+    image, outs = tensor("x", 1, 32, 8, 8), [tensor("a", 1, 8, 8, 8), tensor("y", 1, 24, 8, 8)]
+    made = convolution([image], tensor("y", 1, 32, 8, 8), kernel=1)
+    launch = one({**made, "Name": "a || b", "Outputs": outs})
+    assert launch.output == (1, 32, 8, 8) and launch.params["weight"] == (32, 32, 1, 1)
+    assert launch.flops == one(made).flops and launch.bytes == one(made).bytes
+
+
+def test_a_convolution_may_write_its_part_of_a_joined_tensor() -> None:
+    alone = convolution([tensor("x", 1, 32, 8, 8)], tensor("y", 1, 16, 8, 8))
+    joined = {**alone, "Outputs": [tensor("y", 1, 48, 8, 8)]}
+    assert one(joined) == one(alone)
+
+
+def test_a_convolution_that_was_compiled_with_its_activation_says_what_it_is() -> None:
+    """TensorRT 10's ``CaskJitConv``: a sum behind an activation that is written as a product with its sigmoid."""
+    image, rest = tensor("x", 1, 8, 16, 16), tensor("r", 1, 8, 16, 16)
+    said = [f"const auto var{at} = pwgen::{call}(arg0, var0);" for at, call in enumerate(("iSigmoid", "iMul", "iPlus"))]
+    made = convolution([image, rest], tensor("y", 1, 8, 16, 16), PointWiseExpressionOperations=said)
+    launch = one({**made, "LayerType": "CaskJitConv"}, "x", "r", "y")
+    assert (launch.kind, launch.params["epilogue"]) == ("conv2d", "silu+add")
+
+
+def test_of_an_engine_for_several_shapes_the_first_is_listed() -> None:
+    others = [
+        {**made, "Name": f"{made['Name']} [profile 1]", "Inputs": [tensor("x [profile 1]", -1, 8, -1, -1)]} for made in small()
+    ]
+    network = read([*small(), *others], "x", "y", "x [profile 1]", "y [profile 1]")
+    assert network.launches == read(small()).launches and len(network.inputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("__myl_MulMaxSubExpSum_myl87_3", "mul+amax+sub+exp+sum"),
+        ("__myl_DivMulTra_myl87_4", "div+mul+tran"),
+        ("__myl_NegExpAddDivTop_myl9_1", "neg+exp+add+div+top"),
+    ],
+)
+def test_operations_whose_names_are_cut_off_are_known(name: str, kinds: str) -> None:
+    rows = tensor("x", 64, 256, form="Half")
+    assert one(layer("kgen", [rows], tensor("y", 64, 256, form="Half"), name)).params["kinds"] == kinds
+
+
+def test_a_generated_kernel_that_only_moves_one_tensor_is_a_copy() -> None:
+    image, rows = tensor("x", 1, 256, 6, 6), tensor("y", 1, 9216, form="Half")
+    launch = one(layer("kgen", [image], rows, "__myl_Res_myl9_1"))
+    assert (launch.kind, launch.flops, launch.bytes) == ("clone", 0, 2 * 2 * 9216)
+
+
 @pytest.mark.parametrize("kind", ["PluginV2DynamicExt", "NMS", "Myelin", "DLA"])
 def test_a_layer_whose_work_is_not_said_ends_the_list_by_name(kind: str) -> None:
     layers = [*small()[:4], layer(kind, [tensor("y", 1, 8, 8, 8)], tensor("boxes", 1, 100, 4))]

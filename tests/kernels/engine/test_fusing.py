@@ -147,6 +147,100 @@ def test_half_precision_halves_bytes_and_copies_the_image_that_is_handed_in() ->
     assert half.reads == ((-1,), (0,), (1,), (-1,))
 
 
+def sized(kind: str, shapes: list[Shape], out: Shape, **params: Any) -> KernelInvocation:
+    moved = 4 * sum(map(numel, (*shapes, out)))
+    return KernelInvocation(kind, kind, tuple(shapes), out, "float32", params, numel(out), moved)
+
+
+def filters(channels: int, made: int, side: int = 8, *, kernel: int = 1, groups: int = 1) -> KernelInvocation:
+    weight = (made, channels // groups, kernel, kernel)
+    alike = {**WEIGHTS, "weight": weight, "bias": True, "padding": (kernel // 2, kernel // 2), "groups": groups}
+    return sized("conv2d", [(1, channels, side, side)], (1, made, side, side), **alike)
+
+
+def swish(channels: int) -> KernelInvocation:
+    return sized("silu", [(1, channels, 8, 8)], (1, channels, 8, 8))
+
+
+def half(*launches: tuple[KernelInvocation, tuple[int, ...]]) -> list[str]:
+    """The kinds of an engine in half precision behind some layers that are the same everywhere: copy, convolution, silu."""
+    before = [(filters(3, 16), (-1,)), (swish(16), (0,))]
+    made = kinds(as_engine(wired(*before, *launches), half=True))
+    assert made[:3] == ["clone", "conv2d", "silu"]  # the image's own convolution takes in no activation but a relu
+    return made[3:]
+
+
+def test_in_half_precision_a_convolution_takes_in_its_activation_and_the_sum_behind_it() -> None:
+    add = sized("add", [(1, 16, 8, 8)] * 2, (1, 16, 8, 8))
+    bottleneck = [(filters(16, 16, kernel=3), (1,)), (swish(16), (2,)), (add, (1, 3))]
+    assert half(*bottleneck) == ["conv2d+silu+add"]
+    assert half((filters(16, 16, kernel=3, groups=16), (1,)), (swish(16), (2,))) == ["conv2d", "silu"]
+
+
+def test_parts_of_a_tensor_are_copied_to_where_they_are_convolved_and_joined() -> None:
+    """YOLOv8's and YOLO11's first block of its kind: convolution, copy, two convolutions, three copies, convolution."""
+    add, part = sized("add", [(1, 8, 8, 8)] * 2, (1, 8, 8, 8)), (1, 8, 8, 8)
+    block = [
+        (filters(16, 16), (1,)), (swish(16), (2,)),
+        (filters(8, 8, kernel=3), (3,)), (swish(8), (4,)), (filters(8, 8, kernel=3), (5,)), (swish(8), (6,)), (add, (3, 7)),
+        (sized("cat", [part] * 3, (1, 24, 8, 8), dim=1), (3, 3, 8)), (filters(24, 16), (9,)), (swish(16), (10,)),
+    ]  # fmt: skip
+    own = "conv2d+silu"
+    assert half(*block) == [own, "clone", own, "conv2d+silu+add", "clone", "clone", "clone", own]
+
+
+def test_convolutions_of_one_tensor_are_one_and_what_is_activated_apart_needs_no_copy_to_be_joined() -> None:
+    """YOLO11's inner block: two convolutions side by side, each activation apart; what ends in a sum is copied."""
+    add, side = sized("add", [(1, 8, 8, 8)] * 2, (1, 8, 8, 8)), (1, 8, 8, 8)
+    block = [
+        (filters(16, 8), (1,)), (swish(8), (2,)), (filters(8, 8, kernel=3), (3,)), (swish(8), (4,)), (add, (3, 5)),
+        (filters(16, 8), (1,)), (swish(8), (7,)),
+        (sized("cat", [side] * 2, (1, 16, 8, 8), dim=1), (6, 8)), (filters(16, 16), (9,)),
+    ]  # fmt: skip
+    assert half(*block) == ["conv2d", "silu", "conv2d+silu+add", "silu", "clone", "conv2d"]
+    (joined,) = [
+        launch for launch in as_engine(wired(*_after(block))).launches if launch.output[1] == 16 and "||" in launch.scope
+    ]
+    assert joined.params["weight"] == (16, 16, 1, 1) and joined.inputs == ((1, 16, 8, 8),)
+    assert joined.bytes == 4 * (16 * 64 + 2 * 8 * 64)
+
+
+def _after(block: list[tuple[KernelInvocation, tuple[int, ...]]]) -> list[tuple[KernelInvocation, tuple[int, ...]]]:
+    return [(filters(3, 16), (-1,)), (swish(16), (0,)), *block]
+
+
+def test_what_pools_and_resizes_read_or_make_is_copied_to_where_it_is_joined() -> None:
+    image, large = (1, 16, 8, 8), (1, 16, 16, 16)
+    pool = sized("max_pool2d", [image], image, kernel_size=(5, 5), stride=(1, 1), padding=(2, 2))
+    pyramid = [
+        (filters(16, 16), (1,)), (pool, (2,)), (pool, (3,)), (sized("cat", [image] * 3, (1, 48, 8, 8), dim=1), (2, 3, 4)),
+        (filters(48, 16), (5,)),
+    ]  # fmt: skip
+    assert half(*pyramid) == ["conv2d", "max_pool2d", "max_pool2d", "clone", "clone", "conv2d"]
+    up = sized("upsample_nearest2d", [image], large)
+    wide = [
+        (filters(16, 16, 16), (-1,)), (filters(16, 16), (1,)), (up, (3,)),
+        (sized("cat", [large] * 2, (1, 32, 16, 16), dim=1), (4, 2)), (filters(32, 8, 16), (5,)),
+    ]  # fmt: skip
+    assert half(*wide)[-4:] == ["conv2d", "upsample_nearest2d", "clone", "conv2d"]
+
+
+def test_a_join_is_no_layer_and_what_two_joins_read_is_copied_once() -> None:
+    side, both = (1, 16, 8, 8), sized("cat", [(1, 16, 8, 8)] * 2, (1, 32, 8, 8), dim=1)
+    fire = [(filters(16, 16, kernel=1), (1,)), (filters(16, 16, kernel=3), (1,)), (both, (2, 3)), (filters(32, 8), (4,))]
+    assert half(*fire) == ["conv2d"] * 3
+    engine = as_engine(wired(*_after([*fire, (both, (2, 3)), (filters(32, 4, kernel=3), (6,))])), half=True)
+    assert kinds(engine)[3:] == ["conv2d", "conv2d", "conv2d", "clone", "clone", "conv2d"]
+    assert engine.reads[5] == (4,) and engine.reads[-1] == (7,) and engine.launches[6].inputs == (side,)
+
+
+def test_alexnets_engine_has_the_layers_that_were_published() -> None:
+    model = decompose(REFERENCE / "alexnet.pt", [parse_input("1x3x224x224")], optimized=True)
+    convolutions = ["conv2d_relu", "max_pool2d", "conv2d_relu", "max_pool2d", *["conv2d_relu"] * 3, "max_pool2d"]
+    wanted = ["clone", *convolutions, "clone", "matmul+relu", "matmul+relu", "matmul"]
+    assert kinds(as_engine(model, half=True)) == wanted
+
+
 def test_what_cannot_be_fused_is_refused() -> None:
     with pytest.raises(ModelError, match="decompose the model's file again"):
         as_engine(network(convolution()))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime's operators on images whose channels come last: those of ONNX on a view of the same.
+
+They stand in the optimised models that it saves for CUDA with ``prefer_nhwc`` (``com.ms.internal.nhwc``), for half precision
+and for eight bits (``Nhwc...`` of ``com.microsoft``, and ``channels_last`` of its quantised operators).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import ShapeError
+from ..operators.layout import show
+from ..operators.values import Tensor
+from . import layers, quantized, shapes
+from .call import NodeCall, onnx_operator
+from .vendor import fused_conv
+
+_INTERNAL = "com.ms.internal.nhwc"
+_ADDED, _QUANTIZED_WEIGHT = 3, 3
+
+
+def with_channels_first(rule: Callable[[NodeCall], Any], call: NodeCall, *more: int) -> Any:
+    """Apply a rule to the first input (and more) with its channels moved to where ONNX has them, and move them back.
+
+    Raises:
+        ShapeError: an input has no channels and pixels.
+    """
+    inputs = list(call.inputs)
+    for place in (0, *(place for place in more if call.given(place))):
+        x = call.tensor(place)
+        if x.rank < 3:
+            raise ShapeError(f"operator {call.node.key} on an input of shape {show(x.shape)}: expected pixels and channels")
+        inputs[place] = call.aten("permute", x, [0, x.rank - 1, *range(1, x.rank - 1)])
+    made = rule(NodeCall(call.recorder, call.node, inputs, call.version))
+    outputs = made if isinstance(made, (tuple, list)) else (made,)
+    moved = [call.aten("permute", y, [0, *range(2, y.rank), 1]) if isinstance(y, Tensor) else y for y in outputs]
+    return moved if isinstance(made, (tuple, list)) else moved[0]
+
+
+def _convolution(rule: Callable[[NodeCall], Any], weight_place: int = 1) -> Callable[[NodeCall], Any]:
+    """A convolution's rule with its weights in the layout of its image: the runtime packs them as it loads.
+
+    In the file they are as ONNX has them, or have their channels last where an execution provider has put them there.
+    """
+
+    def packed(call: NodeCall) -> Any:
+        x, weight = call.tensor(0), call.tensor(weight_place)
+        if weight.rank != x.rank or x.rank < 3:
+            raise ShapeError(f"operator {call.node.key} with a weight of shape {show(weight.shape)} on {show(x.shape)}")
+        channels = x.shape[1] // max(call.attribute("group", 1), 1)
+        filters, *window = weight.shape
+        if window[0] != channels == window[-1]:
+            window = [window[-1], *window[:-1]]
+        there = call.recorder.tensor((filters, *window[1:], window[0]), weight.dtype)
+        given = list(call.inputs)
+        given[weight_place] = call.aten("permute", there, [0, weight.rank - 1, *range(1, weight.rank - 1)])
+        return rule(NodeCall(call.recorder, call.node, given, call.version))
+
+    return packed
+
+
+def _moved(rule: Callable[[NodeCall], Any], *spellings: str, also: Sequence[int] = ()) -> None:
+    @onnx_operator(*spellings)
+    def on_channels_last(call: NodeCall) -> Any:
+        return with_channels_first(rule, call, *also)
+
+
+_moved(_convolution(layers.conv), "com.microsoft::NhwcConv")
+_moved(_convolution(fused_conv), "com.microsoft::NhwcFusedConv", also=[_ADDED])
+_moved(layers.max_pool, "com.microsoft::NhwcMaxPool", f"{_INTERNAL}::MaxPool")
+for _name, _rule in (
+    ("Conv", _convolution(fused_conv)),
+    ("ConvTranspose", layers.conv_transpose),
+    ("BatchNormalization", layers.batch_norm),
+    ("InstanceNormalization", layers.instance_norm),
+    ("AveragePool", layers.average_pool),
+    ("GlobalAveragePool", layers.global_average_pool),
+    ("GlobalMaxPool", layers.global_max_pool),
+    ("DepthToSpace", shapes.depth_to_space),
+    ("SpaceToDepth", shapes.space_to_depth),
+    ("GridSample", shapes.grid_sample),
+    ("QLinearConv", _convolution(quantized.convolution, _QUANTIZED_WEIGHT)),
+):
+    _moved(_rule, f"{_INTERNAL}::{_name}")
+
+
+def _told(rule: Callable[[NodeCall], Any], spelling: str) -> None:
+    @onnx_operator(spelling)
+    def on_channels_where_it_says(call: NodeCall) -> Any:
+        return with_channels_first(rule, call) if call.attribute("channels_last", 0) else rule(call)
+
+
+@onnx_operator("com.microsoft::QLinearConv")
+def quantized_conv(call: NodeCall) -> Any:
+    if call.attribute("channels_last", 0):
+        return with_channels_first(_convolution(quantized.convolution, _QUANTIZED_WEIGHT), call)
+    return quantized.convolution(call)
+
+
+_told(quantized.average_pool, "com.microsoft::QLinearAveragePool")
+_told(quantized.global_average_pool, "com.microsoft::QLinearGlobalAveragePool")
+_moved(quantized.average_pool, f"{_INTERNAL}::QLinearAveragePool")

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch sizes and GPU clocks that others measured on real boards: Inception V3 on a Jetson Nano and a Xavier NX.
+
+The CPU was in mode 0 and the memory clock left alone, at the top under load; a batch's energy is the board's mean power as long
+as the batch took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...kernels.correction.observation import Observation
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.surface import Surface
+from ..errors import ComparisonDataError
+from .comparison.fit import read_rows
+
+TABLE = "profiling.csv"
+NETWORK = "inception_v3"
+SIZES = (1, 2, 4, 8, 16)
+#: The boards' names in the table, and the profiles that plans are made from.
+PROFILES = {"NX": "xavier-nx-sim", "Nano": "nano-sim"}
+#: Deadlines, as multiples of what one image takes at the top clock.
+SLACK = (1.5, 2.0, 3.0, 5.0, 8.0)
+_NEAR = 0.02
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A measurement: what a batch took and cost at a GPU clock."""
+
+    batch: int
+    gpu_hz: float
+    latency_ms: float
+    energy_mj: float
+
+    @property
+    def item_mj(self) -> float:
+        return self.energy_mj / self.batch
+
+
+def cells(data: Path) -> dict[str, list[Cell]]:
+    """The cells of each board, of the batch sizes that are planned for.
+
+    Raises:
+        ComparisonDataError: the table is missing, or not as it was published.
+    """
+    found: dict[str, list[Cell]] = {}
+    try:
+        for row in read_rows(data, TABLE):
+            batch = int(row["Batch Size"])
+            if batch in SIZES and row["Directory"] in PROFILES:
+                figures = float(row["Frequency"]), 1e3 * float(row["Latency"]), 1e3 * float(row["Energy"])
+                if min(figures) <= 0:
+                    raise ValueError(f"{figures}")
+                found.setdefault(row["Directory"], []).append(Cell(batch, *figures))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ComparisonDataError(f"the table of batches is not as it was published ({error!r:.120})") from error
+    if not found:
+        raise ComparisonDataError(f"the table {TABLE} has no rows of {', '.join(PROFILES)}")
+    return found
+
+
+def deadlines_ms(measured: Sequence[Cell]) -> list[float]:
+    """Deadlines for a board: multiples of the least that one image takes."""
+    least = min((cell.latency_ms for cell in measured if cell.batch == min(SIZES)), default=0.0)
+    return [least * slack for slack in SLACK]
+
+
+def best(measured: Sequence[Cell], deadline_ms: float) -> Cell | None:
+    """Of what was measured within a deadline, the batch and clock whose images cost least; None where nothing was."""
+    within = [cell for cell in measured if cell.latency_ms <= deadline_ms]
+    return min(within, key=lambda cell: cell.item_mj, default=None)
+
+
+def at(measured: Sequence[Cell], batch: int, gpu_hz: float) -> Cell | None:
+    """What was measured of a batch at a clock."""
+    near = [cell for cell in measured if cell.batch == batch and abs(cell.gpu_hz / gpu_hz - 1) < _NEAR]
+    return min(near, key=lambda cell: abs(cell.gpu_hz - gpu_hz), default=None)
+
+
+def top(surface: Surface) -> FrequencyConfiguration:
+    """The clocks of CPU and memory that the table was measured at, with the GPU's highest."""
+    grid = surface.grid
+    return FrequencyConfiguration(int(grid.cpu_khz[-1]), int(grid.gpu_hz[-1]), int(grid.emc_hz[-1]))
+
+
+def seen(surface: Surface, measured: Sequence[Cell], batch: int) -> Observation | None:
+    """One of a batch's cells as an observation: the one in the middle of the clocks."""
+    own = sorted((cell for cell in measured if cell.batch == batch), key=lambda cell: cell.gpu_hz)
+    if not own:
+        return None
+    cell = own[len(own) // 2]
+    levels = np.asarray(surface.grid.gpu_hz, dtype=np.float64)
+    there = top(surface)._replace(gpu_hz=int(levels[np.argmin(abs(levels - cell.gpu_hz))]))
+    return Observation(there, cell.latency_ms, 1e3 * cell.energy_mj / cell.latency_ms, frames=30)
