@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jetdvfs.tests.fuzz.choices import Choices
 from jetdvfs.tests.support.models.handmade_onnx import BOOL, FLOAT, INT64, declared, graph, model, node, tensor
 
@@ -59,12 +61,12 @@ def host_numbers(choices: Choices) -> bytes:
         tensor("truth", (), bytes([choices.below(2)]), BOOL),
         tensor("fraction", (), choices.of(_FRACTIONS), FLOAT),
     ]
-    nodes = []
+    nodes: list[bytes] = []
     while choices.left and len(nodes) < 40:
         name, takes, makes = choices.of(SIGNATURES)
         inputs = [_value(values, sort, choices) for sort in takes]
         made = f"v{len(nodes)}"
-        attributes: dict[str, object] = {"to": _CASTS[name]} if name in _CASTS else {}
+        attributes: dict[str, Any] = {"to": _CASTS[name]} if name in _CASTS else {}
         if choices.below(3) == 0:
             key = choices.of(("axis", "keepdims", "fmod", "largest", "upper", "exclusive", "start", "end", "direction", "mode"))
             attributes[key] = choices.of(_NUMBERS) if key not in ("direction", "mode") else choices.of(("LEFT", "reflect"))
