@@ -51,7 +51,7 @@ _FRACTIONS = (
 
 
 def host_numbers(choices: Choices) -> bytes:
-    """A file of one input of 1x3x64x64 or 2x3."""
+    """A file of one input, 1x3x64x64 or of a side that it leaves open."""
     values = [("x", X), ("row", ROW), ("one", ONE), ("number", NUMBER), ("truth", TRUTH), ("fraction", FRACTION)]
     numbers = [choices.of(_LARGE if choices.below(16) == 0 else _NUMBERS) for _ in range(5)]
     weights = [
