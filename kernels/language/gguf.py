@@ -132,7 +132,9 @@ class _Cursor:
     def text(self, most: int) -> str:
         length = self.number("Q")
         if length > most:
-            raise BudgetExceeded(f"a text of {length} bytes at {self.position}; at most {most} are read there")
+            raise BudgetExceeded(
+                f"a text of {length} bytes at {self.position} of a GGUF file; at most {most} are read there: download it again"
+            )
         try:
             return self.bytes(length).decode()
         except ValueError as error:

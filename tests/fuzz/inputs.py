@@ -18,6 +18,7 @@ from jetdvfs.tests.fuzz.choices import Choices
 from jetdvfs.tests.fuzz.engines import engine
 from jetdvfs.tests.fuzz.graphs import GRAPH as GRAPH_EXAMPLE
 from jetdvfs.tests.fuzz.graphs import graph, onnx_file
+from jetdvfs.tests.fuzz.host_numbers import host_numbers
 from jetdvfs.tests.fuzz.language_models import language_model
 from jetdvfs.tests.fuzz.torchscript_code import ATTRIBUTES, CODE, CONSTANT_CODE, TOKENS, pickled, program
 from jetdvfs.tests.support.models import handmade
@@ -133,8 +134,9 @@ LAYERS: tuple[Callable[[bytes], bytes], ...] = (
     lambda content: onnx_file(Choices(content)),
     lambda content: engine(Choices(content)),
     lambda content: language_model(Choices(content)),
+    lambda content: host_numbers(Choices(content)),
 )
-WHOLE, PICKLE, CONSTANTS, SOURCE, GRAPH_TEXT, CONTAINER, OPCODE, PROGRAM, GRAPH_CHOICES, ONNX, ENGINE, LANGUAGE = range(
+WHOLE, PICKLE, CONSTANTS, SOURCE, GRAPH_TEXT, CONTAINER, OPCODE, PROGRAM, GRAPH_CHOICES, ONNX, ENGINE, LANGUAGE, HOST = range(
     len(LAYERS)
 )
 
@@ -154,6 +156,7 @@ def seeds() -> list[bytes]:
     made.append((WHOLE, (2).to_bytes(8, "little") + b"{}"))  # safetensors
     made.append((GRAPH_TEXT, json.dumps(GRAPH_EXAMPLE).encode()))
     made += [(WHOLE, onnx_file(Choices(random.Random(seed).randbytes(300)))) for seed in range(8)]
+    made += [(WHOLE, host_numbers(Choices(random.Random(seed).randbytes(200)))) for seed in range(4)]
     made += [(WHOLE, account(small(), "x", "y"))]
     made += [(WHOLE, engine(Choices(random.Random(seed).randbytes(300)))) for seed in range(8)]
     made += [(WHOLE, language_model(Choices(random.Random(seed).randbytes(40)))) for seed in range(8)]

@@ -11,15 +11,21 @@ from typing import Any
 import numpy.typing
 
 Array = numpy.typing.NDArray[Any]
+#: ``Clip`` by a lower bound that lets nothing below zero through.
+RECTIFIES = "Clip from zero"
 
 
 def nodes(path: Path) -> dict[str, int]:
-    """How many nodes a file has of each operator, and that convert to each element type, by NumPy's names."""
+    """How many nodes a file has of each operator, that convert to each element type (NumPy's names), and :data:`RECTIFIES`."""
     import onnx
 
     found: Counter[str] = Counter()
-    for node in onnx.load(path, load_external_data=False).graph.node:
+    graph = onnx.load(path, load_external_data=False).graph
+    bounds = {weight.name: weight for weight in graph.initializer if not weight.dims}
+    for node in graph.node:
         found[node.op_type] += 1
+        if node.op_type == "Clip" and len(node.input) > 1 and node.input[1] in bounds:
+            found[RECTIFIES] += bool(onnx.numpy_helper.to_array(bounds[node.input[1]]) >= 0)
         if node.op_type == "Cast":
             code = next(item.i for item in node.attribute if item.name == "to")
             found[str(onnx.helper.tensor_dtype_to_np_dtype(code))] += 1

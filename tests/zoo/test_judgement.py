@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
 from jetdvfs.tests.support.models.handmade_onnx import INT64, declared, graph, model, node, tensor
-from jetdvfs.tests.zoo import listing
+from jetdvfs.tests.zoo import listing, reference
 from jetdvfs.tests.zoo.attempt import apart
 from jetdvfs.tests.zoo.comparison import Dispatched, judge
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
@@ -81,6 +82,8 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     assert (guarded.verdict, guarded.why) == ("explained", "softplus written out")
     decibel = judge_rewritten(listed(launch("log"), launch("div")), ran(launch("log10")), {})
     assert (decibel.verdict, decibel.why) == ("explained", "log10 written out")
+    for one, parts in (("log2", ("log", "div")), ("expm1", ("exp", "sub"))):
+        assert judge_rewritten(listed(*map(launch, parts)), ran(launch(one)), {}).why == f"{one} written out"
     repeated = judge_rewritten(listed(launch("repeat")), ran(CLONE), {})
     assert (repeated.verdict, repeated.why) == ("explained", "repeat put together")
     laid_out = judge_rewritten(listed(CONV), ran(CONV, CLONE, sorts=["", "layout"]), {})
@@ -162,11 +165,23 @@ def test_of_onnx_a_plain_recurrent_layer_is_explained_where_all_its_steps_are_th
     assert judge_rewritten(listed(*parts, parts[-1]), ran(layer), {}).verdict == "wrong"
 
 
-def test_of_onnx_a_relu_is_left_out_only_within_bounds() -> None:
-    bounds = launch("hardtanh")
-    assert judge_rewritten(listed(CONV, bounds), ran(CONV, RELU, bounds), {}).why == "relu within bounds left out"
-    assert judge_rewritten(listed(CONV, bounds), ran(CONV, bounds, RELU), {}).verdict == "wrong"
-    assert judge_rewritten(listed(CONV, bounds), ran(RELU, RELU, bounds, CONV), {}).verdict == "wrong"
+def test_of_onnx_a_relu_is_left_out_only_where_the_file_has_a_bound_from_zero_up(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="it counts the nodes of a file; it is not installed")
+    bounds, clips = launch("hardtanh"), []
+    for lower in (0.0, -1.0):
+        nodes = (node("Clip", ["x", "lower", "upper"], ["y"]),)
+        weights = tuple(tensor(name, (), struct.pack("<f", number)) for name, number in (("lower", lower), ("upper", 6.0)))
+        path = tmp_path / "model.onnx"
+        path.write_bytes(model(graph(nodes, (declared("x", PICTURE),), ["y"], weights)))
+        clips.append(reference.nodes(path))
+    rectifying, below = clips
+    assert judge_rewritten(listed(CONV, bounds), ran(CONV, RELU, bounds), rectifying).why == "relu within bounds left out"
+    assert judge_rewritten(listed(CONV, bounds), ran(CONV, RELU, bounds), below).verdict == "wrong"
+    assert judge_rewritten(listed(CONV, bounds), ran(CONV, bounds, RELU), rectifying).verdict == "wrong"
+    assert judge_rewritten(listed(CONV, bounds), ran(RELU, RELU, bounds, CONV), rectifying).verdict == "wrong"
+    twice = (listed(CONV, bounds, bounds), ran(CONV, RELU, bounds, RELU, bounds))
+    assert judge_rewritten(*twice, rectifying).verdict == "wrong"
+    assert judge_rewritten(*twice, {"Clip from zero": 2}).why == "relu within bounds left out"
 
 
 def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has_all_until_then() -> None:
@@ -274,6 +289,10 @@ def test_what_depends_on_no_input_is_told_through_the_second_result_of_a_launch(
         ((launch("softplus"), *(launch("gt"), launch("where")) * 2), (launch("softplus"),)),
         ((launch("log"), launch("div"), launch("div")), (launch("log10"),)),
         ((launch("log"), launch("div")), (launch("log"),)),
+        ((launch("exp"), launch("sub"), launch("sub")), (launch("expm1"),)),
+        ((launch("exp"), launch("sub")), (launch("exp"),)),
+        ((launch("exp"), launch("sub", output=(8,))), (launch("expm1"),)),
+        ((launch("log"),), (launch("log2"),)),
         ((CONV,), (CONV, launch("gru_cell"))),
         ((CONV,), (CONV, launch("to"))),
         ((CONV,), (CONV, CLONE)),
@@ -295,6 +314,10 @@ def test_what_depends_on_no_input_is_told_through_the_second_result_of_a_launch(
         "two guards of one call",
         "two quotients of one logarithm",
         "a quotient of the natural logarithm",
+        "two differences of one power",
+        "a difference of the plain power",
+        "a difference of another size",
+        "a binary logarithm without its quotient",
         "a cell missing",
         "a conversion of floats missing",
         "a copy of spread memory missing",
@@ -324,6 +347,8 @@ def test_why_an_exporter_leaves_a_call_out_is_told_through_copies_and_until_some
             for _ in range(2):  # the same sums of the same, into fresh memory; then of something else
                 x.new_zeros(2, 4).add_(x)
             x.new_zeros(2, 4).add_(x + 1)
+            x = x * 1.000001 + 1e-9  # as good as the same; then not
+            x = x * 1.0001 + 1e-7
             cell = torch.gru_cell(x, first * 2, torch.ones(12, 4), torch.ones(12, 4))
             pair = torch.cat([x, x + 1])
             return torch.cat([cell, second * 2, third * 2, torch.cat([x, x[:0]]), pair])
@@ -332,7 +357,8 @@ def test_why_an_exporter_leaves_a_call_out_is_told_through_copies_and_until_some
     theirs, trouble = apart(lambda: dispatched.launches_of(module, module, [x]), 60)
     assert not trouble and not theirs.trouble
     found = [(launch.kind, sort) for launch, sort in zip(theirs.launches, theirs.sorts, strict=True)]
-    assert [sort for kind, sort in found if kind == "mul_scalar"] == ["", "repeated", ""]
+    assert [sort for kind, sort in found if kind == "mul_scalar"] == ["idle", "", "", "repeated", ""]
+    assert [sort for kind, sort in found if kind == "add_scalar"][-3:] == ["idle", "", ""]
     assert [sort for kind, sort in found if kind == "zeros"] == ["constant"] * 3
     assert [sort for kind, sort in found if kind == "add"] == ["unused", "repeated", "unused"]
     assert [sort for kind, sort in found if kind == "cat"] == ["joined", "idle", ""]

@@ -20,6 +20,7 @@ from jetdvfs.tests.zoo.kept import Evidence
 from jetdvfs.tests.zoo.table import entries
 
 INPUTS = (TensorSpec((2, 160)),)
+HOW = {".pt": "traced", ".pt2": "exported", ".onnx": "onnx"}
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::Warning")]
 
 
@@ -56,7 +57,7 @@ def test_a_file_keeps_its_length_and_its_list_without_the_numbers_of_its_weights
 
 
 def test_a_list_is_judged_again_by_what_is_kept_alone(written: Path, tmp_path: Path) -> None:
-    how = {".pt": "traced", ".pt2": "exported", ".onnx": "onnx"}[written.suffix]
+    how = HOW[written.suffix]
     assert again("a/b", how, tmp_path) is None
     found = evidence(written)
     assert kept.keep(tmp_path, "a/b", how, written, found)
@@ -71,6 +72,21 @@ def test_a_list_is_judged_again_by_what_is_kept_alone(written: Path, tmp_path: P
     assert record is not None and record["verdict"] == "wrong" and "relu" in record["why"]
 
 
+def test_a_list_of_a_module_that_was_told_that_it_is_exported_says_so_and_is_wrong_if_it_is_not_that(
+    written: Path, tmp_path: Path
+) -> None:
+    how = HOW[written.suffix]
+    told = dataclasses.replace(evidence(written), exporting=True)
+    assert kept.keep(tmp_path, "a/b", how, written, told)
+    record = again("a/b", how, tmp_path)
+    assert record is not None
+    assert (record["verdict"], record["why"]) == ("explained", "the module does otherwise where it is exported")
+    fewer = dataclasses.replace(told.dispatched, launches=told.dispatched.launches[:1], sorts=("",), sources=(-1,))
+    assert kept.keep(tmp_path, "a/b", how, written, dataclasses.replace(told, dispatched=fewer))
+    record = again("a/b", how, tmp_path)
+    assert record is not None and record["verdict"] == "wrong" and "exported" not in record["why"]
+
+
 def test_what_is_large_however_it_is_packed_is_not_kept(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "_KEPT_BYTES", 100)
     assert not kept.keep(tmp_path, "a/b", "traced", written, evidence(written))
@@ -80,7 +96,7 @@ def test_what_is_large_however_it_is_packed_is_not_kept(written: Path, tmp_path:
 def test_judging_again_writes_a_record_for_each_kept_export_and_for_no_other(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how = {".pt": "traced", ".pt2": "exported", ".onnx": "onnx"}[written.suffix]
+    how = HOW[written.suffix]
     entry = entries()[0]
     results = tmp_path / "results.jsonl"
     old: dict[str, Any] = {"model": entry.title, "format": how, "verdict": "wrong", "why": "so it was", "seconds": 1}

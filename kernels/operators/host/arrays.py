@@ -15,6 +15,13 @@ from ..values import Number, Tensor, contiguous_strides
 
 #: Numbers are followed only where there are few: shapes, axes, factors.
 FEW = 4096
+#: Going through an array takes steps along the dimensions before an empty one, too: of one without numbers at most so many.
+_STEPS = 1 << 16
+
+
+def is_large(shape: Sequence[int]) -> bool:
+    """Whether an array has more numbers than are followed, or none in more places than are gone through."""
+    return numel(shape) > FEW or numel([max(size, 1) for size in shape]) > _STEPS
 
 
 def converted(dtype: str, items: Iterable[Number]) -> tuple[Number, ...]:
@@ -37,13 +44,15 @@ def array(shape: Sequence[int], dtype: str, items: Sequence[Number], *, paramete
     """A tensor that the host holds.
 
     Raises:
-        BudgetExceeded: it has more than a few thousand numbers.
+        BudgetExceeded: it has more than a few thousand numbers, or is empty and huge.
         ShapeError: a number leaves the range of 64-bit integers, or there are too few or many.
     """
     if len(items) > FEW:
         raise BudgetExceeded(f"the model computes with an array of {len(items)} numbers; at most {FEW} are followed")
     if len(items) != numel(shape):
         raise ShapeError(f"{len(items)} numbers do not fill an array of shape {show(shape)}")
+    if is_large(shape):
+        raise _too_many(shape)
     return Tensor(tuple(shape), dtype, parameter=parameter, value=converted(dtype, items))
 
 
@@ -65,10 +74,14 @@ def strided(items: Sequence[Number], shape: Sequence[int], strides: Sequence[int
     Raises:
         BudgetExceeded: they are more than a few thousand.
     """
-    if numel(shape) > FEW:
-        raise BudgetExceeded(f"the model computes with an array of shape {show(shape)}; at most {FEW} numbers are followed")
+    if is_large(shape):
+        raise _too_many(shape)
     ranges = [range(size) for size in shape]
     return [items[offset + sum(map(python.mul, place, strides))] for place in itertools.product(*ranges)]
+
+
+def _too_many(shape: Sequence[int]) -> BudgetExceeded:
+    return BudgetExceeded(f"the model computes with an array of shape {show(shape)}; at most {FEW} numbers are followed")
 
 
 def spread(x: Tensor, shape: Shape) -> Sequence[Number]:
@@ -84,7 +97,7 @@ def each(compute: Callable[..., Any], dtype: str, operands: Sequence[Any]) -> Te
     """A pointwise function of arrays that broadcast, and of plain numbers; ``None`` where that makes many."""
     arrays = [x for x in operands if isinstance(x, Tensor)]
     shape = broadcast([x.shape for x in arrays])
-    if numel(shape) > FEW:
+    if is_large(shape):
         return None
     count = numel(shape)
     columns = [spread(x, shape) if isinstance(x, Tensor) else (x,) * count for x in operands]
@@ -132,7 +145,7 @@ def picked(x: Tensor, axis: int, indices: Iterable[int], shape: Sequence[int]) -
     if any(not -length <= index < length for index in wanted):
         raise ShapeError(f"index {wanted[:8]} into an array of shape {show(x.shape)}; an input has another rank?")
     if numel(x.shape[:place]) * len(wanted) * block > FEW:
-        raise BudgetExceeded(f"the model computes with an array of shape {show(shape)}; at most {FEW} numbers are followed")
+        raise _too_many(shape)
     items: list[Number] = []
     for lead in range(numel(x.shape[:place])):
         for index in wanted:

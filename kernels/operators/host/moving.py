@@ -14,7 +14,7 @@ from ..elementwise import promoted, type_named
 from ..layout import broadcast, dim_of, inferred, show
 from ..registry import host_operator
 from ..values import SCALAR_TYPES, Number, Tensor, contiguous_strides
-from .arrays import FEW, array, joined, like, numbers, padded, permuted, picked, spread, strided
+from .arrays import FEW, array, is_large, joined, like, numbers, padded, permuted, picked, spread, strided
 
 
 @host_operator("view", "_unsafe_view", "reshape")
@@ -84,7 +84,7 @@ def expand(self: Tensor, size: Sequence[int], implicit: bool = False) -> Tensor 
     shape = tuple(have if wanted == -1 else wanted for wanted, have in zip(size, own, strict=True))
     if broadcast([shape, self.shape]) != shape:
         raise ShapeError(f"expand of shape {show(self.shape)} to {list(size)[:16]}")
-    return like(self, shape, spread(self, shape)) if numel(shape) <= FEW else None
+    return like(self, shape, spread(self, shape)) if not is_large(shape) else None
 
 
 @host_operator("expand_as")
@@ -154,7 +154,7 @@ def _places(self: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[int], 
     rest = [place for place in range(self.rank) if place not in used]
     lead = sum(place < used[0] for place in rest) if together else 0
     whole = (*(self.shape[d] for d in rest[:lead]), *shape, *(self.shape[d] for d in rest[lead:]))
-    if numel(whole) > FEW:
+    if is_large(whole):
         raise ShapeError(f"indexing makes an array of shape {show(whole)}, which is not followed")
     strides = contiguous_strides(self.shape)
     columns = [[_wrapped(int(i), self.shape[d]) for i in spread(x, shape)] for d, x in enumerate(given) if x is not None]
@@ -240,7 +240,7 @@ def unbind(self: Tensor, dim: int = 0) -> list[Tensor]:
 def repeat(self: Tensor, repeats: Sequence[int]) -> Tensor | None:
     lead = len(repeats) - self.rank
     shape = tuple(size * times for size, times in zip((1,) * lead + self.shape, repeats, strict=True))
-    if numel(shape) > FEW or lead < 0:
+    if lead < 0 or is_large(shape):
         return None
     own = (1,) * lead + self.shape
     wrapped = [[place % size for place in range(full)] for size, full in zip(own, shape, strict=True)]

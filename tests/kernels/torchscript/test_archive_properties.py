@@ -52,7 +52,7 @@ def test_arbitrary_statements(lines: list[str]) -> None:
 
 
 @FEW
-@pytest.mark.parametrize("layer", ["CONTAINER", "OPCODE", "PROGRAM", "GRAPH_CHOICES", "ONNX", "ENGINE", "LANGUAGE"])
+@pytest.mark.parametrize("layer", ["CONTAINER", "OPCODE", "PROGRAM", "GRAPH_CHOICES", "ONNX", "ENGINE", "LANGUAGE", "HOST"])
 @given(choices=st.binary(min_size=20, max_size=300))
 def test_arbitrary_structures(layer: str, choices: bytes) -> None:
     fuzz_archive.attempt(bytes([getattr(fuzz_inputs, layer)]) + choices)
