@@ -7,11 +7,10 @@ be measured is left out by name; an interrupted campaign goes on where it stoppe
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,22 +22,24 @@ from ...kernels.errors import KernelsError
 from ...kernels.network import Network, TensorSpec
 from ..board import BoardDescription
 from ..errors import MeasurementError, ProfilesError
-from ..measuring.meters.cpu import CpuMeter, Patience, processor
+from ..measuring.meters.cpu import processor
+from ..measuring.meters.network_worker import REFERENCES
 from ..measuring.meters.rapl import Rapl
 from ..measuring.meters.simulated import TwinMeter
 from ..measuring.meters.torch_process import TorchProcess
 from ..twin.silicon.silicon import Silicon
 from .families import FAMILIES, make
 from .graph import graph_of
-from .record import GIB, About, MeasuredNetwork, Recorder, Row, device_features
+from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, device_features
 
 Progress = Callable[[int, int, str], None]
 """Told how many networks are done, of how many, and a line of text."""
 
 MOST_GFLOP, MOST_MIB = 40.0, 1024.0
 """Networks of more operations, or more memory, are left out: one would take minutes, or the machine's memory."""
-PATIENCE = Patience(network_s=1.0, timings=30)
-"""With each network."""
+_TIMINGS, _NETWORK_S = 20, 0.4  # of a network, at most
+_REFERENCES = 400  # timings: some seconds' worth
+_WORKER = "jetdvfs.profiles.measuring.meters.network_worker"
 
 
 class NetworkMeter(Protocol):
@@ -57,31 +58,55 @@ class NetworkMeter(Protocol):
 
 
 class ProcessorMeter:
-    """This machine's processor: latency, and the memory that a fresh process grows by until its first inferences are done."""
+    """This machine's processor: latency, and the memory that a process grows by until its first inferences are done.
 
-    def __init__(self, python: str = sys.executable, patience: Patience = PATIENCE) -> None:
-        self._python, self._patience, self._rapl = python, patience, Rapl()
-        with TorchProcess(python, threads=1) as process:
-            self._device = processor(process, self._rapl)
-            told = process.about
-        memory_gib = psutil.virtual_memory().total / GIB
-        figures = device_features(self._device.chip, [self._device.grid.top], memory_gib)[0]
-        self._figures = tuple(float(figure) for figure in figures)
+    Args:
+        speed: at which speed latencies are to be, as an earlier start of the same campaign found it; found now for none.
+    """
+
+    def __init__(self, speed: Mapping[str, float] | None = None) -> None:
+        self._process = _process()
+        if not speed:
+            rates = processor(self._process, Rapl())
+            memory_gib = psutil.virtual_memory().total / GIB
+            figures = device_features(rates.chip, [rates.grid.top], memory_gib)[0]
+            taken = self._process.ask({"do": "references", "timings": _REFERENCES})["ms"]
+            speed = {**dict(zip(DEVICE_FEATURES, map(float, figures), strict=True)), **{f"{k}_ms": v for k, v in taken.items()}}
+        self._speed = speed
+        told = self._process.about
         self.about = About(
             f"this machine's processor ({told['device_name']}), PyTorch {told['torch']}, one thread",
             False,
             ("latency_ms", "peak_mib"),
-            "latency in time of the thread; other programs may have run meanwhile and shared caches and memory",
+            "latency of a process that keeps its memory, at the speed of the references; memory without code of libraries",
+            speed=speed,
         )
 
     def rows(self, network: Network, path: Path) -> Sequence[Row]:
-        with TorchProcess(self._python, threads=1) as process:
-            before = _kib(process.pid, "VmRSS")
-            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the highest so far is forgotten
-            meter = CpuMeter(process, {network.name: (path, network.inputs)}, self._rapl, self._patience)
-            latency_ms = float(meter.network_latency_ms(network, [self._device.grid.top])[0])
-            grown = _kib(process.pid, "VmHWM") - before
-        return [Row("cpu", self._figures, {"latency_ms": latency_ms, "peak_mib": grown / 1024})]
+        request = {
+            "do": "fresh",
+            "path": str(path),
+            "inputs": [spec.to_json() for spec in network.inputs],
+            "timings": _TIMINGS,
+            "seconds": _NETWORK_S,
+            "references_ms": {name: self._speed[f"{name}_ms"] for name in REFERENCES},
+        }
+        try:
+            found = self._process.ask(request)
+        except MeasurementError:
+            self.close()
+            self._process = _process()
+            raise
+        device = tuple(self._speed[name] for name in DEVICE_FEATURES)
+        return [Row("cpu", device, {"latency_ms": float(found["ms"]), "peak_mib": float(found["peak_mib"])})]
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.close()
+
+
+def _process() -> TorchProcess:
+    return TorchProcess(threads=1, worker=_WORKER)
 
 
 class BoardMeter:
@@ -181,13 +206,6 @@ def _check_size(network: Network) -> None:
     gflop, mib = graph.globals["flops_total"] / 1e9, graph.memory.total_bytes / (1 << 20)
     if gflop > MOST_GFLOP or mib > MOST_MIB:
         raise MeasurementError(f"{gflop:.3g} GFLOP and {mib:.3g} MiB; at most {MOST_GFLOP:g} and {MOST_MIB:g} are measured")
-
-
-def _kib(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1])
-    raise MeasurementError(f"meter: /proc/{pid}/status has no {name}")
 
 
 def _duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ class About:
         simulated: whether it was a simulated board.
         metrics: what was measured of each network, by names that have their unit in them.
         conditions: what a reader must know of how.
+        speed: of a processor that others share: its :data:`DEVICE_FEATURES`, and what the references took, by name with unit,
+            when its campaign began. Not what a record is told apart by.
         format: version of the form.
     """
 
@@ -63,6 +65,7 @@ class About:
     metrics: tuple[str, ...]
     conditions: str = ""
     format: int = FORMAT
+    speed: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -141,12 +144,12 @@ class Recorder:
         self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            found = _about(folder) if (folder / "about.json").exists() else None
+            found = about_of(folder)
             if found is not None and found != about:
                 raise RecordError(
                     f"{folder}: holds a record of {found.source} ({', '.join(found.metrics)}), not of {about.source}"
                 )
-            (folder / "about.json").write_text(json.dumps(asdict(about), indent=1) + "\n")
+            (folder / "about.json").write_text(json.dumps(asdict(found or about), indent=1) + "\n")
             self._cut()
         except OSError as error:
             raise RecordError(f"{folder}: {error.strerror or error}") from error
@@ -180,6 +183,15 @@ class Recorder:
         if path.exists() and path.stat().st_size > whole:
             with open(path, "r+b") as file:
                 file.truncate(whole)
+
+
+def about_of(folder: Path) -> About | None:
+    """What a folder's record is of; None where there is none yet.
+
+    Raises:
+        RecordError: it is no record.
+    """
+    return _about(folder) if (folder / "about.json").exists() else None
 
 
 def read_record(folder: Path) -> Record:

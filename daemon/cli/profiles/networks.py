@@ -13,6 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,15 +39,18 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 def measure(args: argparse.Namespace) -> int:
     from ....profiles.networks.campaign import BoardMeter, NetworkMeter, ProcessorMeter, measure_networks
+    from ....profiles.networks.record import about_of
 
-    meter: NetworkMeter
-    if args.board:
-        boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
-        meter = BoardMeter(boards, args.configs, args.silicon)
-    else:
-        meter = ProcessorMeter()
     families = tuple(dict.fromkeys(args.family or FAMILIES))
-    recorder = measure_networks(args.folder, meter, args.count, families, progress_bar)
+    meter: NetworkMeter
+    with contextlib.ExitStack() as stack:
+        if args.board:
+            boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
+            meter = BoardMeter(boards, args.configs, args.silicon)
+        else:
+            known = about_of(args.folder)
+            meter = stack.enter_context(contextlib.closing(ProcessorMeter(known.speed if known else None)))
+        recorder = measure_networks(args.folder, meter, args.count, families, progress_bar)
     left_out = recorder.left_out
     if args.json:
         print_json({"folder": str(args.folder), "measured": len(recorder.done) - len(left_out), "left_out": left_out})
