@@ -30,7 +30,7 @@ from ..measuring.meters.torch_process import TorchProcess
 from ..twin.silicon.silicon import Silicon
 from .families import FAMILIES, make
 from .graph import graph_of
-from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, device_features
+from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, add_counted, device_features, read_record
 
 Progress = Callable[[int, int, str], None]
 """Told how many networks are done, of how many, and a line of text."""
@@ -177,6 +177,35 @@ def measure_networks(
                 path.unlink(missing_ok=True)
     progress(count, count, "done")
     return recorder
+
+
+def count_networks(
+    folder: Path,
+    counted: Callable[[Network, Path], Mapping[str, float]],
+    progress: Progress = lambda done, total, text: None,
+) -> dict[str, str]:
+    """Count what a host GPU does in each network of a record that was not counted before; those that failed, and why.
+
+    Raises:
+        RecordError: there is no record.
+    """
+    failed: dict[str, str] = {}
+    networks = read_record(folder).networks
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+        for number, one in enumerate(networks):
+            progress(number, len(networks), one.name)
+            if one.counters:
+                continue
+            path = Path(scratch) / f"{one.name}.pt"
+            try:
+                network = export(one.family, int(one.name.rpartition("-")[2]), path)
+                add_counted(folder, one.name, counted(network, path))
+            except (MeasurementError, KernelsError) as error:
+                failed[one.name] = str(error)
+            finally:
+                path.unlink(missing_ok=True)
+    progress(len(networks), len(networks), "done")
+    return failed
 
 
 def export(family: str, number: int, path: Path) -> Network:

@@ -21,7 +21,7 @@ import platform
 import statistics
 import sys
 import time
-from typing import Any, Callable, Sequence, Tuple
+from typing import Any, Callable, Sequence
 
 Run = Callable[[], Any]
 
@@ -48,7 +48,7 @@ class Refused(Exception):
 class Worker:
     """Answers requests; whoever runs this loads torch."""
 
-    actions: Tuple[str, ...] = ("hello", "rates", "kernel", "repeat", "issue", "network")
+    actions: tuple[str, ...] = ("hello", "rates", "kernel", "repeat", "issue", "network")
 
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
