@@ -16,12 +16,13 @@ from typing import Protocol
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from ...kernels.decompose import decompose
 from ...kernels.errors import KernelsError
 from ...kernels.network import Network, TensorSpec
 from ..board import BoardDescription
-from ..errors import MeasurementError, ProfilesError
+from ..errors import MeasurementError, ProfilesError, RecordError
 from ..measuring.meters.cpu import processor
 from ..measuring.meters.network_worker import REFERENCES
 from ..measuring.meters.rapl import Rapl
@@ -179,6 +180,37 @@ def measure_networks(
     return recorder
 
 
+def measure_again(
+    folder: Path, meter: NetworkMeter, count: int, progress: Progress = lambda done, total, text: None
+) -> dict[str, NDArray[np.float64]]:
+    """So many networks of a record once more: of each metric, by what part the figures now are off those recorded, ``(rows,)``.
+
+    Raises:
+        RecordError: there is no record, or it holds nothing.
+        MeasurementError: a network cannot be measured now.
+    """
+    networks = read_record(folder).networks
+    if not networks:
+        raise RecordError(f"{folder}: holds no network that could be measured again")
+    chosen = np.random.default_rng(0).permutation(len(networks))[:count]
+    found: dict[str, list[float]] = {metric: [] for metric in meter.about.metrics}
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+        for position, number in enumerate(chosen):
+            one = networks[number]
+            progress(position, len(chosen), one.name)
+            path = Path(scratch) / f"{one.name}.pt"
+            network = export(one.family, _number(one), path)
+            for now, before in zip(meter.rows(network, path), one.rows, strict=True):
+                for metric, own in found.items():
+                    own.append(now.values[metric] / before.values[metric] - 1)
+    progress(len(chosen), len(chosen), "done")
+    return {metric: np.array(own) for metric, own in found.items()}
+
+
+def _number(network: MeasuredNetwork) -> int:
+    return int(network.name.rpartition("-")[2])
+
+
 def count_networks(
     folder: Path,
     counted: Callable[[Network, Path], Mapping[str, float]],
@@ -198,7 +230,7 @@ def count_networks(
                 continue
             path = Path(scratch) / f"{one.name}.pt"
             try:
-                network = export(one.family, int(one.name.rpartition("-")[2]), path)
+                network = export(one.family, _number(one), path)
                 add_counted(folder, one.name, counted(network, path))
             except (MeasurementError, KernelsError) as error:
                 failed[one.name] = str(error)
