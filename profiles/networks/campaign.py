@@ -66,13 +66,16 @@ class ProcessorMeter:
     """
 
     def __init__(self, speed: Mapping[str, float] | None = None) -> None:
-        self._process = _process()
         if not speed:
-            rates = processor(self._process, Rapl())
-            memory_gib = psutil.virtual_memory().total / GIB
-            figures = device_features(rates.chip, [rates.grid.top], memory_gib)[0]
-            taken = self._process.ask({"do": "references", "timings": _REFERENCES})["ms"]
-            speed = {**dict(zip(DEVICE_FEATURES, map(float, figures), strict=True)), **{f"{k}_ms": v for k, v in taken.items()}}
+            # By another process: in one that has worked, there is free memory that networks would take first.
+            with _process() as process:
+                rates = processor(process, Rapl())
+                memory_gib = psutil.virtual_memory().total / GIB
+                figures = device_features(rates.chip, [rates.grid.top], memory_gib)[0]
+                taken = process.ask({"do": "references", "timings": _REFERENCES})["ms"]
+            device = dict(zip(DEVICE_FEATURES, map(float, figures), strict=True))
+            speed = {**device, **{f"{name}_ms": value for name, value in taken.items()}}
+        self._process = _process()
         self._speed = speed
         told = self._process.about
         self.about = About(

@@ -139,6 +139,7 @@ def test_the_processor_and_simulated_boards_are_measured_from_the_command_line(
     assert needed * 0.5 < row.values["peak_mib"] < needed + 500
     speed = record.about.speed
     assert {"product_ms", "copy_ms", "convolutions_ms"} < set(speed) and row.device[0] == speed["host_ghz"]
+    capsys.readouterr()
     # Measured again, another process that was forked from a fresh one takes the same memory.
     assert main([*asked[:2], str(tmp_path / "cpu"), "--again", "1", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)["again"]
