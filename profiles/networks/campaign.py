@@ -7,38 +7,40 @@ be measured is left out by name; an interrupted campaign goes on where it stoppe
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from ...kernels.decompose import decompose
 from ...kernels.errors import KernelsError
 from ...kernels.network import Network, TensorSpec
 from ..board import BoardDescription
-from ..errors import MeasurementError, ProfilesError
-from ..measuring.meters.cpu import CpuMeter, Patience, processor
+from ..errors import MeasurementError, ProfilesError, RecordError
+from ..measuring.meters.cpu import processor
+from ..measuring.meters.network_worker import REFERENCES
 from ..measuring.meters.rapl import Rapl
 from ..measuring.meters.simulated import TwinMeter
 from ..measuring.meters.torch_process import TorchProcess
 from ..twin.silicon.silicon import Silicon
 from .families import FAMILIES, make
 from .graph import graph_of
-from .record import GIB, About, MeasuredNetwork, Recorder, Row, device_features
+from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, add_counted, device_features, read_record
 
 Progress = Callable[[int, int, str], None]
 """Told how many networks are done, of how many, and a line of text."""
 
 MOST_GFLOP, MOST_MIB = 40.0, 1024.0
 """Networks of more operations, or more memory, are left out: one would take minutes, or the machine's memory."""
-PATIENCE = Patience(network_s=1.0, timings=30)
-"""With each network."""
+_TIMINGS, _NETWORK_S = 20, 0.4  # of a network, at most
+_REFERENCES = 400  # timings: some seconds' worth
+_WORKER = "jetdvfs.profiles.measuring.meters.network_worker"
 
 
 class NetworkMeter(Protocol):
@@ -57,31 +59,58 @@ class NetworkMeter(Protocol):
 
 
 class ProcessorMeter:
-    """This machine's processor: latency, and the memory that a fresh process grows by until its first inferences are done."""
+    """This machine's processor: latency, and the memory that a process grows by until its first inferences are done.
 
-    def __init__(self, python: str = sys.executable, patience: Patience = PATIENCE) -> None:
-        self._python, self._patience, self._rapl = python, patience, Rapl()
-        with TorchProcess(python, threads=1) as process:
-            self._device = processor(process, self._rapl)
-            told = process.about
-        memory_gib = psutil.virtual_memory().total / GIB
-        figures = device_features(self._device.chip, [self._device.grid.top], memory_gib)[0]
-        self._figures = tuple(float(figure) for figure in figures)
+    Args:
+        speed: at which speed latencies are to be, as an earlier start of the same campaign found it; found now for none.
+    """
+
+    def __init__(self, speed: Mapping[str, float] | None = None) -> None:
+        if not speed:
+            # By another process: in one that has worked, there is free memory that networks would take first.
+            with _process() as process:
+                rates = processor(process, Rapl())
+                memory_gib = psutil.virtual_memory().total / GIB
+                figures = device_features(rates.chip, [rates.grid.top], memory_gib)[0]
+                taken = process.ask({"do": "references", "timings": _REFERENCES})["ms"]
+            device = dict(zip(DEVICE_FEATURES, map(float, figures), strict=True))
+            speed = {**device, **{f"{name}_ms": value for name, value in taken.items()}}
+        self._process = _process()
+        self._speed = speed
+        told = self._process.about
         self.about = About(
             f"this machine's processor ({told['device_name']}), PyTorch {told['torch']}, one thread",
             False,
             ("latency_ms", "peak_mib"),
-            "latency in time of the thread; other programs may have run meanwhile and shared caches and memory",
+            "latency of a process that keeps its memory, at the speed of the references; memory without code of libraries",
+            speed=speed,
         )
 
     def rows(self, network: Network, path: Path) -> Sequence[Row]:
-        with TorchProcess(self._python, threads=1) as process:
-            before = _kib(process.pid, "VmRSS")
-            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the highest so far is forgotten
-            meter = CpuMeter(process, {network.name: (path, network.inputs)}, self._rapl, self._patience)
-            latency_ms = float(meter.network_latency_ms(network, [self._device.grid.top])[0])
-            grown = _kib(process.pid, "VmHWM") - before
-        return [Row("cpu", self._figures, {"latency_ms": latency_ms, "peak_mib": grown / 1024})]
+        request = {
+            "do": "fresh",
+            "path": str(path),
+            "inputs": [spec.to_json() for spec in network.inputs],
+            "timings": _TIMINGS,
+            "seconds": _NETWORK_S,
+            "references_ms": {name: self._speed[f"{name}_ms"] for name in REFERENCES},
+        }
+        try:
+            found = self._process.ask(request)
+        except MeasurementError:
+            self.close()
+            self._process = _process()
+            raise
+        device = tuple(self._speed[name] for name in DEVICE_FEATURES)
+        return [Row("cpu", device, {"latency_ms": float(found["ms"]), "peak_mib": float(found["peak_mib"])})]
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.close()
+
+
+def _process() -> TorchProcess:
+    return TorchProcess(threads=1, worker=_WORKER)
 
 
 class BoardMeter:
@@ -154,6 +183,66 @@ def measure_networks(
     return recorder
 
 
+def measure_again(
+    folder: Path, meter: NetworkMeter, count: int, progress: Progress = lambda done, total, text: None
+) -> dict[str, NDArray[np.float64]]:
+    """So many networks of a record once more: of each metric, by what part the figures now are off those recorded, ``(rows,)``.
+
+    Raises:
+        RecordError: there is no record, or it holds nothing.
+        MeasurementError: a network cannot be measured now.
+    """
+    networks = read_record(folder).networks
+    if not networks:
+        raise RecordError(f"{folder}: holds no network that could be measured again")
+    chosen = np.random.default_rng(0).permutation(len(networks))[:count]
+    found: dict[str, list[float]] = {metric: [] for metric in meter.about.metrics}
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+        for position, number in enumerate(chosen):
+            one = networks[number]
+            progress(position, len(chosen), one.name)
+            path = Path(scratch) / f"{one.name}.pt"
+            network = export(one.family, _number(one), path)
+            for now, before in zip(meter.rows(network, path), one.rows, strict=True):
+                for metric, own in found.items():
+                    own.append(now.values[metric] / before.values[metric] - 1)
+    progress(len(chosen), len(chosen), "done")
+    return {metric: np.array(own) for metric, own in found.items()}
+
+
+def _number(network: MeasuredNetwork) -> int:
+    return int(network.name.rpartition("-")[2])
+
+
+def count_networks(
+    folder: Path,
+    counted: Callable[[Network, Path], Mapping[str, float]],
+    progress: Progress = lambda done, total, text: None,
+) -> dict[str, str]:
+    """Count what a host GPU does in each network of a record that was not counted before; those that failed, and why.
+
+    Raises:
+        RecordError: there is no record.
+    """
+    failed: dict[str, str] = {}
+    networks = read_record(folder).networks
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+        for number, one in enumerate(networks):
+            progress(number, len(networks), one.name)
+            if one.counters:
+                continue
+            path = Path(scratch) / f"{one.name}.pt"
+            try:
+                network = export(one.family, _number(one), path)
+                add_counted(folder, one.name, counted(network, path))
+            except (MeasurementError, KernelsError) as error:
+                failed[one.name] = str(error)
+            finally:
+                path.unlink(missing_ok=True)
+    progress(len(networks), len(networks), "done")
+    return failed
+
+
 def export(family: str, number: int, path: Path) -> Network:
     """Make a network of a family, save it as TorchScript, and list what it launches.
 
@@ -181,13 +270,6 @@ def _check_size(network: Network) -> None:
     gflop, mib = graph.globals["flops_total"] / 1e9, graph.memory.total_bytes / (1 << 20)
     if gflop > MOST_GFLOP or mib > MOST_MIB:
         raise MeasurementError(f"{gflop:.3g} GFLOP and {mib:.3g} MiB; at most {MOST_GFLOP:g} and {MOST_MIB:g} are measured")
-
-
-def _kib(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1])
-    raise MeasurementError(f"meter: /proc/{pid}/status has no {name}")
 
 
 def _duration(seconds: float) -> str:

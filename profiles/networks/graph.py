@@ -134,17 +134,23 @@ class PerformanceGraph:
         return found
 
     @cached_property
-    def memory(self) -> Memory:
+    def live_bytes(self) -> tuple[int, ...]:
+        """What outputs take while each node runs, its own among them: each from when it is written to its last reader."""
         last = {edge.source: edge.target for edge in sorted(self.edges, key=lambda edge: edge.target)}
         until: dict[int, list[int]] = {}
         for number in range(len(self.nodes)):
             until.setdefault(last.get(number, len(self.nodes)), []).append(number)
-        live = most = 0
+        live, found = 0, []
         for number, node in enumerate(self.nodes):
             live += node.output_bytes
-            most = max(most, live)
+            found.append(live)
             live -= sum(self.nodes[dead].output_bytes for dead in until.get(number, ()))
-        return Memory(sum(node.weight_bytes for node in self.nodes), self.input_bytes, most)
+        return tuple(found)
+
+    @cached_property
+    def memory(self) -> Memory:
+        weights = sum(node.weight_bytes for node in self.nodes)
+        return Memory(weights, self.input_bytes, max(self.live_bytes, default=0))
 
     def to_json(self) -> dict[str, Any]:
         """The graph with each node's share of the whole network's operations, traffic and weights."""

@@ -2,8 +2,9 @@
 """A record of measured networks: a folder that grows network by network, and is whole after every one.
 
 ``about.json`` says what was measured and how; ``networks.jsonl.gz`` has a compressed line for each network, with its calls and
-what was measured of it at each configuration; ``left_out.jsonl`` names those that could not be measured, and why. What an
-interruption left half written is cut off when the record is opened to go on.
+what was measured of it at each configuration; ``left_out.jsonl`` names those that could not be measured, and why;
+``counters.jsonl`` has what a host GPU counted of them. What an interruption left half written is cut off when the record is
+opened to go on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ class About:
         simulated: whether it was a simulated board.
         metrics: what was measured of each network, by names that have their unit in them.
         conditions: what a reader must know of how.
+        speed: of a processor that others share: its :data:`DEVICE_FEATURES`, and what the references took, by name with unit,
+            when its campaign began. Not what a record is told apart by.
         format: version of the form.
     """
 
@@ -63,6 +66,7 @@ class About:
     metrics: tuple[str, ...]
     conditions: str = ""
     format: int = FORMAT
+    speed: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,13 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredNetwork:
-    """A network, its family and its rows."""
+    """A network, its family and its rows; ``counters`` are a host GPU's, empty where nobody counted."""
 
     name: str
     family: str
     network: Network
     rows: tuple[Row, ...]
+    counters: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def graph(self) -> PerformanceGraph:
@@ -96,10 +101,11 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """What a predictor is asked: a network on a device at one configuration."""
+    """What a predictor is asked: a network on a device at one configuration; ``counters`` as of a measured network."""
 
     graph: PerformanceGraph
     device: tuple[float, ...]
+    counters: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +130,7 @@ class Record:
     def samples(self) -> list[Sample]:
         """A sample for each row of each network."""
         return [
-            Sample(one.graph, row.device, one.name, one.family, row.board, row.values)
+            Sample(one.graph, row.device, one.name, one.family, row.board, row.values, counters=one.counters)
             for one in self.networks
             for row in one.rows
         ]
@@ -141,12 +147,12 @@ class Recorder:
         self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            found = _about(folder) if (folder / "about.json").exists() else None
+            found = about_of(folder)
             if found is not None and found != about:
                 raise RecordError(
                     f"{folder}: holds a record of {found.source} ({', '.join(found.metrics)}), not of {about.source}"
                 )
-            (folder / "about.json").write_text(json.dumps(asdict(about), indent=1) + "\n")
+            (folder / "about.json").write_text(json.dumps(asdict(found or about), indent=1) + "\n")
             self._cut()
         except OSError as error:
             raise RecordError(f"{folder}: {error.strerror or error}") from error
@@ -182,6 +188,15 @@ class Recorder:
                 file.truncate(whole)
 
 
+def about_of(folder: Path) -> About | None:
+    """What a folder's record is of; None where there is none yet.
+
+    Raises:
+        RecordError: it is no record.
+    """
+    return _about(folder) if (folder / "about.json").exists() else None
+
+
 def read_record(folder: Path) -> Record:
     """Read a record; of one that was interrupted, what it holds.
 
@@ -189,11 +204,13 @@ def read_record(folder: Path) -> Record:
         RecordError: there is none, or it is damaged.
     """
     about = _about(folder)
+    counters = read_counted(folder)
     networks = []
     for line, _ in _lines(folder):
         try:
-            rows = tuple(convert(row, Row) for row in line["rows"])
-            networks.append(MeasuredNetwork(str(line["name"]), str(line["family"]), Network.from_json(line["network"]), rows))
+            rows, name = tuple(convert(row, Row) for row in line["rows"]), str(line["name"])
+            network = Network.from_json(line["network"])
+            networks.append(MeasuredNetwork(name, str(line["family"]), network, rows, counters.get(name, {})))
         except (KeyError, TypeError, DocumentError, KernelsError) as error:
             raise RecordError(f"{folder}: network {len(networks)}: not a record's line ({error!r:.200})") from error
     return Record(about, tuple(networks), _left_out(folder))
@@ -227,14 +244,27 @@ def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
         yield json.loads(text), at
 
 
+def add_counted(folder: Path, name: str, counters: Mapping[str, float]) -> None:
+    """Add a network's counters to a record; those of the same network before are replaced."""
+    with open(folder / "counters.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps({"name": name, "counters": dict(counters)}) + "\n")
+
+
+def read_counted(folder: Path) -> dict[str, dict[str, float]]:
+    """The counters of each network of a record that was counted."""
+    return {str(line["name"]): dict(line["counters"]) for line in _whole_lines(folder / "counters.jsonl", "counters")}
+
+
 def _left_out(folder: Path) -> dict[str, str]:
-    path = folder / "left_out.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = {}
-    for line in lines:
+    return {str(line["name"]): str(line["why"]) for line in _whole_lines(folder / "left_out.jsonl", "why")}
+
+
+def _whole_lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """Lines that name a network and have this; one that was cut short is passed over, and its network is tried again."""
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
-            entry = json.loads(line)
-            found[str(entry["name"])] = str(entry["why"])
-        except (ValueError, KeyError, TypeError):
-            continue  # cut short; the network is tried again
-    return found
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and "name" in line and key in line:
+            yield line

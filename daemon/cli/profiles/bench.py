@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--board {args.board}: the record has {', '.join(boards) or 'no networks'}")
     sizes = tuple(args.train_size or SIZES)
     splits = _chosen(args.split or (SPLITS[:1] if args.ablations else SPLITS), SPLITS, "--split")
-    methods = _methods(args)
+    methods = _methods(args, all(one.counters for one in samples))
     if args.ablations:
         sizes = (max(sizes),)
     scores = list(evaluate(samples, methods, sizes, splits, args.seed, output.progress_bar))
@@ -83,12 +83,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _methods(args: argparse.Namespace) -> Mapping[str, Callable[[], Estimator]]:
+def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[], Estimator]]:
     from ....profiles.networks.predictors.kernel_level import KernelLevel, Stack
-    from ....profiles.networks.predictors.loading import ABLATIONS, PREDICTORS, with_epochs
+    from ....profiles.networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, with_epochs
     from ....profiles.networks.predictors.trees import GlobalTrees
 
     known: dict[str, Callable[[], Estimator]] = dict(ABLATIONS if args.ablations else PREDICTORS)
+    if counted and not args.ablations:
+        known |= COUNTED
     if args.board is not None:
         bundle = load_bundle(args.profile)
         if bundle.manifest.board != args.board:

@@ -13,8 +13,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ....profiles.board import load_board
 from ....profiles.networks.families import FAMILIES
@@ -33,20 +37,31 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--board", action="append", metavar="NAME", help="simulate this board; may be repeated")
     sub.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: so many boards of each (default 1)")
     sub.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
+    sub.add_argument(
+        "--again",
+        type=arguments.whole(1),
+        metavar="N",
+        help="record nothing: measure N networks of the record again and compare",
+    )
     arguments.add_silicon(sub, default=2)
 
 
 def measure(args: argparse.Namespace) -> int:
-    from ....profiles.networks.campaign import BoardMeter, NetworkMeter, ProcessorMeter, measure_networks
+    from ....profiles.networks.campaign import BoardMeter, NetworkMeter, ProcessorMeter, measure_again, measure_networks
+    from ....profiles.networks.record import about_of
 
-    meter: NetworkMeter
-    if args.board:
-        boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
-        meter = BoardMeter(boards, args.configs, args.silicon)
-    else:
-        meter = ProcessorMeter()
     families = tuple(dict.fromkeys(args.family or FAMILIES))
-    recorder = measure_networks(args.folder, meter, args.count, families, progress_bar)
+    meter: NetworkMeter
+    with contextlib.ExitStack() as stack:
+        if args.board:
+            boards = [(load_board(name), node) for name in dict.fromkeys(args.board) for node in range(args.nodes)]
+            meter = BoardMeter(boards, args.configs, args.silicon)
+        else:
+            known = about_of(args.folder)
+            meter = stack.enter_context(contextlib.closing(ProcessorMeter(known.speed if known else None)))
+        if args.again is not None:
+            return _show_again(args, measure_again(args.folder, meter, args.again, progress_bar))
+        recorder = measure_networks(args.folder, meter, args.count, families, progress_bar)
     left_out = recorder.left_out
     if args.json:
         print_json({"folder": str(args.folder), "measured": len(recorder.done) - len(left_out), "left_out": left_out})
@@ -54,4 +69,25 @@ def measure(args: argparse.Namespace) -> int:
         print(f"{len(recorder.done) - len(left_out)} networks of {meter.about.source} in {args.folder}")
         for name, why in left_out.items():
             print(f"left out: {name}: {why}")
+    return 0
+
+
+def _show_again(args: argparse.Namespace, off: Mapping[str, NDArray[np.float64]]) -> int:
+    found = {
+        metric: {
+            "mean": float(abs(own).mean()),
+            "median": float(np.median(abs(own))),
+            "shift": float(own.mean()),
+            "rows": len(own),
+        }
+        for metric, own in off.items()
+    }
+    if args.json:
+        print_json({"folder": str(args.folder), "again": found})
+        return 0
+    for metric, own in found.items():
+        print(
+            f"{metric}: {own['rows']} figures once more, off by {own['mean']:.1%} in the mean, {own['median']:.1%} in the "
+            f"median, {own['shift']:+.1%} with signs"
+        )
     return 0

@@ -24,6 +24,7 @@ from . import (
     checks,
     collecting,
     comparison,
+    counting,
     evaluating,
     importing,
     making,
@@ -53,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
     made = (making, tuning, collecting, report, networks, adapting, importing, sharing, evaluating, checks)
     for actions in (*made, comparison, calibration, real, replaying, applications):
+    made = (making, tuning, collecting, report, networks, counting, adapting, importing, sharing, evaluating, checks)
+    for actions in (*made, comparison, calibration, real, replaying, tokens):
         actions.configure(verb)
 
 

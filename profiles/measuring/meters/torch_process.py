@@ -30,7 +30,7 @@ class TorchProcess:
         device: ``cpu`` or ``cuda``.
         threads: of the processor; 0 for as many as PyTorch takes.
         patience_s: after so long without an answer the process counts as hanging, and is ended.
-        worker: the worker's file.
+        worker: the worker's file, or the name of its module.
 
     Raises:
         MeasurementError: it cannot be started, or has no PyTorch.
@@ -43,11 +43,12 @@ class TorchProcess:
         device: str = "cpu",
         threads: int = 0,
         patience_s: float = PATIENCE_S,
-        worker: Path = WORKER,
+        worker: Path | str = WORKER,
     ) -> None:
         self._patience_s = patience_s
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with the process)
-        command: Sequence[str] = [python, str(worker), "--device", device, "--threads", str(threads)]
+        program = ("-m", worker) if isinstance(worker, str) else (str(worker),)
+        command: Sequence[str] = [python, *program, "--device", device, "--threads", str(threads)]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True

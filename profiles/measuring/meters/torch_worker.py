@@ -7,7 +7,7 @@ in a virtual environment or a container, and needs nothing else of this product 
     python torch_worker.py [--device cpu|cuda] [--threads N]
 
 Operands are random: zeros draw less power, and hide what limits a kernel. Each request is an object whose ``do`` names what to
-do (:data:`ACTIONS`); each answer is an object, with ``error`` where it was refused.
+do (:attr:`Worker.actions`); each answer is an object, with ``error`` where it was refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any, Callable, Sequence
 
 Run = Callable[[], Any]
 
-ACTIONS = ("hello", "rates", "kernel", "repeat", "issue", "network")
 _WARM_UP = 3
 _LEAST = 5  # timings, whatever they take
 _EVENTS = 20  # timings of a burst on a GPU, each between two events
@@ -49,6 +48,8 @@ class Refused(Exception):
 class Worker:
     """Answers requests; whoever runs this loads torch."""
 
+    actions: tuple[str, ...] = ("hello", "rates", "kernel", "repeat", "issue", "network")
+
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise Refused(f"torch {torch.__version__} here has no CUDA; valid: --device cpu")
@@ -61,10 +62,10 @@ class Worker:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         action = request.get("do")
-        if action not in ACTIONS:
-            raise Refused(f"{action!r} is not known; valid: {', '.join(ACTIONS)}")
+        if action not in self.actions:
+            raise Refused(f"{action!r} is not known; valid: {', '.join(self.actions)}")
         with self.torch.no_grad():
-            answer: dict[str, Any] = getattr(self, action)(request)
+            answer: dict[str, Any] = getattr(self, str(action))(request)
         return answer
 
     def hello(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -366,7 +367,7 @@ def _host_call(torch: Any, name: str, x: Any) -> Run:
     return others.get(name, lambda: x.view(2, -1))
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) -> int:
     parser = argparse.ArgumentParser(description="Run kernels and networks for a parent that measures.")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=0, help="of the processor; 0: as many as torch takes")
@@ -383,7 +384,7 @@ def main(arguments: Sequence[str]) -> int:
         import torch
 
         torch.set_num_threads(args.threads or torch.get_num_threads())
-        worker = Worker(torch, args.device)
+        worker = kind(torch, args.device)
     except (ImportError, Refused) as error:
         tell({"error": str(error) if isinstance(error, Refused) else f"{sys.executable} has no torch ({error})"})
         return 1
@@ -391,8 +392,8 @@ def main(arguments: Sequence[str]) -> int:
         try:
             tell(worker.answer(json.loads(line)))
         except Exception as error:  # torch raises many kinds; the parent is told, and may ask for something else
-            kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
-            tell({"error": " ".join(f"{kind}{error}".split())[:600]})
+            named = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
+            tell({"error": " ".join(f"{named}{error}".split())[:600]})
     return 0
 
 

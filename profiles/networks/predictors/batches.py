@@ -8,7 +8,7 @@ edges, each configuration has rows of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,11 @@ class Scaling:
         offset, width = (x.mean(0), x.std(0)) if log else (x.min(0), np.ptp(x, axis=0))
         return cls(log, offset, 1 / np.where(width > 1e-9, width, 1.0))
 
-    def __call__(self, rows: Matrix) -> NDArray[np.float32]:
+    def __call__(self, rows: Matrix, first: int = 0) -> NDArray[np.float32]:
+        """Rows of its columns, or of some of them, from the ``first`` on."""
+        own = slice(first, first + rows.shape[1])
         x = np.log1p(np.maximum(rows, 0)) if self.log else rows
-        return np.asarray((x - self.offset) * self.scale, np.float32)
+        return np.asarray((x - self.offset[own]) * self.scale[own], np.float32)
 
     def to_json(self) -> dict[str, Any]:
         return {"log": self.log, "offset": self.offset.tolist(), "scale": self.scale.tolist()}
@@ -96,6 +98,16 @@ class Scalings:
             Scaling.fit(how, _with(whole, devices, encoding.whole_device)),
         )
 
+    def scaled(self, encoded: Sequence[Encoded]) -> list[Encoded]:
+        """Graphs with their own columns scaled; what was one stays one."""
+        kept = {
+            id(one): replace(
+                one, nodes=self.nodes(one.nodes), edges=self.edges(one.edges), whole=self.whole(one.whole[None])[0]
+            )
+            for one in encoded
+        }
+        return [kept[id(one)] for one in encoded]
+
 
 def _joined(first: Scaling, second: Scaling) -> Scaling:
     return Scaling(first.log, np.concatenate([first.offset, second.offset]), np.concatenate([first.scale, second.scale]))
@@ -109,7 +121,7 @@ def make_batch(encoding: Encoding, scalings: Scalings, encoded: Sequence[Encoded
     """A batch of samples.
 
     Args:
-        encoded: the graph of each.
+        encoded: the graph of each, scaled.
         devices: (samples, figures) the device of each.
     """
     own = bool(encoding.node_device or encoding.edge_device)
@@ -122,21 +134,23 @@ def make_batch(encoding: Encoding, scalings: Scalings, encoded: Sequence[Encoded
     nodes, edges = np.concatenate([one.nodes for one in graphs]), np.concatenate([one.edges for one in graphs])
     if own:
         edge_counts = [len(one.edges) for one in graphs]
-        nodes = _with(nodes, np.repeat(devices, counts, axis=0), encoding.node_device)
-        edges = _with(edges, np.repeat(devices, edge_counts, axis=0), encoding.edge_device)
+        of_nodes = scalings.nodes(devices[:, list(encoding.node_device)], len(encoding.node))
+        of_edges = scalings.edges(devices[:, list(encoding.edge_device)], len(encoding.edge))
+        nodes = np.concatenate([nodes, np.repeat(of_nodes, counts, axis=0)], axis=1)
+        edges = np.concatenate([edges, np.repeat(of_edges, edge_counts, axis=0)], axis=1)
     ends = Edges(
         np.concatenate([one.sources + start for one, start in zip(graphs, starts, strict=True)]),
         np.concatenate([one.targets + start for one, start in zip(graphs, starts, strict=True)]),
         int(counts.sum()),
     )
     spread = np.concatenate([np.arange(starts[graph], starts[graph] + counts[graph]) for graph in graph_of])
-    whole = _with(np.stack([one.whole for one in encoded]), devices, encoding.whole_device)
+    of_whole = scalings.whole(devices[:, list(encoding.whole_device)], len(encoding.whole))
     return Batch(
-        scalings.nodes(nodes),
-        scalings.edges(edges),
+        nodes,
+        edges,
         ends,
         Segments(np.repeat(np.arange(len(graphs)), counts), len(graphs)),
-        scalings.whole(whole),
+        np.concatenate([np.stack([one.whole for one in encoded]), of_whole], axis=1),
         graph_of,
         spread,
         Segments(np.repeat(np.arange(len(encoded)), counts[graph_of]), len(encoded)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,13 +62,13 @@ def operator_of(node: Node) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A graph in numbers: ``nodes (n, p)``, ``edges (m, q)`` with their ends, ``whole (g,)``."""
+    """A graph in numbers: ``nodes (n, p)``, ``edges (m, q)`` with their ends, ``whole (g,)``; float32 once they are scaled."""
 
-    nodes: Matrix
-    edges: Matrix
+    nodes: NDArray[Any]
+    edges: NDArray[Any]
     sources: NDArray[np.int64]
     targets: NDArray[np.int64]
-    whole: Matrix
+    whole: NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ _WINDOW = (
     "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height",
     "dilation_width", "groups", "in_channels", "out_channels",
 )  # fmt: skip
+_TILE = 16
 _DEVICE = tuple(range(len(DEVICE_FEATURES)))
 
 
@@ -160,6 +162,22 @@ def _dippm(graph: PerformanceGraph) -> Encoded:
     return Encoded(_rows(nodes, len(DIPPM.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.array(whole))
 
 
+def _tiled(channels: int) -> int:
+    """Channels as kernels work on them, in whole vectors or tiles."""
+    return -(-channels // _TILE) * _TILE
+
+
+def _launches(graph: PerformanceGraph) -> Encoded:
+    nodes = [
+        [
+            *_marks(node), *_window(node), *_image(node.output), node.flops, node.input_bytes, node.weight_bytes,
+            node.output_bytes, node.intensity, live, _tiled(node.in_channels), _tiled(node.out_channels),
+        ]
+        for node, live in zip(graph.nodes, graph.live_bytes, strict=True)
+    ]  # fmt: skip
+    return Encoded(_rows(nodes, len(LAUNCHES.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.zeros(0))
+
+
 #: Jung's types of layers, and which operators they are.
 _JUNG_TYPES: Mapping[str, tuple[str, ...]] = {
     "conv": ("conv2d", "other_conv"),
@@ -216,6 +234,17 @@ DIPPM = Encoding(
     _dippm,
     whole_device=_DEVICE,
 )
+#: Each launch by itself, for a predictor that adds launches up.
+LAUNCHES = Encoding(
+    (
+        *OPERATORS, *_WINDOW, *_IMAGE, "flops", "input_bytes", "weight_bytes", "output_bytes", "intensity", "live_bytes",
+        "tiled_in_channels", "tiled_out_channels",
+    ),
+    (),
+    (),
+    _launches,
+    node_device=_DEVICE,
+)  # fmt: skip
 #: PerfSeer's groups of features (its table 1): of nodes, edges and the whole.
 PERFSEER_GROUPS: Mapping[str, tuple[str, ...]] = {
     "hyper-parameters": _WINDOW,
@@ -231,4 +260,4 @@ PERFSEER_GROUPS: Mapping[str, tuple[str, ...]] = {
     "global intensity": ("intensity",),
     "batch size": ("batch",),
 }
-ENCODINGS: Mapping[str, Encoding] = {"perfseer": PERFSEER, "dnnperf": DNNPERF, "dippm": DIPPM}
+ENCODINGS: Mapping[str, Encoding] = {"perfseer": PERFSEER, "dnnperf": DNNPERF, "dippm": DIPPM, "launches": LAUNCHES}

@@ -14,7 +14,7 @@ from ...errors import RecordError
 from ..graph import PerformanceGraph
 from ..record import Query, Sample
 from . import estimator
-from .architectures import Anee, Architecture, Pmgns, SeerNet
+from .architectures import Anee, Architecture, Launches, Pmgns, SeerNet
 from .batches import Batch, Scaling, Scalings, make_batch
 from .encodings import ENCODINGS, Encoded
 from .estimator import Packed, Targets, Told, silent
@@ -22,7 +22,7 @@ from .layers import Initial
 from .operations import NumpyOperations
 from .training import TrainingOptions, train
 
-_ARCHITECTURES: Mapping[str, type[Any]] = {"SeerNet": SeerNet, "Anee": Anee, "Pmgns": Pmgns}
+_ARCHITECTURES: Mapping[str, type[Any]] = {"SeerNet": SeerNet, "Anee": Anee, "Pmgns": Pmgns, "Launches": Launches}
 _ROWS = 1 << 15  # of nodes at a time, so that what lies between layers stays in tens of megabytes
 
 
@@ -54,6 +54,7 @@ class GraphNetwork:
         self._scalings = scalings = Scalings.fit(self.architecture.scaling, encoding, encoded, devices)
         self._targets = Targets.fit(values)
         scaled = self._targets.scaled(values)
+        encoded = scalings.scaled(encoded)
 
         def batches(numbers: NDArray[np.int64]) -> Batch:
             return make_batch(encoding, scalings, [encoded[number] for number in numbers], devices[numbers])
@@ -66,7 +67,7 @@ class GraphNetwork:
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
         assert self._scalings is not None
-        encoding, encoded = ENCODINGS[self.architecture.encoding], self._encoded(queries)
+        encoding, encoded = ENCODINGS[self.architecture.encoding], self._scalings.scaled(self._encoded(queries))
         devices = np.array([query.device for query in queries])
         found, at = np.empty((len(queries), len(self.metrics))), 0
         outputs = len(self.metrics) if self.together else 1
@@ -146,3 +147,8 @@ def dippm(**changes: Any) -> GraphNetwork:
     """DIPPM's PMGNS with the paper's settings (table 3), all metrics together; the batch is not said there."""
     options = TrainingOptions(epochs=500, batch=64, rate=2.754e-5, patience=0, loss="huber")
     return GraphNetwork(Pmgns(), replace(options, **changes), together=True)
+
+
+def launches(**changes: Any) -> GraphNetwork:
+    """Each launch by itself, added up; a network for each metric."""
+    return GraphNetwork(Launches(), replace(TrainingOptions(epochs=150, batch=32, loss="huber"), **changes))

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import RecordError
 from . import estimator
 from .estimator import Estimator
-from .graph_network import GraphNetwork, dippm, dnnperf, seernet, seernet_multi
+from .graph_network import GraphNetwork, dippm, dnnperf, launches, seernet, seernet_multi
 from .kernel_level import Roofline, Stack
 from .trees import Addition, GlobalTrees
 
@@ -25,10 +25,18 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "seernet-multi": seernet_multi,
     "dnnperf": dnnperf,
     "dippm": dippm,
+    "launches": launches,
     "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
     "roofline+seernet": lambda: Stack(Roofline(), seernet()),
 }
 """With the settings of their papers; the stacks learn what a roofline is off by."""
+
+#: Those that need a host GPU's counters of every network.
+COUNTED: Mapping[str, Callable[[], Estimator]] = {
+    "forest with counters": lambda: GlobalTrees("rf", Addition(), counted=True),
+    "boosting with counters": lambda: GlobalTrees("gb", Addition(), counted=True),
+    "xgboost with counters": lambda: GlobalTrees("xgb", Addition(), counted=True),
+}
 
 _GLOBALS = ("graph profile", "global computation", "global memory", "global intensity", "batch size")
 

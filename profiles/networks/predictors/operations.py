@@ -60,6 +60,8 @@ class Operations(Protocol):
 
     def exp(self, x: Any) -> Any: ...
 
+    def log(self, x: Any) -> Any: ...
+
     def concat(self, parts: Sequence[Any]) -> Any:
         """Columns side by side."""
         ...
@@ -99,6 +101,9 @@ class NumpyOperations:
 
     def exp(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.exp(x)
+
+    def log(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.log(x)
 
     def concat(self, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         return np.concatenate(parts, axis=1)

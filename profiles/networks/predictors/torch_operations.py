@@ -36,6 +36,9 @@ class TorchOperations:
     def exp(self, x: Any) -> Any:
         return self._torch.exp(x)
 
+    def log(self, x: Any) -> Any:
+        return self._torch.log(x)
+
     def concat(self, parts: Sequence[Any]) -> Any:
         return self._torch.cat(list(parts), 1)
 

@@ -56,11 +56,14 @@ class GlobalTrees:
     Args:
         method: which trees.
         addition: how features are chosen; all are taken for None.
+        counted: whether a host GPU's counters are features too.
         seed: what random choices follow from.
     """
 
-    def __init__(self, method: Method = "xgb", addition: Addition | None = None, seed: int = 0) -> None:
-        self.method, self.addition, self.seed = method, addition, seed
+    def __init__(
+        self, method: Method = "xgb", addition: Addition | None = None, *, counted: bool = False, seed: int = 0
+    ) -> None:
+        self.method, self.addition, self.counted, self.seed = method, addition, counted, seed
         self.metrics: tuple[str, ...] = ()
         self.features: tuple[str, ...] = NAMES
         self._trees: list[TreeEnsemble] = []
@@ -74,14 +77,16 @@ class GlobalTrees:
     def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
         metrics, values = estimator.table_of(samples)
         targets = Targets.fit(values)
-        scaled, rows = targets.scaled(values), _rows(samples)
+        names = (*(_common_counters(samples) if self.counted else ()), *NAMES)
+        scaled, rows = targets.scaled(values), _rows(samples, names)
         groups = [sample.name for sample in samples]
         chosen = list(range(rows.shape[1]))
         if self.addition is not None:
             chosen = sorted({at for column in scaled.T for at in self._added(rows, column, groups)})
         # What is swept stays, and is last.
-        kept = [*(at for at in chosen if at < len(NAMES) - len(_CLOCKED)), *range(len(NAMES) - len(_CLOCKED), len(NAMES))]
-        self.features = tuple(NAMES[at] for at in kept)
+        first = len(names) - len(_CLOCKED)
+        kept = [*(at for at in chosen if at < first), *range(first, len(names))]
+        self.features = tuple(names[at] for at in kept)
         self._models = []
         for number, column in enumerate(scaled.T):
             told(number, len(metrics), f"{self.method} of {metrics[number]}")
@@ -92,7 +97,7 @@ class GlobalTrees:
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
-        rows = _rows(queries)[:, [NAMES.index(name) for name in self.features]]
+        rows = _rows(queries, self.features)
         found = np.empty((len(rows), len(self.metrics)))
         # Queries at one configuration are rows of one sweep.
         places: dict[tuple[float, ...], list[int]] = {}
@@ -104,15 +109,23 @@ class GlobalTrees:
                 found[numbers, column] = trees.sweep(rows[numbers], levels)[:, 0, 0, 0]
         return self._targets.back(found)
 
-    def sweep(self, graph: PerformanceGraph, memory_gib: float, levels: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    def sweep(
+        self,
+        graph: PerformanceGraph,
+        memory_gib: float,
+        levels: Sequence[NDArray[np.float32]],
+        counters: Mapping[str, float] = {},
+    ) -> NDArray[np.float64]:
         """A network's metrics over a whole grid: ``(metrics, n_cpu, n_gpu, n_emc)``.
 
         Args:
             levels: of each axis, what its clocks come to: the host's in GHz, GFLOP/s, GB/s.
+            counters: the network's, where it was trained with counters.
         """
         estimator.check_fitted(self.metrics)
-        row = np.concatenate([jung_features(graph), [memory_gib], [np.nan] * len(_CLOCKED)])
-        own = np.array([[row[NAMES.index(name)] for name in self.features]], np.float32)
+        # What is swept is not read.
+        device = tuple(memory_gib if at in _FIXED else np.nan for at in range(len(DEVICE_FEATURES)))
+        own = _rows([Query(graph, device, counters=counters)], self.features)
         found = np.stack([trees.sweep(own, levels)[0] for trees in self._trees], axis=-1)
         return np.moveaxis(self._targets.back(found), -1, 0)
 
@@ -161,7 +174,8 @@ class GlobalTrees:
             made.metrics, made.features = tuple(about["metrics"]), tuple(about["features"])
             made._models = [arrays[f"model/{number}"].tobytes() for number in range(len(made.metrics))]
             made._targets = Targets(arrays["mean"], arrays["deviation"])
-            if not set(made.features) <= set(NAMES):
+            made.counted = not set(made.features) <= set(NAMES)
+            if made.features[-len(_CLOCKED) :] != NAMES[-len(_CLOCKED) :]:
                 raise KeyError("features")
         except (KeyError, TypeError) as error:
             raise RecordError(f"a predictor of another release ({error!r})") from error
@@ -169,14 +183,26 @@ class GlobalTrees:
         return made
 
 
-def _rows(queries: Sequence[Query]) -> NDArray[np.float32]:
-    kept: dict[int, NDArray[np.float64]] = {}
+def _rows(queries: Sequence[Query], names: Sequence[str]) -> NDArray[np.float32]:
+    kept: dict[int, Mapping[str, float]] = {}
     rows = []
     for query in queries:
         if id(query.graph) not in kept:
-            kept[id(query.graph)] = jung_features(query.graph)
-        rows.append(np.concatenate([kept[id(query.graph)], [query.device[at] for at in (*_FIXED, *_CLOCKED)]]))
+            kept[id(query.graph)] = dict(zip(JUNG, jung_features(query.graph), strict=True))
+        known = {**query.counters, **kept[id(query.graph)], **dict(zip(DEVICE_FEATURES, query.device, strict=True))}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise RecordError(f"{query.graph.name}: was not counted: {', '.join(missing)[:200]}")
+        rows.append([known[name] for name in names])
     return np.array(rows, np.float32)
+
+
+def _common_counters(samples: Sequence[Sample]) -> list[str]:
+    """The counters that every network has."""
+    common = set.intersection(*(set(sample.counters) for sample in samples))
+    if not common:
+        raise RecordError("not all networks of the record were counted on a host GPU; 'jetdvfs profile counters' does")
+    return sorted(common)
 
 
 def _determination(found: NDArray[Any], wanted: NDArray[np.float64]) -> float:

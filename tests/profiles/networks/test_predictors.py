@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 from jetdvfs.profiles.errors import RecordError
 from jetdvfs.profiles.networks.graph import graph_of
-from jetdvfs.profiles.networks.predictors.architectures import Anee, Architecture, Pmgns, SeerNet
+from jetdvfs.profiles.networks.predictors.architectures import Anee, Architecture, Launches, Pmgns, SeerNet
 from jetdvfs.profiles.networks.predictors.batches import Scalings, make_batch
 from jetdvfs.profiles.networks.predictors.encodings import (
     DIPPM,
@@ -24,7 +24,7 @@ from jetdvfs.profiles.networks.predictors.encodings import (
     jung_features,
 )
 from jetdvfs.profiles.networks.predictors.estimator import Estimator, save
-from jetdvfs.profiles.networks.predictors.graph_network import GraphNetwork, seernet
+from jetdvfs.profiles.networks.predictors.graph_network import GraphNetwork, launches, seernet
 from jetdvfs.profiles.networks.predictors.kernel_level import Roofline, Stack
 from jetdvfs.profiles.networks.predictors.loading import PREDICTORS, load
 from jetdvfs.profiles.networks.predictors.operations import NumpyOperations
@@ -40,6 +40,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Anee(encoder="gat", readout="mean", hidden=(8,)),
     Pmgns(width=16),
     Pmgns(width=16, conv="gcn"),
+    Launches(width=16),
 )
 
 
@@ -74,7 +75,7 @@ def test_numpy_predicts_what_pytorch_would(architecture: Architecture) -> None:
     encoded = [encoding.encode(sample.graph) for sample in asked]
     devices = np.array([sample.device for sample in asked])
     scalings = Scalings.fit(architecture.scaling, encoding, encoded, devices)
-    batch = make_batch(encoding, scalings, encoded, devices)
+    batch = make_batch(encoding, scalings, scalings.scaled(encoded), devices)
     weights = architecture.initial(2, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
     expected = architecture.forward(TorchOperations(), tensors, batch, 2).numpy()
@@ -107,6 +108,22 @@ def test_a_graph_network_comes_close_where_a_formula_rules() -> None:
     made.architecture = SeerNet(width=32)
     made.fit(samples(60))
     assert percent(made, 3) < 12
+
+
+@pytest.mark.torch
+def test_launches_that_add_up_are_learnt_from_their_sums_and_hold_for_longer_networks() -> None:
+    pytest.importorskip("torch", reason="what trains")
+    made = launches(epochs=20, batch=16, rate=5e-3, patience=0)
+    made.architecture = Launches(width=16)
+    made.fit(samples(30))
+    long = graph_of(chain("long", (24,) * 12))
+    wanted = [
+        sum(max(node.flops / gflops, node.access_bytes / gbytes) / 1e6 + 0.005 / host for node in long.nodes)
+        for host, gflops, gbytes, _ in DEVICES
+    ]
+    found = made.predict([Query(long, device) for device in DEVICES])
+    assert percent(made, 3) < 15
+    assert_allclose(found[:, 0], wanted, rtol=0.6)  # with over twice as many launches as any that it knows
 
 
 @pytest.mark.torch
@@ -176,7 +193,8 @@ def test_what_a_group_of_features_says_changes_nothing_where_it_is_left_out() ->
     asked = samples(3)
     encoded = [ENCODINGS["perfseer"].encode(sample.graph) for sample in asked]
     devices = np.array([sample.device for sample in asked])
-    batch = make_batch(PERFSEER, Scalings.fit("standard", PERFSEER, encoded, devices), encoded, devices)
+    scalings = Scalings.fit("standard", PERFSEER, encoded, devices)
+    batch = make_batch(PERFSEER, scalings, scalings.scaled(encoded), devices)
     for group, names in PERFSEER_GROUPS.items():
         place = {"edge": "edge_rows", "graph": "whole", "global": "whole", "batch": "whole"}.get(group.split()[0], "nodes")
         columns = {"nodes": PERFSEER.node, "edge_rows": PERFSEER.edge, "whole": PERFSEER.whole}[place]
