@@ -15,7 +15,7 @@ from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.kinds import flops
-from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
+from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
 
 GRID = FrequencyGrid(
     (500_000, 1_000_000, 2_000_000), (200_000_000, 400_000_000, 800_000_000, 1_000_000_000), (800_000_000, 1_600_000_000)
@@ -118,7 +118,9 @@ def recurrent(
     params: dict[str, Any] = {"hidden": hidden, "layers": layers, "directions": directions, "bias": True}
     params |= {"projection": projection} if projection else {}
     output = (*many, directions * state[-1])
-    return KernelInvocation(kind, "rnn", inputs, output, "float32", params, flops(kind, inputs, output, params), 1 << 20)
+    work = flops(kind, inputs, output, params)
+    moved = 4 * (sum(map(numel, (*inputs, output))) + work // (2 * steps * batch))
+    return KernelInvocation(kind, "rnn", inputs, output, "float32", params, work, moved)
 
 
 def view(name: str = "view") -> HostOp:
