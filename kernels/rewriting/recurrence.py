@@ -18,14 +18,15 @@ def products_of(layer: KernelInvocation) -> tuple[tuple[KernelInvocation, int], 
     """
     try:
         return _products(layer, GATES[layer.kind])
-    except (KeyError, IndexError):
+    except (KeyError, IndexError, ValueError):
         return ()
 
 
 def _products(layer: KernelInvocation, gates: int) -> tuple[tuple[KernelInvocation, int], ...]:
     (*many, width), state = layer.inputs[0], layer.inputs[1]
-    batch = state[-2] if len(state) == 3 else 1
-    hidden, layers, directions = (int(layer.params[name] or 1) for name in ("hidden", "layers", "directions"))
+    batch = max(state[-2], 1) if len(state) == 3 else 1
+    told = (layer.params[name] for name in ("hidden", "layers", "directions"))
+    hidden, layers, directions = (size for size in told if isinstance(size, int))
     steps, out = numel(many) // batch, state[-1]
     bias = bool(layer.params.get("bias"))
     found = []
