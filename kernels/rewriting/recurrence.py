@@ -10,6 +10,8 @@ from __future__ import annotations
 from ..kinds import GATES
 from ..network import KernelInvocation, element_bytes, numel
 
+_MOST_FLOPS = 1 << 62  # of launches: more is not counted anywhere
+
 
 def products_of(layer: KernelInvocation) -> tuple[tuple[KernelInvocation, int], ...]:
     """The products, and how many of each follow one another.
@@ -24,18 +26,21 @@ def products_of(layer: KernelInvocation) -> tuple[tuple[KernelInvocation, int], 
 
 def _products(layer: KernelInvocation, gates: int) -> tuple[tuple[KernelInvocation, int], ...]:
     (*many, width), state = layer.inputs[0], layer.inputs[1]
-    batch = max(state[-2], 1) if len(state) == 3 else 1
     told = (layer.params[name] for name in ("hidden", "layers", "directions"))
     hidden, layers, directions = (size for size in told if isinstance(size, int))
-    steps, out = numel(many) // batch, state[-1]
-    bias = bool(layer.params.get("bias"))
-    found = []
-    for inputs in (width, *[out * directions] * (layers - 1)):
-        found.append((_product(layer, steps * batch, inputs, gates * hidden, bias), directions))
-        found.append((_product(layer, batch, out, gates * hidden, bias), directions * steps))
-        if out != hidden:
-            found.append((_product(layer, batch, hidden, out, False), directions * steps))
-    return tuple(found)
+    batch, out, bias = state[-2] if len(state) == 3 else 1, state[-1], bool(layer.params.get("bias"))
+    if min(*many, width, batch, out, hidden, layers, directions) < 1:
+        return ()
+    steps = numel(many) // batch
+    found = [
+        (_product(layer, steps * batch, width, gates * hidden, bias), directions),
+        (_product(layer, steps * batch, out * directions, gates * hidden, bias), directions * (layers - 1)),
+        (_product(layer, batch, out, gates * hidden, bias), directions * steps * layers),
+        (_product(layer, batch, hidden, out, False), directions * steps * layers if out != hidden else 0),
+    ]
+    if max(product.flops * times for product, times in found) > _MOST_FLOPS:
+        return ()
+    return tuple((product, times) for product, times in found if times)
 
 
 def _product(layer: KernelInvocation, m: int, k: int, n: int, bias: bool) -> KernelInvocation:

@@ -33,3 +33,6 @@ def test_what_is_no_recurrent_layer_or_does_not_say_how_large_it_is_has_none() -
     assert products_of(relu()) == ()
     assert products_of(replace(recurrent(), params={})) == ()
     assert products_of(replace(recurrent(), inputs=())) == ()
+    assert products_of(replace(recurrent(), inputs=((50, 0, 64), (1, 0, 128)))) == ()
+    for layers in (-1, 10**400):
+        assert products_of(replace(recurrent(), params={"hidden": 128, "layers": layers, "directions": 1})) == ()
