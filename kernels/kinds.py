@@ -175,6 +175,10 @@ def _window(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     return numel(output) * numel(_sizes(params["kernel_size"]))
 
 
+GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn": 1}
+"""The recurrent layers, and how many gates each step has."""
+
+
 def _recurrent(gates: int) -> FlopsRule:
     """The matrix products of every gate, layer, direction and step."""
 
@@ -240,9 +244,7 @@ _ROWS: tuple[KernelKind, ...] = (
     # Convolutions, products, attention, recurrence.
     *_alike("deform_conv2d", _convolution),
     *_alike("conv_transpose1d conv_transpose3d", _transposed_convolution, "conv_transpose2d"),
-    KernelKind("lstm", _recurrent(4)),
-    KernelKind("gru", _recurrent(3)),
-    KernelKind("rnn", _recurrent(1)),
+    *(KernelKind(name, _recurrent(gates)) for name, gates in GATES.items()),
     *_alike("lstm_cell gru_cell rnn_cell", per_element(1)),  # what follows their two products
     *_alike("addbmm addmv addr linalg_cross _trilinear _cdist_forward dist trace renorm", per_element(1)),
     *_alike("_weight_norm_interface", per_element(1)),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import CostModelError
 from ..network import KernelInvocation, Network
+from ..rewriting.recurrence import products_of
 from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
@@ -31,7 +32,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 5
+COST_VERSION = 6
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
@@ -267,6 +268,7 @@ def _bound_unmodelled(costs: KernelCosts, run: slice, cost: BoardCost) -> None:
     costs.dynamic_mw[run] = _usual_dynamic_mw(costs.gpu_ms[modelled], costs.dynamic_mw[modelled], cost)
     for row in range(run.start, run.stop):
         _as_in_single(costs, row, cost)
+        _as_products(costs, row, cost)
 
 
 def _as_in_single(costs: KernelCosts, row: int, cost: BoardCost) -> None:
@@ -283,6 +285,17 @@ def _as_in_single(costs: KernelCosts, row: int, cost: BoardCost) -> None:
         sweep()
     costs.gpu_ms[row] *= np.float32(np.minimum(bounds[0] / bounds[1], 1.0))
     _fall_with_clocks(costs.gpu_ms[row : row + 1])
+
+
+def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
+    """A recurrent layer, whose steps wait for each other: what its products take and draw one after the other."""
+    products = products_of(costs.kernels[row])
+    if not products or not all(cost.model_for(product) for product, _ in products):
+        return
+    alone = kernel_costs(Network("", (), tuple(product for product, _ in products)), cost)
+    gpu_ms = np.array([times for _, times in products], np.float32)[:, None, None, None] * alone.gpu_ms[alone.order]
+    costs.gpu_ms[row] = gpu_ms.sum(axis=0)
+    costs.dynamic_mw[row] = (gpu_ms * alone.dynamic_mw[alone.order]).sum(axis=0) / costs.gpu_ms[row]
 
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from ....kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ....kernels.cost.model import METHODS, surface
 from ....kernels.engine.fusing import as_engine
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.kinds import is_fused
+from ....kernels.kinds import GATES, is_fused
 from ....kernels.network import Network
 from ....kernels.rewriting.fusion import fuse
 from ....kernels.surface import Guess, Surface
@@ -235,7 +235,8 @@ def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> 
         yield f"  and {len(modelled) - _GUESSES} more; --json has all"
     for kind in unmodelled_kinds(network, cost.model_for):
         part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
-        yield f"no model for {printable(kind.kind)} ({part}): bounded by the roofline"
+        how = "taken for the products it is made of, step by step" if kind.kind in GATES else "bounded by the roofline"
+        yield f"no model for {printable(kind.kind)} ({part}): {how}"
     served = {launch.kind: cost.model_for(launch) for launch in network.launches if is_fused(launch.kind)}
     for fused, model in served.items():
         if model is not None and model.kind != fused:

@@ -21,8 +21,20 @@ from jetdvfs.kernels.cost.roofline import NO_FLOOR, LaunchFloor, bound_at_ms, bo
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import Call, Network
+from jetdvfs.kernels.rewriting.recurrence import products_of
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.tests.support.profiles.analytic import GRID, Analytic, Rates, board, conv2d, matmul, network, relu, view
+from jetdvfs.tests.support.profiles.analytic import (
+    GRID,
+    Analytic,
+    Rates,
+    board,
+    conv2d,
+    matmul,
+    network,
+    recurrent,
+    relu,
+    view,
+)
 
 TOP = (-1, -1, -1)
 
@@ -187,6 +199,18 @@ def test_kernels_without_a_model_cost_more_than_their_bound_are_listed_and_are_u
 
 def test_tiny_kernels_without_a_model_still_hold_the_gpu() -> None:
     assert surface(network(relu(1)), board(kinds=("matmul",)), "sum").latency_ms[TOP] >= 1e-3
+
+
+def test_a_recurrent_layer_without_a_model_takes_its_products_one_after_the_other() -> None:
+    cost = board(slowdown=2)
+    once, twice = (surface(network(recurrent(steps=steps)), cost) for steps in (50, 100))
+    products = [call for call, times in products_of(recurrent(steps=50)) for _ in range(times)]
+    as_products = surface(network(*products), cost, "sum")
+    np.testing.assert_allclose(surface(network(recurrent(steps=50)), cost, "sum").latency_ms, as_products.latency_ms, rtol=1e-5)
+    assert (twice.latency_ms > 1.9 * (once.latency_ms - 0.02)).all()
+    assert [kind.kind for kind in once.unmodelled] == ["lstm"] and once.guessed_share[TOP] == 1
+    bounded = surface(network(recurrent(steps=50)), board(kinds=("relu",)))
+    assert (bounded.latency_ms < once.latency_ms).all()
 
 
 def test_an_elementwise_model_serves_pointwise_kinds_without_their_own() -> None:

@@ -14,7 +14,8 @@ from jetdvfs.kernels.cost.board import BoardCost, KernelModel
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.grid import FrequencyGrid
-from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec
+from jetdvfs.kernels.kinds import flops
+from jetdvfs.kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
 
 GRID = FrequencyGrid(
     (500_000, 1_000_000, 2_000_000), (200_000_000, 400_000_000, 800_000_000, 1_000_000_000), (800_000_000, 1_600_000_000)
@@ -96,6 +97,30 @@ def conv2d(channels: int = 64, size: int = 56, *, groups: int = 1, scope: str = 
     return KernelInvocation(
         "conv2d", scope, (shape,), shape, "float32", params, 2 * elements * taps, 8 * elements + 4 * channels * taps
     )
+
+
+def recurrent(
+    kind: str = "lstm",
+    *,
+    steps: int = 50,
+    batch: int = 2,
+    width: int = 64,
+    hidden: int = 128,
+    layers: int = 1,
+    directions: int = 1,
+    projection: int = 0,
+    batch_first: bool = False,
+) -> KernelInvocation:
+    """A recurrent layer as the front ends list it."""
+    state = (layers * directions, batch, projection or hidden)
+    many = (batch, steps) if batch_first else (steps, batch)
+    inputs = ((*many, width), state, *([(layers * directions, batch, hidden)] if kind == "lstm" else []))
+    params: dict[str, Any] = {"hidden": hidden, "layers": layers, "directions": directions, "bias": True}
+    params |= {"projection": projection} if projection else {}
+    output = (*many, directions * state[-1])
+    work = flops(kind, inputs, output, params)
+    moved = 4 * (sum(map(numel, (*inputs, output))) + work // (2 * steps * batch))
+    return KernelInvocation(kind, "rnn", inputs, output, "float32", params, work, moved)
 
 
 def view(name: str = "view") -> HostOp:

@@ -94,10 +94,12 @@ def _recurrent(gates: int, chip: Chip, calls: Sequence[KernelInvocation]) -> lis
     for call in calls:
         sequence = call.inputs[0]
         hidden, layers, directions = (int(number(call, name, 1.0)) for name in ("hidden", "layers", "directions"))
-        batch = prod(sequence[:-1]) // max(sequence[0], 1)
+        state = call.inputs[1] if len(call.inputs) > 1 else ()
+        # The batch comes first or second; the state has it in one place.
+        batch = max(state[-2], 1) if len(state) == 3 else prod(sequence[:-1]) // max(sequence[0], 1)
         params = {"m": batch, "k": sequence[-1] + hidden, "n": gates * hidden, "batch": 1, "bias": False}
         products.append(KernelInvocation("matmul", "", ((batch, hidden),), (batch, gates * hidden), call.dtype, params))
-        steps.append(float(sequence[0] * layers * directions))
+        steps.append(float(prod(sequence[:-1]) / batch * layers * directions))
     many = np.array(steps)
     return [_times(work, many) for work in matmul(chip, products)]
 

@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.region import Pair, Region, spans_of
-from jetdvfs.tests.support.profiles.analytic import conv2d, network, relu
+from jetdvfs.tests.support.profiles.analytic import conv2d, network, recurrent, relu
 from jetdvfs.tests.support.profiles.only import COST, only_profile
 
 MEASURED = [conv2d(channels) for channels in (16, 32, 64)]
@@ -50,6 +50,15 @@ def out_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(out_of(capsys, *arguments, "--json"))
+
+
+def test_a_recurrent_layer_is_named_and_said_to_be_taken_for_its_products(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = written(tmp_path / "listener.json", network(conv2d(32), recurrent()))
+    said = out_of(capsys, "plan", listed, "--target", "min-energy")
+    assert "(lstm, no model)" in said
+    assert "no model for lstm (1 launches, " in said and "taken for the products it is made of, step by step" in said
 
 
 @pytest.mark.parametrize("verb", [("predict",), ("plan", "--target", "min-energy"), ("explain",)])

@@ -21,6 +21,7 @@ from jetdvfs.profiles.twin.silicon.execution import execute
 from jetdvfs.profiles.twin.silicon.second.fused import product_of
 from jetdvfs.profiles.twin.silicon.second.kinds import ROWS
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.tests.support.profiles.analytic import recurrent
 
 BOARDS = list_boards()
 #: What nobody runs in a network that has to be quick, and whose work follows from no shape that is written down.
@@ -97,6 +98,14 @@ def test_kinds_that_version_1_knows_have_the_same_work_in_version_2(resnet: Netw
         assert (first.launches == second.launches).all()
         ratio = second.seconds / first.seconds
         assert ratio.min() > 0.6 and ratio.max() < 1.7
+
+
+def test_a_recurrent_layer_goes_step_by_step_wherever_the_batch_stands() -> None:
+    silicon, clocks = Silicon(None, "agx-xavier", version=2), top("agx-xavier")
+    layers = [recurrent(steps=100), recurrent(steps=100, batch_first=True), recurrent(steps=10)]
+    first, batch_first, short = silicon.kernels(layers, clocks).seconds[:, 0]
+    assert first == pytest.approx(batch_first, rel=0.2)  # shapes are uneven
+    assert first > 5 * short
 
 
 @pytest.mark.parametrize("board", ["tx2", "agx-orin-64gb"])
