@@ -136,18 +136,14 @@ def conv_nd(call: Described) -> Row:
     ]  # fmt: skip
 
 
-MATMUL = (
-    *WORK, *_GEMM, "batch", "bias", "two_activations",
-    "log2_m_to_n", "log2_m_to_k", "log2_n_to_k", "log2_shorter_side", "log2_longer_side",
-)  # fmt: skip
+MATMUL = (*WORK, *_GEMM, "batch", "bias", "two_activations")
 
 
 def matmul(call: Described) -> Row:
-    """A product: also how far from square it is, by which libraries choose how to cut it."""
-    m, n, k, batch = (call.integer(name) for name in ("m", "n", "k", "batch"))
+    batch = call.integer("batch")
     return [
-        *work(call), *_gemm(m, n, k, batch), batch, bool(call.params["bias"]), len(call.inputs) > 1,
-        log2(m) - log2(n), log2(m) - log2(k), log2(n) - log2(k), log2(min(m, n)), log2(max(m, n)),
+        *work(call), *_gemm(call.integer("m"), call.integer("n"), call.integer("k"), batch),
+        batch, bool(call.params["bias"]), len(call.inputs) > 1,
     ]  # fmt: skip
 
 
