@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,6 @@ class TrainingOptions:
         patience: rounds without improvement after which a validation run ends.
         threads: threads XGBoost may use.
         seed: what its random choices follow from.
-        judged_by: the error by which recipes and numbers of trees are chosen: root of the mean square, or mean absolute.
     """
 
     recipes: Mapping[str, tuple[Recipe, ...]]
@@ -68,7 +67,6 @@ class TrainingOptions:
     patience: int = 25
     threads: int = 1
     seed: int = 0
-    judged_by: Literal["rmse", "mae"] = "rmse"
 
 
 @dataclass(frozen=True)
@@ -265,13 +263,12 @@ def train_model(table: Table, key: str, options: TrainingOptions, earlier: Train
         recipe, sigma = choose_recipe(table, options.recipes.get(key, options.recipes[""]), options)
     else:
         recipe, sigma = earlier.recipe, earlier.sigma
-    booster = _boost(table, recipe, options, recipe.rounds)
+    booster = _boost(table, recipe, options, recipe.rounds)[0]
     return TrainedModel(treelite_bytes(booster), recipe, sigma, len(table.label))
 
 
 def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:
-    """The recipe that predicts boards and kernels it has not seen best, with its number of trees and its error's deviation
-    (the root of its mean square, whatever it was chosen by)."""
+    """The recipe that predicts boards and kernels it has not seen best, with its number of trees and its error's deviation."""
     rng = np.random.default_rng(options.seed)
     kernels, nodes = np.unique(table.kernel), np.unique(table.node)
     held_kernels = rng.choice(kernels, max(len(kernels) // 5, 1), replace=False)
@@ -282,50 +279,40 @@ def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOpti
         out, strange = rng.random(len(table.label)) < 0.2, np.ones(len(table.label), np.bool_)
     rest = ~out & ~strange if (~out & ~strange).any() else ~out
     training, validation = table.where(rest), table.where(out & strange)
-    found: list[tuple[float, float, Recipe]] = []
+    best: tuple[float, Recipe] | None = None
     for recipe in recipes:
-        errors = _validated(training, recipe, options, recipe.rounds or options.most_rounds, validation)
-        rounds = int(np.argmin(errors[options.judged_by])) + 1
-        found.append((errors[options.judged_by][rounds - 1], errors["rmse"][rounds - 1], replace(recipe, rounds=rounds)))
-    _, sigma, best = min(found, key=lambda one: one[0])
-    return best, sigma
+        _, rounds, error = _boost(training, recipe, options, recipe.rounds or options.most_rounds, validation)
+        if best is None or error < best[0]:
+            best = (error, replace(recipe, rounds=rounds))
+    assert best is not None
+    return best[1], best[0]
 
 
 def left_out_error(table: Table, left_out: NDArray[np.bool_], recipe: Recipe, options: TrainingOptions) -> NDArray[np.float64]:
     """log(measured / predicted) of some rows of a table, by a model trained on the others with a recipe chosen before."""
     import xgboost
 
-    booster = _boost(table.where(~left_out), recipe, options, recipe.rounds)
+    booster = _boost(table.where(~left_out), recipe, options, recipe.rounds)[0]
     held = table.where(left_out)
     predicted = booster.predict(xgboost.DMatrix(held.features, nthread=options.threads))
     return np.asarray(held.label - predicted.astype(np.float64))
 
 
-def _boost(table: Table, recipe: Recipe, options: TrainingOptions, rounds: int) -> Any:
-    """Train so many trees."""
+def _boost(
+    table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
+) -> tuple[Any, int, float]:
+    """Train; with a validation set, stop when it no longer improves: (booster, best number of trees, RMSE there)."""
     import xgboost
 
+    parameters = boosting_parameters(recipe, options.threads, options.seed)
     data = xgboost.DMatrix(table.features, table.label, weight=table.weight, nthread=options.threads)
-    return xgboost.train(boosting_parameters(recipe, options.threads, options.seed), data, rounds)
-
-
-def _validated(
-    table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table
-) -> dict[str, list[float]]:
-    """Both errors of a validation set after each tree, until the one that counts no longer improves."""
-    import xgboost
-
-    metrics = sorted(("rmse", "mae"), key=lambda name: name == options.judged_by)  # the last one ends it
-    parameters = {**boosting_parameters(recipe, options.threads, options.seed), "eval_metric": metrics}
-    data, held = (
-        xgboost.DMatrix(part.features, part.label, weight=part.weight, nthread=options.threads) for part in (table, validation)
+    if validation is None:
+        return xgboost.train(parameters, data, rounds), rounds, 0.0
+    held = xgboost.DMatrix(validation.features, validation.label, weight=validation.weight, nthread=options.threads)
+    booster = xgboost.train(
+        parameters, data, rounds, evals=[(held, "held")], early_stopping_rounds=options.patience, verbose_eval=False
     )
-    errors: dict[str, dict[str, list[float]]] = {}
-    xgboost.train(
-        parameters, data, rounds, evals=[(held, "held")], early_stopping_rounds=options.patience, verbose_eval=False,
-        evals_result=errors,
-    )  # fmt: skip
-    return errors["held"]
+    return booster, booster.best_iteration + 1, float(booster.best_score)
 
 
 def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ GOALS: Mapping[tuple[str, str], float] = {
 _HELD_OUT = 0.2
 _PLAIN_ROUNDS, _PLAIN_DEPTH, _PLAIN_RATE = 600, 8, 0.1
 _MOST_ROUNDS, _PATIENCE = 1500, 40
-_RECIPES = {"": (Recipe(7, 0.05, 2.0, 0.8, 0.6),)}
+_RECIPES = {"": (Recipe(7, 0.05, 2.0, 0.8, 0.6), Recipe(7, 0.1))}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def pairs(
     Raises:
         ComparisonDataError: the tables are not in the folder, or are no such tables.
     """
-    options = TrainingOptions(_RECIPES, _MOST_ROUNDS, _PATIENCE, threads=threads, seed=seed, judged_by="mae")
+    options = TrainingOptions(_RECIPES, most_rounds=_MOST_ROUNDS, patience=_PATIENCE, threads=threads, seed=seed)
     mapping = load_mapping(MAPPING)
     try:
         records = {name: import_table(find_file(folder, f"{name}.csv.gz"), mapping) for name in TABLES}

@@ -100,7 +100,6 @@ def means(rows: Sequence[NetworkRow]) -> dict[int, float]:
 def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """The features of each layer, and its bound in ms."""
     patterns = sorted({row["fusion_pattern"] for row in rows})
-    campaigns = sorted({_campaign(row) for row in rows})
     features, bounds = [], []
     for row in rows:
         mode, nodes = MODES[row["thermal_profile"]], row["nodes"].split("|")
@@ -112,17 +111,11 @@ def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], 
             [
                 np.log(flops + 1), np.log(moved + 1), len(nodes), np.log((flops + 1) / (moved + 1)),
                 patterns.index(row["fusion_pattern"]), node, mode.cpu_hz, mode.gpu_hz, mode.emc_hz, mode.sm_count,
-                list(_BYTES).index(row["precision"]), campaigns.index(_campaign(row)),
-                np.log(compute_ms + 1e-6), np.log(memory_ms + 1e-6), np.log(host_ms),
+                list(_BYTES).index(row["precision"]), np.log(compute_ms + 1e-6), np.log(memory_ms + 1e-6), np.log(host_ms),
                 *(len(re.findall(part, row["fusion_pattern"])) for part in _PARTS),
             ]
         )  # fmt: skip
     return np.array(features, np.float32), np.array(bounds)
-
-
-def _campaign(row: Mapping[str, str]) -> str:
-    """The series that a run belongs to: there were two, days apart, of all four modes each."""
-    return row["calib_dir"].rpartition("_")[0]
 
 
 def _terms_ms(row: Mapping[str, str], mode: MeasuredMode, nodes: int) -> tuple[float, float, float]:
