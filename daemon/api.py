@@ -322,7 +322,8 @@ class Api:
     def _wish(self, surface: Surface, parameters: _Parameters, network: str) -> Wish:
         """What a call asks for."""
         fps, confidence = parameters.get("fps"), parameters.get("confidence")
-        floors = lambda: self._context.board.floors  # noqa: E731
+        # Read when the plan is made, which may be much later.
+        floors = partial(getattr, self._context.board, "floors")
         simulated, asked = self._simulated(), _asked(parameters)
         return Wish(self._plans, surface, parameters["target"], fps, confidence, network, simulated, floors, asked)
 

@@ -332,7 +332,10 @@ class Learner:
         if not isinstance(limits, Limits):
             raise limits
         found, learned, why_next = await asyncio.to_thread(next_need, wish, seen, limits)
-        again = lambda others: found if others == limits else next_need(wish, seen, others)[0]  # noqa: E731
+
+        def again(others: Limits) -> Need:
+            return found if others == limits else next_need(wish, seen, others)[0]
+
         course.exploring = bool(why_next)
         said = missed or f"its frames are not predicted: {why_next or _EXPLORED}"
         return await self._desk.replan(lease, again, said), learned

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +73,22 @@ def test_tables_that_were_checked_are_used_as_they_are_until_one_is_touched(tmp_
     for table in (tmp_path / "cache" / "tables").iterdir():
         table.write_bytes(b"?" * table.stat().st_size)
     np.testing.assert_array_equal(sweeps(cost), sweeps(whole.cost))  # made anew from the bundle
+
+
+def test_each_of_several_threads_is_told_what_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "treelite.py").write_text("import time\ntime.sleep(0.1)\nraise ImportError('made for another machine')\n")
+    for module in [name for name in sys.modules if name.partition(".")[0] == "treelite"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.syspath_prepend(tmp_path)
+    both_ask = threading.Barrier(2)
+
+    def converted(digest: str) -> TreeEnsemble:
+        return TableCache(tmp_path / "cache").ensemble("relu.time", digest, lambda: b"%d" % both_ask.wait(), len(FEATURES))
+
+    with ThreadPoolExecutor(2) as crew:
+        for asked in [crew.submit(converted, digest) for digest in ("one", "other")]:
+            with pytest.raises(BundleError, match=r"treelite, which makes one, cannot be loaded"):
+                asked.result()
 
 
 def test_what_is_wrong_with_a_model_shows_when_it_is_swept(tmp_path: Path) -> None:
