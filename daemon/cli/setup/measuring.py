@@ -35,6 +35,7 @@ _RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
 _MOST = 2_000
 _MOST_REJECTED = 5  # one after the other; then something is wrong that more of them do not cure
 _PROOF = 3
+_LOOK = 3  # observations from one look at the profile that would be installed to the next: each takes some surfaces
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ class _LeastCertain:
         self._what, self._accuracy, self.note = what, accuracy, ""
         self._before = prior_of(load_bundle(what.known.prior), what.board.description)
         self._tried: list[set[FrequencyConfiguration]] = [set() for _ in what.candidates]
+        self._look_at, self._off = 0, math.inf
 
     def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
         candidates = self._what.candidates
@@ -167,8 +169,12 @@ class _LeastCertain:
             return None
         known = choice.uncertainty
         if known <= self._accuracy:  # each network corrected by itself; what is installed is the board's factors
-            pairs = zip((candidate.network for candidate in candidates), observed, strict=True)
-            known = max(known, disagreement(before, self._what.board.description, list(pairs)))
+            count = len(record.tables["network_ms"])
+            if count >= self._look_at:
+                pairs = zip((candidate.network for candidate in candidates), observed, strict=True)
+                self._off = disagreement(before, self._what.board.description, list(pairs))
+                self._look_at = count + _LOOK if self._off < math.inf else count
+            known = max(known, self._off)
         if known <= self._accuracy:
             return None
         self._tried[choice.network].add(choice.configuration)

@@ -124,13 +124,13 @@ def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> f
 
     Factors that were fitted to the observations make them agree better than others would: each counts as one of them less.
     """
-    after, count = adapted(before, device, observed), sum(len(each) for _, each in observed)
-    worst = 0.0
+    count = sum(len(each) for _, each in observed)
+    if count <= max(len(OF_LATENCY), len(OF_POWER)):
+        return float("inf")
+    after, worst = adapted(before, device, observed), 0.0
     for network, each in observed:
         expected = surface(network, after.cost)
         for figure, factors in (("latency_ms", OF_LATENCY), ("power_mw", OF_POWER)):
-            if count <= len(factors):
-                return float("inf")
             pairs = [(getattr(one, figure), getattr(expected.at(one.configuration), figure)) for one in each]
             squares = [np.log(seen / predicted) ** 2 for seen, predicted in pairs if seen is not None]
             if squares:
