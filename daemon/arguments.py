@@ -65,7 +65,20 @@ def folder(text: str) -> Path:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that tells wrong usage in one line, with where more is said."""
+    """A parser that tells wrong usage in one line, with where more is said, and where options may stand between the names of
+    any number of files."""
+
+    _inner = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        numbers = {action.nargs for action in self._get_positional_actions()}
+        if self._inner or not numbers & {argparse.ZERO_OR_MORE, argparse.ONE_OR_MORE}:
+            return super().parse_known_args(args, namespace)
+        self._inner = True  # what follows calls this again, once for options and once for the rest
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._inner = False
 
     def error(self, message: str) -> NoReturn:
         self.exit(UsageError.exit_code, f"{self.prog}: {message}; '{self.prog} --help' says more\n")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import isfinite
 
 import numpy as np
@@ -20,6 +20,7 @@ from ....profiles.studies.paper.published import (
     TABLE_8,
 )
 from ....profiles.studies.paper.study import Study
+from ....profiles.training.tuning.tuned import Tuned
 from .sections import MEAN, PAPER, Section, boards_named
 
 
@@ -43,10 +44,23 @@ def _table_2(study: Study) -> Section:
         (
             "The ranges in which the paper tuned, by Bayesian optimisation with Hyperband, and what the models of this report "
             f"were trained with ({len(recipes)} models of the eight kinds).",
-            "The number of trees was chosen by boards and kernels left out, the rest was set.",
+            _searched(study.tuned, kinds),
         ),
         ("parameter", "paper's range", "here"),
         tuple(rows),
+    )
+
+
+def _searched(tuned: Tuned | None, kinds: Collection[str]) -> str:
+    """Where the hyperparameters are from."""
+    if tuned is None:
+        return "The number of trees was chosen by boards and kernels left out, the rest was set."
+    found = [model for kind, targets in tuned.models.items() if kind in kinds for model in targets.values()]
+    tried, given_up = sum(model.trials for model in found), sum(model.pruned for model in found)
+    return (
+        f"Those of {len(found)} models were searched on {tuned.record} by TPE and Hyperband: {tried:,} recipes, "
+        f"{given_up:,} of them given up early, and of each model the smallest whose error is within {tuned.loss:.0%} of the "
+        "best. The number of trees was chosen again, by boards and kernels left out; the rest was set."
     )
 
 

@@ -38,6 +38,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="N[,N|-N]",
         help=f"which boards of the record are left out, one after the other, as 3 or 0-12 (default: {BOARDS} of them)",
     )
+    sub.add_argument(
+        "--recipes",
+        type=arguments.named_file,
+        metavar="FILE",
+        help="train with the hyperparameters that 'profile tune' found, and show them (Table 2)",
+    )
     arguments.add_threads(sub)
     arguments.add_seed(sub)
 
@@ -58,12 +64,15 @@ def run(args: argparse.Namespace) -> int:
     record = Measurements.load(args.record)
     try:
         from ....profiles.studies.paper.study import options_for, some_of, study
+        from ....profiles.training.tuning.tuned import Tuned
 
+        tuned = None if args.recipes is None else Tuned.load(args.recipes)
         left_out = args.left_out or some_of(record.nodes, BOARDS)
         if strange := sorted(set(left_out) - set(record.nodes)):
             known = ", ".join(map(str, record.nodes))
             raise InputError(f"--left-out: {args.record} has no board {strange[0]}; it has {known}")
-        found = study(record, wanted, left_out, options_for(record, args.threads, args.seed), progress_bar)
+        options = options_for(record, args.threads, args.seed, tuned)
+        found = study(record, wanted, left_out, options, progress_bar, tuned)
         return _show(args, found, wanted)
     except ModuleNotFoundError as error:
         raise InputError(f"profile report: needs the Python package {error.name} (jetdvfs[train], jetdvfs[plot])") from error

@@ -22,7 +22,7 @@ from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.writing import install_bundle
 from ....profiles.errors import MeasurementError
 from ....profiles.measuring.measurements import TABLES, Measurements, Rows
-from ....profiles.training.transfer.adapting import bundle_adapted, idling_as, observed_of
+from ....profiles.training.transfer.adapting import bundle_adapted, disagreement, idling_as, observed_of
 from ....profiles.training.transfer.choosing import next_observation
 from ....profiles.training.transfer.prior import prior_of
 from ...planner import Limits, plan
@@ -35,6 +35,7 @@ _RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
 _MOST = 2_000
 _MOST_REJECTED = 5  # one after the other; then something is wrong that more of them do not cure
 _PROOF = 3
+_LOOK = 3  # observations from one look at the profile that would be installed to the next: each takes some surfaces
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Plan:
     Attributes:
         seconds: how long networks are observed, at most.
         accuracy: where it is given, configurations are chosen by what plans of the networks are least certain of, until that is
-            known to this share.
+            known to this share and the profile that would be installed agrees so well with what was observed.
         record: the file that keeps it.
         name: of the new profile, which is installed ``into`` a folder.
     """
@@ -155,19 +156,30 @@ class _LeastCertain:
         self._what, self._accuracy, self.note = what, accuracy, ""
         self._before = prior_of(load_bundle(what.known.prior), what.board.description)
         self._tried: list[set[FrequencyConfiguration]] = [set() for _ in what.candidates]
+        self._look_at, self._off = 0, math.inf
 
     def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
         candidates = self._what.candidates
         observed = observed_of(record, [candidate.network for candidate in candidates])
-        cost = idling_as(self._before, record).cost
-        surfaces = [surface(candidate.network, cost) for candidate in candidates]
+        before = idling_as(self._before, record)
+        surfaces = [surface(candidate.network, before.cost) for candidate in candidates]
         tried = [done | {one.configuration for one in seen} for done, seen in zip(self._tried, observed, strict=True)]
         choice = next_observation(surfaces, observed, tried, self._what.board.grid)
-        if choice is None or choice.uncertainty <= self._accuracy:
+        if choice is None:
+            return None
+        known = choice.uncertainty
+        if known <= self._accuracy:  # each network corrected by itself; what is installed is the board's factors
+            count = len(record.tables["network_ms"])
+            if count >= self._look_at:
+                pairs = zip((candidate.network for candidate in candidates), observed, strict=True)
+                self._off = disagreement(before, self._what.board.description, list(pairs))
+                self._look_at = count + _LOOK if self._off < math.inf else count
+            known = max(known, self._off)
+        if known <= self._accuracy:
             return None
         self._tried[choice.network].add(choice.configuration)
-        if choice.uncertainty < math.inf:
-            self.note = f", plans known to {choice.uncertainty:.1%}"
+        if known < math.inf:
+            self.note = f", plans known to {known:.1%}"
         return candidates[choice.network], choice.configuration
 
 

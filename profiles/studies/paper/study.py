@@ -15,6 +15,7 @@ from ...measuring.measurements import Measurements
 from ...training.assembly import train_all
 from ...training.kernel_models import Recipe, TrainedKind, TrainingOptions
 from ...training.left_out import measured_kinds
+from ...training.tuning.tuned import Tuned
 from .accuracy import Compared
 from .observed import Observed, observed
 from .overhead import Overhead, overheads
@@ -37,11 +38,12 @@ _FEW_KERNELS = 5_000  # up to so many, leaves need not hold several
 _ROUNDS, _RATE = 150, 0.15  # half as many trees as a profile has, each learning more: boards are left out again and again
 
 
-def options_for(record: Measurements, threads: int, seed: int) -> TrainingOptions:
-    """How a report's models are trained: as a profile's, but sooner done."""
+def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | None = None) -> TrainingOptions:
+    """How a report's models are trained: as a profile's, but sooner done; where a search found how, as it found."""
     least = 1.0 if len(record.invocations) <= _FEW_KERNELS else 5.0
     deep = dict.fromkeys(("conv2d", "matmul"), (Recipe(8, _RATE, min_child_weight=least),))
-    return TrainingOptions({**deep, "": (Recipe(6, _RATE, min_child_weight=least),)}, _ROUNDS, threads=threads, seed=seed)
+    recipes = {**deep, "": (Recipe(6, _RATE, min_child_weight=least),), **(tuned.recipes() if tuned else {})}
+    return TrainingOptions(recipes, _ROUNDS, threads=threads, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Study:
         samples: measurements of kernels' runtime in the record, by kind.
         grid: the configurations.
         missing: what could not be made, and why.
+        tuned: the search that hyperparameters are from; None where they were set.
 
     The rest is as the functions of this package return it; None where it was not asked for, or is missing.
     """
@@ -64,6 +67,7 @@ class Study:
     samples: Mapping[str, int]
     grid: FrequencyGrid
     missing: Mapping[str, str]
+    tuned: Tuned | None
     trained: Mapping[str, TrainedKind] | None
     rotation: Rotation | None
     specialised: Mapping[str, Mapping[str, Compared]] | None
@@ -75,7 +79,12 @@ class Study:
 
 
 def study(
-    record: Measurements, wanted: Collection[str], left_out: Sequence[int], options: TrainingOptions, progress: Progress
+    record: Measurements,
+    wanted: Collection[str],
+    left_out: Sequence[int],
+    options: TrainingOptions,
+    progress: Progress,
+    tuned: Tuned | None = None,
 ) -> Study:
     """Make tables and figures of a record.
 
@@ -83,6 +92,7 @@ def study(
         wanted: which of :data:`PARTS`.
         left_out: the boards that are left out, one after the other.
         options: how models are trained.
+        tuned: the search that their recipes are from.
 
     What the record is not enough for is among what is missing.
     """
@@ -114,6 +124,7 @@ def study(
         nodes=record.nodes,
         samples={kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
         grid=record.described.grid,
+        tuned=tuned,
         trained=models,
         rotation=rotation,
         specialised=tried(("figure-5",), lambda: left_out_boards(record, left_out, progress, options.seed)),

@@ -24,7 +24,7 @@ from ...device import MeasuredDevice
 from ...errors import BundleError, MeasurementError
 from ...measuring.measurements import Measurements
 from ..evaluation import NetworkError, NetworkMeasurement, compare, summary
-from .prior import Observed, Prior, adapted, by_factors, prior_of
+from .prior import OF_LATENCY, OF_POWER, Observed, Prior, adapted, by_factors, prior_of
 
 _STEADY = 100  # frames that a campaign's figure is of
 _ONE_NETWORK = 0.15  # deviation of what other networks err where none could be left out
@@ -116,6 +116,26 @@ def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement])
         ]
         found.append((item.network, each))
     return found
+
+
+def disagreement(before: Prior, device: MeasuredDevice, observed: Observed) -> float:
+    """By how much a profile adapted to observations still is off them: the deviation of log(observed / predicted), of latency
+    or power and of one network, whichever is largest; infinite where there are no more observations than factors.
+
+    Factors that were fitted to the observations make them agree better than others would: each counts as one of them less.
+    """
+    count = sum(len(each) for _, each in observed)
+    if count <= max(len(OF_LATENCY), len(OF_POWER)):
+        return float("inf")
+    after, worst = adapted(before, device, observed), 0.0
+    for network, each in observed:
+        expected = surface(network, after.cost)
+        for figure, factors in (("latency_ms", OF_LATENCY), ("power_mw", OF_POWER)):
+            pairs = [(getattr(one, figure), getattr(expected.at(one.configuration), figure)) for one in each]
+            squares = [np.log(seen / predicted) ** 2 for seen, predicted in pairs if seen is not None]
+            if squares:
+                worst = max(worst, float(np.sqrt(np.mean(squares) * count / (count - len(factors)))))
+    return worst
 
 
 def _left_out(before: Prior, device: MeasuredDevice, measured: Sequence[NetworkMeasurement]) -> list[NetworkError]:

@@ -32,7 +32,8 @@ Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]
 _STRANGE = 0.3  # how far apart, as deviations of logarithms, rates of boards of different kinds are taken to be
 _ALIKE = 0.15  # the same of boards of one kind, where one of them was simulated
 _ROUNDS, _LONGEST_STEP = 3, 4.0
-_OF_LATENCY, _OF_POWER = ("compute", "memory", "host"), ("idle", "dynamic")
+OF_LATENCY, OF_POWER = ("compute", "memory", "host"), ("idle", "dynamic")
+"""The factors of a board."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +115,8 @@ def _factors(rates: Sequence[Rate]) -> dict[str, float]:
     """What rates come to; what all of the latency has in common belongs to each part of it."""
     by_name = {rate.name: rate.factor for rate in rates}
     every = by_name.get("all", 1.0)
-    found = {name: by_name.get(name, 1.0) * every for name in _OF_LATENCY}
-    found |= {name: by_name.get(name, 1.0) for name in _OF_POWER}
+    found = {name: by_name.get(name, 1.0) * every for name in OF_LATENCY}
+    found |= {name: by_name.get(name, 1.0) for name in OF_POWER}
     return {name: min(max(factor, 1 / _LONGEST_STEP), _LONGEST_STEP) for name, factor in found.items()}
 
 

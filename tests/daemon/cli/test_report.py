@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
@@ -15,6 +17,8 @@ from jetdvfs.profiles.measuring.measurements import LATER, Measurements
 from jetdvfs.profiles.measuring.one_twin import measure_twin, plan_twin, several_boards_size
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.studies.paper.study import PARTS
+from jetdvfs.profiles.training.kernel_models import Recipe
+from jetdvfs.profiles.training.tuning.tuned import Found, Tuned
 
 pytest.importorskip("xgboost", reason="training needs xgboost")
 pytest.importorskip("matplotlib", reason="a page has pictures")
@@ -119,6 +123,27 @@ def test_a_record_of_one_board_says_which_tables_need_more(tmp_path: Path, capsy
     assert Page(page.read_text(encoding="utf-8")).sections == ["figure-1"]
 
 
+def test_table_2_shows_what_a_search_found(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = Measurements.load(record)
+    relus = [number for number, kernel in enumerate(small.invocations) if kernel.kind == "relu"]
+    rows = {
+        name: table.where(np.isin(table.what, relus)) if name in ("kernel_ms", "kernel_mw") else table
+        for name, table in small.tables.items()
+    }
+    ours = tmp_path / "relu.npz"
+    replace(small, tables=rows).save(ours)
+    found = Found(Recipe(9, 0.07, 6.0, 0.9, 0.85, 0.001, 100, 0.002), 0.05, 0.05, 900.0, 900.0, trials=12, pruned=5)
+    Tuned(0.02, "searched.npz", {"relu": {"time": found, "power": found}}, {}).save(tmp_path / "recipes.json")
+    arguments = [str(ours), "--only", "table-2", "--recipes", str(tmp_path / "recipes.json"), "--threads", "1", "--json"]
+    assert main(["profile", "report", *arguments]) == 0
+    part = json.loads(capsys.readouterr().out)["parts"]["table-2"]
+    values = {row[0]: row[2] for row in part["rows"]}
+    assert (values["max_depth"], values["learning_rate"], values["reg_alpha"]) == ("9", "0.07", "0.002")
+    assert "24 recipes, 10 of them given up early" in " ".join(part["notes"])
+    assert main(["profile", "report", str(record), "--recipes", str(record)]) == 3
+    assert "no recipes that 'jetdvfs profile tune' wrote" in capsys.readouterr().err
+
+
 def test_what_cannot_be_made_is_told_in_one_line(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code, told in (
         ([str(record), "--only", "table-3"], 2, "--only: no 'table-3'; valid: table-2, table-4 to table-8"),
@@ -133,8 +158,6 @@ def test_what_cannot_be_made_is_told_in_one_line(record: Path, tmp_path: Path, c
 
 
 def test_records_from_before_there_were_fixed_configurations_still_load(record: Path, tmp_path: Path) -> None:
-    import numpy as np
-
     older = tmp_path / "older.npz"
     with np.load(record) as arrays:
         np.savez_compressed(older, **{name: value for name, value in arrays.items() if name.partition(".")[0] not in LATER})

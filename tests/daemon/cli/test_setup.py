@@ -182,7 +182,7 @@ def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: P
     told: list[str] = []
     with board.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
         found = measure(plan, runner, client, lambda done, total, text: told.append(text))
-        assert 1 <= len(found.tables["network_ms"]) <= 5 and "120 s left" in told[0]
+        assert 1 <= len(found.tables["network_ms"]) <= 5 and told[0].endswith(" s left")
         before = len(found.tables["network_ms"])
         # A record that knows enough already is added nothing to.
         assert len(measure(plan, runner, client, lambda *_: None).tables["network_ms"]) == before

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jetdvfs.daemon.cli.verbs import module_of, parser_with
 from jetdvfs.tests.support.paths import REFERENCE
 
 CLI = [sys.executable, "-m", "jetdvfs.daemon.cli"]
@@ -99,3 +100,10 @@ def test_a_terminal_that_knows_ascii_only_shows_what_it_can(tmp_path: Path) -> N
     done = jetdvfs("decompose", model, "--input", "1x3x224x224", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("mod?le")
+
+
+@pytest.mark.parametrize("words", ["nano-sim a b --board tx2", "nano-sim --board tx2 a b", "nano-sim a --board tx2 b"])
+def test_options_may_stand_between_the_names_of_models(words: str) -> None:
+    parser, _ = parser_with({"profile": module_of("profile")})
+    args, unknown = parser.parse_known_args(["profile", "transfer", *words.split()])
+    assert (args.profile, args.models, args.board, unknown) == ("nano-sim", ["a", "b"], "tx2", [])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
@@ -18,7 +20,7 @@ from jetdvfs.profiles.errors import BundleError, MeasurementError
 from jetdvfs.profiles.measuring.measurements import TABLES, Measurements, Rows
 from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.training.transfer.adapting import bundle_adapted
+from jetdvfs.profiles.training.transfer.adapting import bundle_adapted, disagreement
 from jetdvfs.profiles.training.transfer.prior import adapted, prior_of
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
@@ -54,6 +56,21 @@ def test_a_profile_on_its_own_board_predicts_what_it_did_before() -> None:
 def test_without_observations_nothing_changes() -> None:
     prior = prior_of(PRIOR, BOARD)
     assert adapted(prior, BOARD, []) is prior
+
+
+def test_factors_that_explain_what_was_observed_agree_with_it_and_others_do_not() -> None:
+    prior, network = prior_of(PRIOR, BOARD), NETWORKS[2]
+    predicted, random = surface(network, prior.cost), np.random.default_rng(3)
+    places = [BOARD.grid.configuration([int(random.integers(length)) for length in BOARD.grid.shape]) for _ in range(10)]
+
+    def observed(*slower: float) -> list[Observation]:
+        expected = map(predicted.at, places)
+        factors = itertools.cycle(slower)
+        return [Observation(one.configuration, one.latency_ms * next(factors), one.power_mw, frames=100) for one in expected]
+
+    assert disagreement(prior, BOARD, [(network, observed(1.1)[:3])]) == float("inf")
+    assert disagreement(prior, BOARD, [(network, observed(1.1))]) < 0.05
+    assert disagreement(prior, BOARD, [(network, observed(1.0, 1.6))]) > 0.15
 
 
 def test_an_adapted_bundle_predicts_networks_it_has_not_seen_better_than_the_one_it_came_from(tmp_path: Path) -> None:
