@@ -52,10 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
-    made = (making, tuning, collecting, report, networks, adapting, importing, sharing, evaluating, checks)
-    for actions in (*made, comparison, calibration, real, replaying, applications):
     made = (making, tuning, collecting, report, networks, counting, adapting, importing, sharing, evaluating, checks)
-    for actions in (*made, comparison, calibration, real, replaying, tokens):
+    for actions in (*made, comparison, calibration, real, replaying, applications):
         actions.configure(verb)
 
 
