@@ -198,6 +198,7 @@ class Api:
         elif target is None:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         else:
+            self._learner.prepare()
             course = await self._course(session, parameters)
             # What the board may draw is known, with this lease, where it is granted.
             limits = replace(await self._limits(), power_mw=None, because="")
@@ -301,7 +302,6 @@ class Api:
         surfaces, beside = self._context.surfaces, Beside(**stated)
         original = await surfaces.surface(network, method, execution=execution, beside=beside, uid=session.peer.uid)
         key, fps = surfaces.name(network, method, execution, beside), parameters.get("fps")
-
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
             surface = await asyncio.to_thread(make, (), True)

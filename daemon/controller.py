@@ -13,11 +13,11 @@ from .board.permitted import Permitted, nearest_setting
 from .board.seams import Board, BoardSetting, Demands
 from .board.unkept import Judge
 from .board.words import about, in_words, listed
-from .budgets.asked import Asked
+from .budgets.asked import Asked, Asking
 from .budgets.budgets import ASKED, Budgets
 from .budgets.granting import planned
 from .config import Config
-from .errors import DaemonError, TargetNotAttainable
+from .errors import DaemonError, NotOffered, TargetNotAttainable
 from .hardware.applied import Applied
 from .hardware.baseline import RestoreReport
 from .leases import Holder, Lease, LeaseLimits, Leases, Need
@@ -31,8 +31,6 @@ from .watch.floors import Floors, floors
 
 log = logging.getLogger(__name__)
 
-_GRID_KEPT_S = 5.0
-"""For how long the levels offered are taken to stand while other work's needs are followed; what is set asks anew."""
 _HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.25, 3.0
 _QUIET_AFTER_S = 10.0
 _LAST_TRY_S = 1.0
@@ -94,7 +92,7 @@ class Controller:
     def check_limits(self) -> tuple[str, ...]:
         """The operator's limits that no level of the board meets now, one line each; they stay in :attr:`notes`."""
         with contextlib.suppress(DaemonError):  # a table that cannot be read is said by whoever needs it
-            self._permitted.allowed()
+            self._permitted.look()
         return self._permitted.missed
 
     def recover(self) -> RestoreReport:
@@ -123,6 +121,7 @@ class Controller:
         Raises:
             HardwareBusy, HardwareRefused: the board's tables cannot be read.
         """
+        self._permitted.look()
         self._keep_up()
         return self._limits()
 
@@ -146,8 +145,9 @@ class Controller:
             HardwareRefused, HardwareBusy: the board did not take it; it stands as it did before, without the lease.
         """
         self._sample()
+        self._permitted.look()
         self._keep_up()
-        self._afford(need.asked)
+        self._afford(holder, need.asked)
         if need.again is not None and need.limits != (limits := self._limits()):
             need = planned(need, limits, held=False)
         self._permitted.check(need.configuration)
@@ -254,6 +254,7 @@ class Controller:
             self._give_back()
             return
         try:
+            self._permitted.look()
             self._set(reason)
         except (DaemonError, OSError) as error:
             self.troubles = (str(error),)
@@ -272,20 +273,16 @@ class Controller:
     def _measure(self) -> None:
         self._sample()
         if len(self.leases):
-            self._keep_up(_GRID_KEPT_S)
+            self._keep_up()
         self._afford()
 
-    def _keep_up(self, grid_kept_s: float = 0.0) -> None:
-        """Find what must be kept up for other work, and where that has changed, plan again for the leases.
-
-        Args:
-            grid_kept_s: how old the levels offered may be by which that is told.
-        """
+    def _keep_up(self) -> None:
+        """Find what must be kept up for other work, and where that has changed, plan again for the leases."""
         if self._demands is None or self._config.floors is None:
             found = Floors()
         else:
             try:
-                allowed = self._permitted.allowed(grid_kept_s)
+                allowed = self._permitted.allowed()
             except DaemonError:
                 return  # said by whoever needs the grid next
             found = floors(self._demands.demand(), allowed, self._config.floors, leader=self._board.leader)
@@ -296,7 +293,7 @@ class Controller:
             log.info("%s", reason)
         self._plan_again()
 
-    def _afford(self, asked: Asked | None = None) -> None:
+    def _afford(self, holder: Holder | None = None, asked: Asked | None = None) -> None:
         """Find what the board may draw, also with what a lease asks that is to be granted; plan again where that has changed.
 
         Raises:
@@ -304,11 +301,11 @@ class Controller:
         """
         if self.budgets is None:
             return
-        wishes = {lease.id: lease.need.asked for lease in self.leases}
-        if asked is not None:
+        asking = [Asking(lease.id, lease.label, lease.holder.uid, lease.need.asked) for lease in self.leases]
+        if holder is not None and asked is not None:
             self.budgets.check(asked)
-            wishes[ASKED] = asked
-        if self.budgets.look(self._config.ceiling_c if wishes else None, wishes):
+            asking.append(Asking(ASKED, holder.app, holder.uid, asked))
+        if self.budgets.look(self._config.ceiling_c if asking else None, asking):
             self._permitted.budget = self.budgets.budget
             self._plan_again()
 
@@ -331,7 +328,7 @@ class Controller:
             wish = self._wish()
             in_force = BoardSetting(applied.requested, {name: level.requested for name, level in applied.clusters.items()})
             outdated = applied.requested != wish or self._floors_when_set != self.floors.levels
-            texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting() != in_force)
+            texts, again = self._watch.look(applied, wish, outdated, lambda: self._setting_anew() != in_force)
             if self._watch.woken:
                 self._wake(texts)
             if unsaved := self._board.keep_baseline():
@@ -358,7 +355,11 @@ class Controller:
 
     def _set(self, reason: str) -> Applied:
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
-        applied = self._board.apply(setting.configuration, reason, setting.clusters)
+        try:
+            applied = self._board.apply(setting.configuration, reason, setting.clusters)
+        except NotOffered:  # any more
+            setting = self._setting_anew()
+            applied = self._board.apply(setting.configuration, reason, setting.clusters)
         self.applied, self.changed_s = applied, self._monotonic()
         self.troubles = () if applied.verified else applied.notes
         said = fields(CLOCKS_SET, configuration=listed(applied.accepted), verified=applied.verified, reason=reason)
@@ -388,6 +389,10 @@ class Controller:
         """What the leases and other work need together."""
         needed = self._arbiter.wish(tuple(self.leases), lambda: self.last_limits or self._limits())
         return FrequencyConfiguration(*(max(getattr(needed, axis), self.floors.least(axis)) for axis in AXES))
+
+    def _setting_anew(self) -> BoardSetting:
+        self._permitted.look()
+        return self._setting()
 
     def _setting(self) -> BoardSetting:
         return nearest_setting(self._wish(), self._permitted, self._board, self.floors)

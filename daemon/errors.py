@@ -44,6 +44,10 @@ class HardwareRefused(DaemonError):
     exit_code = 5
 
 
+class NotOffered(HardwareRefused):
+    """The board does not offer a frequency now; nothing was written."""
+
+
 class HardwareBusy(TransientError):
     """The board did not answer in time, or a node has not appeared yet."""
 

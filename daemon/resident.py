@@ -122,7 +122,7 @@ class Resident:
         for note in hardware.notes:
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
-        budgets = Budgets(sensors[0], hardware.description, files, time.monotonic)
+        budgets = Budgets(sensors[0], hardware.description, files, time.monotonic, _operators())
         controller = Controller(hardware, config, time.monotonic, demands, Sleep(time.monotonic, since_boot).over, budgets)
         controller.recover()
         controller.check_limits()
@@ -178,8 +178,7 @@ class Resident:
         limits = ServerLimits(connections=config.clients.connections)
         server.listen(self._public, Api(self._context), limits, inherited="jetdvfs" in self._given)
         admin = AdminApi(self._context)
-        of_root = frozenset({0, os.geteuid()})
-        server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=of_root, inherited="jetdvfs-admin" in self._given)
+        server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=_operators(), inherited="jetdvfs-admin" in self._given)
         self._board.thread.start()
         background = {loop.create_task(self._context.surfaces.prepare()), loop.create_task(self._say_how_it_is())}
 
@@ -239,6 +238,11 @@ class Resident:
                 notify.notify(*said)
                 told = status
             await asyncio.sleep(min(_CHANGES_S, max(due_s - now_s, 0.01)) if watchdog_s else _CHANGES_S)
+
+
+def _operators() -> frozenset[int]:
+    """The users who may change more of the machine than their own leases."""
+    return frozenset({0, os.geteuid()})
 
 
 def _give_back_what_was_left(args: argparse.Namespace) -> None:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .system.signals import Signals
+from .worker.numerics import ONE_THREAD
 
 if TYPE_CHECKING:
     import argparse
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns its exit code. What keeps it from starting ends as one line on stderr."""
     signals = Signals()
+    os.environ.update(ONE_THREAD)
 
     import asyncio
     import logging

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -316,6 +317,7 @@ def _derived(base: type[Any]) -> Iterator[type[Target]]:
         yield from _derived(target)
 
 
+@lru_cache(maxsize=256)
 def parse_target(text: str) -> Target:
     """Read a target by its text, such as ``latency_ms=50`` or ``min-energy``.
 

@@ -18,9 +18,13 @@ from ..system.repeated import Repeated
 from ..watch.floors import Floors
 from .seams import Board, BoardSetting
 
+KEPT_S = 5.0
+"""For how long the levels offered are taken to stand; they are seldom others, and reading them takes a dozen of the board's
+files."""
+
 
 class Permitted:
-    """For one thread.
+    """For one thread. What was looked at up to :data:`KEPT_S` ago counts as what is offered now.
 
     Attributes:
         config: the operator's, as it is in force.
@@ -37,22 +41,37 @@ class Permitted:
         self._said = said
         self._grid: tuple[float, FrequencyGrid] | None = None
 
-    def offered(self, kept_s: float = 0.0) -> FrequencyGrid:
-        """The levels that the board offers now, or offered up to so many seconds ago."""
-        now = self._monotonic()
-        if self._grid is None or now - self._grid[0] >= kept_s:
-            self._grid = (now, self._board.grid())
-        return self._grid[1]
+    def look(self) -> FrequencyGrid:
+        """Read which levels the board offers.
 
-    def allowed(self, grid_kept_s: float = 0.0) -> FrequencyGrid:
-        """The levels that the board offers now and the operator allows."""
-        before, grid = self._grid, self.offered(grid_kept_s)
+        Raises:
+            HardwareBusy, HardwareRefused: its tables cannot be read.
+        """
+        grid = self._board.grid()
+        self._grid = (self._monotonic(), grid)
         levels = {axis: grid.levels(axis) for axis in AXES}
-        if self._grid is not before:
-            self.missed = tuple(self.config.limits.missed({**levels, **self._board.clusters()}))
-            for text in self.missed:
-                self._said.say(logging.WARNING, text, fields(TROUBLE))
-        return FrequencyGrid(**{axis: self.inside(axis, one) for axis, one in levels.items()})
+        self.missed = tuple(self.config.limits.missed({**levels, **self._board.clusters()}))
+        for text in self.missed:
+            self._said.say(logging.WARNING, text, fields(TROUBLE))
+        return grid
+
+    def offered(self) -> FrequencyGrid:
+        """The levels that the board offers.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        fresh = self._grid is not None and self._monotonic() - self._grid[0] < KEPT_S
+        return self._grid[1] if self._grid is not None and fresh else self.look()
+
+    def allowed(self) -> FrequencyGrid:
+        """The levels that the board offers and the operator allows.
+
+        Raises:
+            HardwareBusy, HardwareRefused: as for :meth:`look`.
+        """
+        grid = self.offered()
+        return FrequencyGrid(**{axis: self.inside(axis, grid.levels(axis)) for axis in AXES})
 
     def inside(self, clock: str, levels: tuple[int, ...]) -> tuple[int, ...]:
         """Those of a clock's levels that the operator allows."""

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import UsageError
 
@@ -34,6 +36,30 @@ class Asked:
         _check("battery_wh", self.battery_wh, BATTERIES_WH, "watt hours")
         if self.battery_wh is not None and self.hours is None:
             raise UsageError(f"battery_wh={self.battery_wh:g}: said of a target of hours, such as hours=6")
+
+    @property
+    def anything(self) -> bool:
+        return self.ceiling_c is not None or self.hours is not None
+
+
+class Asking(NamedTuple):
+    """A lease, and what it asks of the board as a whole.
+
+    Attributes:
+        lease: its name; ``label`` is for people.
+        uid: whose it is.
+    """
+
+    lease: str
+    label: str
+    uid: int
+    asked: Asked
+
+
+def heeded(asking: Sequence[Asking], operators: Collection[int]) -> tuple[Asking, ...]:
+    """Those that bound what the board draws: who is no operator may slow down no other user's leases."""
+    users = {one.uid for one in asking}
+    return tuple(one for one in asking if one.uid in operators or users <= {one.uid})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ...profiles.board import BoardDescription
@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..hardware.files import Files
 from ..hardware.sensors.sampled import SampledSensors
 from ..system.journal import BUDGET, fields
-from .asked import Asked, Budget
+from .asked import Asked, Asking, Budget, heeded
 from .battery import Battery, Draining, read_battery
 from .ceiling import Ceiling
 
@@ -45,6 +45,7 @@ class Budgets:
 
     Args:
         files: of the board, for its batteries.
+        operators: the users whose wishes bound everybody; those of others count while all leases are theirs.
 
     Attributes:
         budget: what may be drawn; None where nothing bounds it.
@@ -54,7 +55,12 @@ class Budgets:
     """
 
     def __init__(
-        self, sensors: SampledSensors, description: BoardDescription, files: Files, monotonic: Callable[[], float]
+        self,
+        sensors: SampledSensors,
+        description: BoardDescription,
+        files: Files,
+        monotonic: Callable[[], float],
+        operators: Collection[int] = frozenset({0}),
     ) -> None:
         self.budget: Budget | None = None
         self.supply: Supply | None = None
@@ -64,6 +70,7 @@ class Budgets:
         self._rails = description.energy_rails
         self._files = files
         self._monotonic = monotonic
+        self._operators = operators
         self._k_per_w = float(description.section("thermal").get("k_per_w", 0.0))
         self._ceiling = Ceiling(self._k_per_w)
         self._draining: dict[str, Draining] = {}
@@ -92,28 +99,33 @@ class Budgets:
         self._battery_s = float("-inf")
         self._sensors.want()
 
-    def look(self, ceiling_c: float | None, leases: Mapping[str, Asked]) -> bool:
+    def look(self, ceiling_c: float | None, leases: Sequence[Asking]) -> bool:
         """Find what may be drawn now; whether that is more or less than before.
 
         Args:
             ceiling_c: the operator's.
-            leases: what each lease asks, by name.
+            leases: all that are held, or asked for.
         """
         now_s, drawn_mw = self._monotonic(), self._drawn_mw()
         if drawn_mw is not None:
             self._ceiling.see(now_s, drawn_mw)
-        lasting = {name: one for name, one in leases.items() if one.hours is not None}
+        heard = heeded(leases, self._operators)
+        lasting = {one.lease: one.asked for one in leases if one.asked.hours is not None}
         for name, one in lasting.items():
             if name not in self._draining or self._draining[name].asked != one:
                 granted = self._draining.pop(ASKED, None)  # goes on where it was asked for
                 self._draining[name] = granted or Draining(now_s, one)
         self._draining = {name: one for name, one in self._draining.items() if name in lasting}
-        ceilings = [one for one in (ceiling_c, *(asked.ceiling_c for asked in leases.values())) if one is not None]
+        ceilings = [one for one in (ceiling_c, *(one.asked.ceiling_c for one in heard)) if one is not None]
         self.ceiling_c = min(ceilings, default=None)
         if (self.ceiling_c is not None or lasting) and leases:
             self._sensors.want()
-        self.notes = ()
-        bounds = [self._cool(now_s), self._lasting(now_s, drawn_mw)]
+        self.notes = tuple(
+            f"{one.label} asks for less of the board than other users' leases need: that does not count while they are held"
+            for one in leases
+            if one.asked.anything and one not in heard
+        )
+        bounds = [self._cool(now_s), self._lasting(now_s, drawn_mw, {one.lease for one in heard})]
         found = min((one for one in bounds if one is not None), key=lambda one: one.power_mw, default=None)
         if (found and found.power_mw) == (self.budget and self.budget.power_mw):
             return False
@@ -144,7 +156,7 @@ class Budgets:
             return None
         return Budget(limit_mw, f"so that no zone becomes hotter than {ceiling_c:g} C")
 
-    def _lasting(self, now_s: float, drawn_mw: float | None) -> Budget | None:
+    def _lasting(self, now_s: float, drawn_mw: float | None, heard: Collection[str]) -> Budget | None:
         self.supply = None
         if not self._draining:
             return None
@@ -152,11 +164,11 @@ class Budgets:
         if self._unread and any(draining.asked.battery_wh is None for draining in self._draining.values()):
             self.notes = (*self.notes, "what is left in the battery can no longer be read; what was read last counts")
         found: Budget | None = None
-        for draining in self._draining.values():
+        for name, draining in self._draining.items():
             if drawn_mw is not None:
                 draining.drain(now_s, drawn_mw)
             left_wh = draining.left_wh(battery)
-            if left_wh is None:
+            if left_wh is None or name not in heard:
                 continue
             beside_mw = max((battery.drawn_mw or 0.0) - (drawn_mw or 0.0), 0.0) if battery is not None and drawn_mw else 0.0
             limit_mw, hours = draining.limit_mw(now_s, left_wh, beside_mw), draining.hours(now_s)

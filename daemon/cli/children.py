@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -49,12 +50,14 @@ class Child:
 
 
 def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
-    """Start a module of the product; its standard output is a pipe, what it complains about lies in ``folder``."""
+    """Start a module of the product; its standard output is a pipe, what it complains about lies in ``folder``.
+
+    However this process ends, it is asked to end then.
+    """
     log = folder / f"{name.split()[-1]}.log"
+    tethered = [sys.executable, "-m", "jetdvfs.daemon.cli.tethered", str(os.getpid()), *command]
     with log.open("wb") as errors:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=folder
-        )
+        popen = subprocess.Popen(tethered, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=folder)
     return Child(name, popen, log)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
-from ..errors import DaemonError, HardwareHangs, HardwareRefused, UsageError
+from ..errors import DaemonError, HardwareHangs, HardwareRefused, NotOffered, UsageError
 from .applied import Applied, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import BaselineKeeper, RestoreReport
@@ -22,7 +22,7 @@ from .clocks.clusters import Clusters
 from .clocks.domain import ClockDomain, Write
 from .clocks.driver import OthersValue, Reading, effective
 from .files import Files
-from .identity import Identity, described_boards, likely_boards, match_board, read_identity
+from .identity import Identity, described_boards, identify, read_identity
 from .limits import mode_limits, moved_limits
 from .offered import Offered
 from .power_modes import RunningModes
@@ -91,13 +91,14 @@ class Hardware:
             sensing: makes what reads the sensors of a board of this description; by default each is read when it is asked for.
 
         Raises:
+            HardwareBusy: the device tree does not answer.
             InputError: no description fits this machine.
             UsageError: there is no board of that name.
         """
-        identity = read_identity(files)
         if board is None:
-            description = match_board(identity, likely_boards(identity) if boards is None else tuple(boards))
+            identity, description = identify(files, clock, boards)
         else:
+            identity = read_identity(files)
             named = {item.name: item for item in (described_boards() if boards is None else boards)}
             if board not in named:
                 raise UsageError(f"board {board!r} is not described; valid: {', '.join(named)}")
@@ -171,7 +172,7 @@ class Hardware:
             HardwareBusy, HardwareRefused: as for :meth:`grid`.
         """
         self._axes.look_again()
-        return {name: self.levels(name) for name in self._axes.apart}
+        return self._apart()
 
     def levels(self, axis: str) -> tuple[int, ...]:
         """What an axis, or a cluster that is set apart, offers now.
@@ -248,17 +249,17 @@ class Hardware:
             clusters: for CPU clusters that are set apart, their clocks in kHz by cpufreq policy; the lowest by default.
 
         Raises:
-            HardwareRefused, HardwareBusy: a frequency is not offered (nothing was written then), or a file refused; the
-                text says which, and whether everything could be put back.
+            NotOffered: a frequency is not offered; nothing was written.
+            HardwareRefused, HardwareBusy: a file refused; the text says which, and whether everything could be put back.
         """
         started = self._clock.monotonic()
-        grid, apart = self.grid(), self.clusters()
+        grid, apart = self.grid(), self._apart()
         offered = {**{name: getattr(grid, name) for name in TITLES}, **apart}
         wanted = {**configuration._asdict(), **{name: (clusters or {}).get(name, levels[0]) for name, levels in apart.items()}}
         for name, level in wanted.items():
             if level not in offered[name]:
                 why = f" ({self._axes.fixed[name].reason})" if name in self._axes.fixed else ""
-                raise HardwareRefused(
+                raise NotOffered(
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
         keeper = self._writable()
@@ -345,6 +346,10 @@ class Hardware:
         for write in () if dry_run else writes:
             self._files.write_text(write.path, write.value)
         return writes
+
+    def _apart(self) -> dict[str, tuple[int, ...]]:
+        """What the CPU clusters that are set apart offer, of those found last."""
+        return {name: self.levels(name) for name in self._axes.apart}
 
     def _readings(self, axis: str) -> tuple[Reading, ...]:
         try:

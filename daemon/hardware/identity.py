@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...profiles.board import BOARDS_DIR, BoardDescription, list_boards, load_board
-from ..errors import InputError
+from ...profiles.timing import Clock
+from ..errors import DaemonError, HardwareBusy, InputError
 from .files import Files
 
 # Containers often lack the second.
@@ -16,6 +17,8 @@ DEVICE_TREES = ("/sys/firmware/devicetree/base", "/proc/device-tree")
 RELEASE_FILE = "/etc/nv_tegra_release"
 # Where nvpmodel keeps the name of the configuration it was given, which names the module where no device tree is visible.
 MODES_FILE = "/var/lib/nvpmodel/conf_file_path"
+# For how long a device tree is read again that is there and does not answer, and how long after each time.
+_READ_AGAIN_S, _PAUSE_S = 5.0, 0.25
 # NVIDIA's release notes; a release that is not listed is known by its first number.
 JETPACK_BY_L4T = {
     "32": "4",
@@ -44,6 +47,7 @@ class Identity:
 
     Attributes:
         modes_conf: the path of nvpmodel's configuration.
+        unread: the device tree's files that are there and could not be read, a line each that says why.
     """
 
     model: str
@@ -52,21 +56,51 @@ class Identity:
     jetpack: str
     kernel: str
     modes_conf: str = ""
+    unread: tuple[str, ...] = ()
 
 
 def read_identity(files: Files) -> Identity:
     """Read the device tree's names and the L4T release, from which follows the JetPack."""
-    model, compatible = "", ""
-    for tree in DEVICE_TREES:
-        model = model or files.find_text(f"{tree}/model") or ""
-        compatible = compatible or files.find_text(f"{tree}/compatible") or ""
+    found = {"model": "", "compatible": ""}
+    unread = []
+    for path in (f"{tree}/{name}" for tree in DEVICE_TREES for name in found):
+        name = path.rpartition("/")[2]
+        try:
+            found[name] = found[name] or files.read_text(path)
+        except DaemonError as error:
+            unread += [str(error)] if files.exists(path) else []
     release = re.search(r"# R(\d+) \(release\), REVISION: ([\d.]+)", files.find_text(RELEASE_FILE) or "")
     l4t = f"{release[1]}.{release[2]}" if release else ""
     parts = l4t.split(".")
     jetpack = next((known for n in (3, 2, 1) if (known := JETPACK_BY_L4T.get(".".join(parts[:n])))), "")
     kernel = files.find_text("/proc/sys/kernel/osrelease") or ""
-    names = tuple(name for name in compatible.split("\0") if name)
-    return Identity(model, names, l4t, jetpack, kernel, files.find_text(MODES_FILE) or "")
+    names = tuple(name for name in found["compatible"].split("\0") if name)
+    return Identity(found["model"], names, l4t, jetpack, kernel, files.find_text(MODES_FILE) or "", tuple(unread))
+
+
+def identify(files: Files, clock: Clock, boards: Sequence[BoardDescription] | None = None) -> tuple[Identity, BoardDescription]:
+    """What the running system says of itself, and which board it is.
+
+    A device tree that is there and does not answer is read again for a while.
+
+    Args:
+        boards: the descriptions to choose from; by default all that there are.
+
+    Raises:
+        HardwareBusy: the device tree is there, and still cannot be read.
+        InputError: no description fits this machine.
+    """
+    deadline = clock.monotonic() + _READ_AGAIN_S
+    while True:
+        identity = read_identity(files)
+        try:
+            return identity, match_board(identity, likely_boards(identity) if boards is None else tuple(boards))
+        except InputError:
+            if not identity.unread:
+                raise
+        if clock.monotonic() >= deadline:
+            raise HardwareBusy(f"it cannot be told which board this is: {'; '.join(identity.unread)}")
+        clock.sleep(_PAUSE_S)
 
 
 def described_boards() -> tuple[BoardDescription, ...]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ...kernels.grid import FrequencyGrid
-from ...profiles.board import BoardDescription
+from ...profiles.board import BoardDescription, PowerMode
 from .axes import TITLES, Axes
 from .clocks.driver import OthersValue
 from .power_modes import RunningModes, bound_levels
@@ -31,7 +31,8 @@ class Offered:
         Raises:
             HardwareBusy, HardwareRefused: a clock's table or limit cannot be read any more.
         """
-        return FrequencyGrid(**{name: self.levels(name, others) for name in TITLES})
+        mode = self._modes.active()
+        return FrequencyGrid(**{name: self._levels(name, others, mode) for name in TITLES})
 
     def levels(self, axis: str, others: OthersValue) -> tuple[int, ...]:
         """The levels of an axis or a cluster, rising.
@@ -39,14 +40,20 @@ class Offered:
         Raises:
             HardwareBusy, HardwareRefused: as for :meth:`grid`.
         """
-        if axis in self._axes.fixed:
-            return (self.fixed_level(axis),)
-        levels, mode = self._axes.drivers[axis].levels(others), self._modes.active()
-        return levels if mode is None else bound_levels(levels, getattr(mode, axis if axis in TITLES else "cpu_khz"))
+        return self._levels(axis, others, self._modes.active())
 
     def fixed_level(self, axis: str) -> int:
         """Where a clock that cannot be controlled is taken to be; unseen, at the highest level that the mode leaves it."""
-        fixed, mode = self._axes.fixed[axis], self._modes.active()
+        return self._fixed_level(axis, self._modes.active())
+
+    def _levels(self, axis: str, others: OthersValue, mode: PowerMode | None) -> tuple[int, ...]:
+        if axis in self._axes.fixed:
+            return (self._fixed_level(axis, mode),)
+        levels = self._axes.drivers[axis].levels(others)
+        return levels if mode is None else bound_levels(levels, getattr(mode, axis if axis in TITLES else "cpu_khz"))
+
+    def _fixed_level(self, axis: str, mode: PowerMode | None) -> int:
+        fixed = self._axes.fixed[axis]
         if fixed.seen or mode is None:
             return fixed.level
         return bound_levels(getattr(self._described, axis), getattr(mode, axis))[-1]

@@ -149,6 +149,23 @@ class Frames:
         self._power_s = oldest_s
         seen.powers_mw.append(sum(sample.value for sample in samples))
 
+    def renew(self, heavier: float = 1.0) -> None:
+        """Let only the last frames count at the clocks in force: what runs has changed.
+
+        Args:
+            heavier: how many times as long all frames take from now on: what was seen elsewhere counts as little as one frame
+                that took so much longer.
+        """
+        here = None if self._setting is None else (self._setting.configuration, self._company)
+        for key, seen in self._seen.items():
+            if key == here:
+                seen.latencies_ms = deque(list(seen.latencies_ms)[-JUDGED:], maxlen=_TYPICAL_OF)
+            elif heavier != 1.0:
+                seen.latencies_ms = deque((heavier * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
+                seen.frames = 1
+                # It works for the same part of the time as when its power was read.
+                seen.period_ms = None if seen.period_ms is None else heavier * seen.period_ms
+
     def forget(self) -> None:
         """Something else runs from now on: what was seen at the clocks says nothing of it."""
         self._seen.clear()

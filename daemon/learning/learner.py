@@ -38,7 +38,7 @@ from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import has
 from .frames import Company, Setting
 from .memory import Memory
-from .missed import Missed, is_missed, typical, why
+from .missed import Missed, heavier, is_missed, typical, why
 from .replanned import best_need, worth_while
 from .unpredicted import highest, next_need
 from .used import SHORTEST_S, energy_since_mj, used
@@ -54,6 +54,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 # What is looked at of a configuration that is tried: frames, how often the rails were read, and how long that is waited for.
 _TRIED_FRAMES, _TRIED_POWERS, _TRIED_S = 5, 2, 5.0
 _POWERS_WANTED = 3
+_LEAST_PATIENCE = 8
 TEND_S = 10.0
 """How often it is looked whether the board has settled elsewhere than was planned for."""
 _NOBODY: Company = frozenset()
@@ -139,6 +140,12 @@ class Learner:
         self._courses: dict[str, Course] = {}
         self._began_mj: dict[str, dict[str, float]] = {}
 
+    def prepare(self) -> None:
+        """A lease for a target may begin in a moment."""
+        if self._loading is None:
+            # A daemon starts without; what is missed is not to wait for it.
+            self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
+
     def began(self, lease: Lease, course: Course | None) -> None:
         """A lease was granted, for a target with its course or for a configuration."""
         self._sensors.want()
@@ -153,9 +160,6 @@ class Learner:
             self._planned(course, lease.need.configuration)
             if self._tending is None or self._tending.done():
                 self._tending = asyncio.get_running_loop().create_task(self._tend())
-            if self._loading is None:
-                # A daemon starts without; what is missed is not to wait for it.
-                self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
     def ended(self) -> None:
         """Leases have ended, or will have in a moment: what was observed of those that are held no longer is kept."""
@@ -281,6 +285,7 @@ class Learner:
         late, course.late_before = lease.frames.late - course.late_before, lease.frames.late
         missed, course.missed = course.missed, None
         if missed is not None:
+            course.due_frames = 0
             observed_ms = typical(tuple(lease.frames.recent_ms))
             text = f"{lease.need.target} is kept again: {observed_ms:.4g} ms observed, after {late} late frames"
             log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
@@ -296,6 +301,8 @@ class Learner:
             return
         before, frugal = lease.need.configuration, reason is None
         try:
+            if course.missed is not None:
+                _renew(lease, course, company)
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:
                 need, wish = await self._explore(lease, course, course.unknown, seen, reason)
@@ -310,7 +317,7 @@ class Learner:
                 need = await self._desk.replan(lease, partial(best_need, wish, observed=bool(seen)), reason)
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
-            course.due_frames = 2 * lease.frames.reported
+            course.due_frames = lease.frames.reported + _patience(lease, course)
             return
         if need is None:
             return
@@ -318,7 +325,7 @@ class Learner:
         if need.configuration != before:
             self._planned(course, need.configuration)
         # The same clocks again: more frames must say more before they are planned for once more.
-        course.due_frames = lease.frames.reported + (max(lease.frames.reported, 16) if need.configuration == before else 0)
+        course.due_frames = lease.frames.reported + (_patience(lease, course) if need.configuration == before else 0)
         if course.missed is not None:
             unkept = self._desk.snapshot.unkept.get(lease_id)
             shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
@@ -354,6 +361,21 @@ class Learner:
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
         own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
         return await asyncio.to_thread(without_waiting, seen, alone, own, known)
+
+
+def _patience(lease: Lease, course: Course) -> int:
+    """For how many frames a plan stands that changed nothing: each time for twice as many while its target is missed."""
+    return max(lease.frames.late - course.late_before, _LEAST_PATIENCE)
+
+
+def _renew(lease: Lease, course: Course, company: Company) -> None:
+    """A target is missed: of its clocks the last frames tell, and what was learned elsewhere may be of a lighter load."""
+    surface, configuration, recent_ms = course.wish.surface, lease.need.configuration, tuple(lease.frames.recent_ms)
+    factor = 1.0
+    if recent_ms and not company and (predicted_ms := _predicted_ms(surface, configuration)) is not None:
+        sigma = float(surface.latency_sigma[surface.grid.index(configuration)])
+        factor = heavier(typical(recent_ms), predicted_ms, sigma)
+    lease.frames.renew(factor)
 
 
 def _predicted_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:

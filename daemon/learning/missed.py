@@ -14,6 +14,7 @@ JUDGED = 8
 LEAST = 3
 """How many frames there must be."""
 _WRONG_FROM = 0.02
+_HEAVIER_FROM, _HEAVIER_SIGMAS = 0.10, 4.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,16 @@ def why(
         else:
             causes.append(f"the target is out of reach at these clocks ({predicted_ms:.4g} ms predicted)")
     return "; ".join(causes) or "nothing was predicted for it"
+
+
+def heavier(observed_ms: float, predicted_ms: float, sigma: float) -> float:
+    """How many times as long frames take than was learned of them; 1 where that is within what is not known.
+
+    Args:
+        sigma: of the logarithm of what was predicted.
+    """
+    factor = observed_ms / predicted_ms
+    return factor if math.log(factor) > max(_HEAVIER_FROM, _HEAVIER_SIGMAS * sigma) else 1.0
 
 
 def typical(latencies_ms: Sequence[float]) -> float:

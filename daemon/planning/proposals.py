@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from ...kernels.errors import KernelsError
@@ -19,6 +20,8 @@ from .wishes import Wish
 
 log = logging.getLogger(__name__)
 
+_KEPT = 32
+
 
 class Proposals:
     """For the event loop.
@@ -31,6 +34,7 @@ class Proposals:
     def __init__(self, look: Callable[[], Look], bounds: ClockLimits) -> None:
         self._look = look
         self._bounds = bounds
+        self._made: OrderedDict[Hashable, Proposal | None] = OrderedDict()
         self._found: dict[str, tuple[Need, Proposal | None]] = {}
         self._finding: dict[str, asyncio.Task[None]] = {}
 
@@ -39,7 +43,15 @@ class Proposals:
         seen = self._look()
         if seen.mode is None or seen.modes is None:
             return None
-        return await asyncio.to_thread(propose, wish, seen.modes, seen.mode, held, self._bounds)
+        asked = (wish.surface, wish.target, wish.fps, wish.confidence, seen.mode.id, held)
+        if asked in self._made:
+            self._made.move_to_end(asked)
+            return self._made[asked]
+        made = await asyncio.to_thread(propose, wish, seen.modes, seen.mode, held, self._bounds)
+        self._made[asked] = made
+        while len(self._made) > _KEPT:
+            self._made.popitem(last=False)
+        return made
 
     async def told(self, error: TargetNotAttainable, wish: Wish) -> TargetNotAttainable:
         """Why a target is not attainable, and in which power mode it would be."""

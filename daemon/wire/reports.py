@@ -16,7 +16,7 @@ from . import forked
 FRAMES_KEPT = 4096
 FRAMES_SENT = 256
 EVERY_S = 0.25
-QUICK_S = 0.05
+QUICK_S = 0.02
 """How often where frames are late, so that the daemon can do something about it; for a while, and then not for a while."""
 _QUICK_FOR_S, _QUICK_AGAIN_S = 2.0, 10.0
 _ENDING_S = 0.5

@@ -34,14 +34,14 @@ from ..errors import InputError, LimitReached, TransientError
 from .accounts import Accounts
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, encoded
+from .numerics import ONE_THREAD
 from .slots import Slots
 from .task import Task
 
 log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 1.0
-_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **_ONE_THREAD}
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD}
 
 
 class WorkerFailed(TransientError):

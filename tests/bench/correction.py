@@ -3,15 +3,21 @@
 
     python tests/bench/correction.py [--repeats 20]
 
-Time is the processor's, so that others on the machine count little; the shortest and the middle one of the repeats. Beside it,
-as a measure of the machine, how many times ten exponentials of one figure of the grid the shortest is.
+With one thread, as in the daemon. Time is the processor's, so that others on the machine count little; the shortest and the
+middle one of the repeats. Beside it, as a measure of the machine, how many times ten exponentials of one figure of the grid the
+shortest is.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
+
+from jetdvfs.daemon.worker.numerics import ONE_THREAD
+
+os.environ.update(ONE_THREAD)  # as the daemon does, before NumPy is loaded
 
 import numpy as np
 

@@ -6,11 +6,11 @@
 
 The cycles are had with the real daemon, a process of its own, on a simulated AGX Xavier served by FUSE.
 
-The day is virtual, and of the daemon only what decides and sets clocks: its controller, its hardware layer and its monitor of
-other work's demand, in this process, on a simulated AGX Xavier without files in between, all of them on one clock that passes
-only when it is waited for. The controller is called as the resident daemon calls it, twice in each virtual second; leases come
-and go, a camera and a control loop run for some of the hours, the board is heated past its trips and cools. Sockets, workers
-and process are not part of it.
+The day is virtual, and of the daemon only what decides, learns and sets clocks, in this process, on a simulated AGX Xavier
+without files in between, all of them on one clock that passes only when it is waited for. Leases come and go, programs for
+latency targets among them, known to the profile or not, whose frames become heavier and lighter; a camera and a control loop
+run for some of the hours, the board is heated past its trips and cools. Sockets, workers and process are not part of it. The
+profile was trained on boards of another version of the silicon.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ import tempfile
 import time
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from jetdvfs.daemon.config import Config
-from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.errors import DaemonError
-from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases import Holder, Lease, Need
-from jetdvfs.daemon.watch.demand import DemandMonitor
-from jetdvfs.daemon.watch.floors import FloorRules
+from jetdvfs.kernels.correction.flat import flat_surface
+from jetdvfs.kernels.cost.model import surface
+from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.bundle.bundle import load_bundle
+from jetdvfs.profiles.bundle.finding import resolve_bundle
+from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.training.truth import true_surface
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.profiles.twin.work.corunner import PeriodicWork, camera, control_loop
 from jetdvfs.tests.soak import boards, checks
@@ -44,9 +49,17 @@ from jetdvfs.tests.soak.stage import Places, Stage
 from jetdvfs.tests.soak.wire import Wire
 from jetdvfs.tests.soak.world import USUAL_BOARD, world
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
-from jetdvfs.tests.support.boards.twin_fakes import TreeFiles
+from jetdvfs.tests.support.daemons.programs import Program, Programs
 
-_TEND_S = 0.5
+_STEP_S = 0.5
+_NETWORKS = ("squeezenet1_0", "resnet18", "mobilenet_v2")
+_NODE, _SILICON = 7, 1
+_RATES = (1.0, 2.0, 4.0)
+_TIMES_THE_SHORTEST = (1.5, 2.0, 3.0)
+_MOST_PROGRAMS = 3
+_EVENTS = 0.01  # of half seconds, in which something happens
+#: For how many frames a target may be missed that some configuration could keep.
+LATE_IN_A_ROW = 10
 _SETTLED = 500
 _LOG_BYTES = 500  # of a hold and its release: three lines
 _BYTES_PER_CYCLE = 64.0
@@ -106,51 +119,58 @@ class Day:
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
-        self.board: SimulatedBoard = simulated_board(USUAL_BOARD, clock=self.clock)
-        self._files = files = TreeFiles(self.board)
-        self.hardware = Hardware.probe(files, self.clock, baseline=folder / "baseline")
-        demands = DemandMonitor(files, self.hardware.description, self.clock.monotonic, self.hardware, FloorRules())
-        self.controller = Controller(self.hardware, Config(), self.clock.monotonic, demands)
+        self.board: SimulatedBoard = simulated_board(USUAL_BOARD, _NODE, clock=self.clock, version=_SILICON)
+        self._known = _programs()
+        self.programs = Programs(self.board, self.clock, folder, self._known[0].true)
+        self.daemon = self.programs.daemon
         self.found = self._settings()
         self.happened: Counter[str] = Counter()
         self._leases: list[Lease] = []
         self._runners = [PeriodicWork(beat(), _BYTES_PER_CYCLE) for beat in (camera, control_loop)]
         self._attached: set[int] = set()
+        self._begun = 0
 
     def pass_by(self, draw: random.Random, seconds: float) -> list[str]:
         """Let time pass, in which things happen; what was not as it must be."""
+        broken: list[str] = self.daemon.run(self._pass_by(draw, seconds))
+        return broken
+
+    async def _pass_by(self, draw: random.Random, seconds: float) -> list[str]:
         broken: list[str] = []
         on, ends = world(USUAL_BOARD), self.clock.now + seconds
         while self.clock.now < ends:
-            if draw.random() < 0.02:
-                self._happen(draw, on.configuration(draw))
-            self.controller.tend()
-            self.clock.sleep(_TEND_S)
-        self._quiet()
-        for _ in range(240):
-            self.controller.tend()
-            self.clock.sleep(_TEND_S)
-        self._files.written.clear()
+            if draw.random() < _EVENTS:
+                await self._happen(draw, on.configuration(draw))
+            await self.programs.until(self.clock.now + _STEP_S)
+        await self._quiet()
+        await self.programs.until(self.clock.now + 240 * _STEP_S)
         if (now := self._settings()) != self.found:
             broken += [f"{path} is {now[path]} instead of {value}" for path, value in self.found.items() if now[path] != value]
-        if self.hardware.touched:
+        if self.daemon.hardware.touched:
             broken.append("the baseline is still held")
-        if self.controller.troubles:
-            broken.append(f"troubles stand: {self.controller.troubles}")
+        if self.daemon.controller.troubles:
+            broken.append(f"troubles stand: {self.daemon.controller.troubles}")
+        broken += [
+            f"{often} times {row} frames in a row were late that could be in time"
+            for row, often in sorted(self.programs.rows.items())
+            if row > LATE_IN_A_ROW
+        ]
+        self.programs.rows = Counter({row: often for row, often in self.programs.rows.items() if row <= LATE_IN_A_ROW})
         return broken
 
-    def _happen(self, draw: random.Random, configuration: object) -> None:
-        what = draw.choice(("hold", "hold", "release", "release", "heat", "cool", "company", "quiet", "connection"))
+    async def _happen(self, draw: random.Random, configuration: object) -> None:
+        doings = ("hold", "release", "release", "heat", "cool", "cool", "cool", "company", "quiet", "connection")
+        what = draw.choice((*doings, *5 * ("program",), *2 * ("program ends",), *5 * ("heavier",)))
+        running = self.programs.running
         try:
             if what == "hold" and len(self._leases) < 8:
                 holder = Holder(draw.randrange(4), 1000 + draw.randrange(4), 1000, "soak")
-                lease, _ = self.controller.hold(holder, Need(configuration), "a day")  # type: ignore[arg-type]
-                self._leases.append(lease)
+                self._leases.append(self.daemon.desk.granted(holder, Need(configuration), "a day"))  # type: ignore[arg-type]
             elif what == "release" and self._leases:
-                self.controller.release(self._leases.pop(draw.randrange(len(self._leases))))
+                self.daemon.desk.ended(self._leases.pop(draw.randrange(len(self._leases))))
             elif what == "connection":
                 gone = draw.randrange(4)
-                self.controller.drop(gone)
+                self.daemon.controller.drop(gone)
                 self._leases = [lease for lease in self._leases if lease.holder.connection != gone]
             elif what in ("heat", "cool"):
                 self.board.faults.fever_c = 45.0 if what == "heat" else 0.0
@@ -158,9 +178,25 @@ class Day:
                 self._attach(draw.randrange(2))
             elif what == "quiet":
                 self._detach()
+            elif what == "program" and len(running) < _MOST_PROGRAMS:
+                await self._begin(draw)
+            elif what == "program ends" and running:
+                await self.programs.end(draw.choice(running))
+            elif what == "heavier" and running:
+                draw.choice(running).heavier = draw.choice((0.8, 1.0, 1.15, 1.3))
+            else:
+                return
             self.happened[what] += 1
         except DaemonError as error:
             self.happened[f"{what}: {type(error).__name__}"] += 1
+
+    async def _begin(self, draw: random.Random) -> None:
+        program = replace(draw.choice(self._known), fps=draw.choice(_RATES))
+        if draw.random() < 0.3:
+            program = replace(program, name="", predicted=flat_surface(program.predicted.grid))
+        limit_ms = draw.choice(_TIMES_THE_SHORTEST) * float(program.true.latency_ms.min())
+        self._begun += 1
+        await self.programs.begin(program, f"latency_ms={limit_ms:.4f}", min(limit_ms, 1e3 / program.fps), self._begun)
 
     def _attach(self, number: int) -> None:
         if number not in self._attached:
@@ -172,18 +208,32 @@ class Day:
             self.board.detach(self._runners[number])
         self._attached.clear()
 
-    def _quiet(self) -> None:
+    async def _quiet(self) -> None:
         """Everybody goes."""
         self.board.faults.clear()
         self._detach()
+        for one in self.programs.running:
+            await self.programs.end(one)
         for connection in range(4):
-            self.controller.drop(connection)
+            self.daemon.controller.drop(connection)
         self._leases.clear()
 
     def _settings(self) -> dict[str, str]:
         tree = self.board.tree
         names = ("governor", "min_freq", "max_freq", "mrq_rate_locked")
         return {path: tree.read(path).decode().strip() for path, node in tree.files() if node.write and path.endswith(names)}
+
+
+@cache
+def _programs() -> list[Program]:
+    bundle = load_bundle(resolve_bundle(f"{USUAL_BOARD}-sim"))
+    silicon = Silicon(_NODE, load_board(USUAL_BOARD), version=_SILICON)
+    made = []
+    for name in _NETWORKS:
+        network = reference_network(name)
+        true = true_surface(network, silicon, bundle.manifest.grid, bundle.manifest.rails)
+        made.append(Program(name, surface(network, bundle.cost), true, _RATES[0]))
+    return made
 
 
 def day(hours: int) -> list[str]:
@@ -198,7 +248,11 @@ def day(hours: int) -> list[str]:
             broken += [f"hour {hour}: {text}" for text in passing.pass_by(draw, 3600.0)]
             taken = _taken_by_the_daemon()
             first = first or taken
-            print(f"hour {hour:2}: {taken >> 10} kB, {time.monotonic() - began:.0f} s; {dict(passing.happened)}", flush=True)
+            programs = passing.programs
+            said = f"{programs.frames} frames, {programs.late} late, {programs.excused} of them with no way; longest row "
+            said += f"{max(programs.rows, default=0)}"
+            spent = f"hour {hour:2}: {taken >> 10} kB, {time.monotonic() - began:.0f} s"
+            print(f"{spent}; {said}; {dict(passing.happened)}", flush=True)
             if taken > first + MORE_BYTES:
                 broken.append(f"hour {hour}: memory grew from {first >> 10} to {taken >> 10} kB")
         return broken

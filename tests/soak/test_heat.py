@@ -15,9 +15,7 @@ HIGHEST = "/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"
 
 
 def wait(day: Day, seconds: float) -> None:
-    for _ in range(int(2 * seconds)):
-        day.controller.tend()
-        day.clock.sleep(0.5)
+    day.daemon.run(day.daemon.until(day.clock.now + seconds))
 
 
 def test_what_heat_hides_is_given_back_all_the_same(tmp_path: Path) -> None:
@@ -28,9 +26,9 @@ def test_what_heat_hides_is_given_back_all_the_same(tmp_path: Path) -> None:
         wait(day, 0.5)
     wait(day, 15)
     assert day._settings() != found, "the kernel throttles"
-    lease, _ = day.controller.hold(Holder(1, 1, 1, "x"), Need(LOW), "while it is hot")
+    lease, _ = day.daemon.controller.hold(Holder(1, 1, 1, "x"), Need(LOW), "while it is hot")
     wait(day, 10)
-    day.controller.release(lease)
+    day.daemon.controller.release(lease)
     wait(day, 10)
     day.board.faults.fever_c = 0.0
     wait(day, 120)
@@ -41,16 +39,19 @@ def test_limits_that_still_climb_after_the_heat_are_nobodys_choice(tmp_path: Pat
     day = Day(tmp_path)
     found = day._settings()
     lowered = LOW._replace(cpu_khz=192000)
-    first, _ = day.controller.hold(Holder(1, 1, 1, "x"), Need(MIDDLE), "before the heat")
+    first, _ = day.daemon.controller.hold(Holder(1, 1, 1, "x"), Need(MIDDLE), "before the heat")
     day.board.faults.fever_c = 50.0
     wait(day, 60)
     assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz, "the kernel throttles"
     day.board.faults.fever_c = 0.0
     day.clock.sleep(2.5)
-    assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz and not day.hardware.throttled(), "it is cool, and limits still climb"
-    second, _ = day.controller.hold(Holder(2, 2, 2, "y"), Need(lowered), "after the heat")
-    day.controller.release(first)
+    day.daemon.sensors.look()
+    assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz and not day.daemon.hardware.throttled(), (
+        "it is cool, and limits still climb"
+    )
+    second, _ = day.daemon.controller.hold(Holder(2, 2, 2, "y"), Need(lowered), "after the heat")
+    day.daemon.controller.release(first)
     wait(day, 60)
-    day.controller.release(second)
+    day.daemon.controller.release(second)
     wait(day, 60)
     assert day._settings() == found

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watch the board and its leases: clocks, rails, temperatures; each lease's target, what was predicted, observed and missed.
 
+Of a lease's frames, "first ms" is what those take that come after a pause or at other clocks, by median.
+
 Drawn anew every second until q, or an interrupt, also when the daemon goes away and comes back. Where the output is no
 terminal, what is drawn follows each other.
 """
@@ -137,7 +139,7 @@ def _lines(status: Mapping[str, Any], *, colours: bool) -> Iterator[str]:
         yield f"battery {battery['left_wh']:5.4g} Wh  {printable(output.battery(battery))}"
     yield ""
     if status["leases"]:
-        headers = ["lease", "application", "target", "predicted ms", "observed ms", "p95 ms", "frames", "late", "J"]
+        headers = ["lease", "application", "target", "predicted ms", "observed ms", "p95 ms", "first ms", "frames", "late", "J"]
         yield table(headers, [_row(lease) for lease in status["leases"]], text_columns=3)
     else:
         yield "no lease is held"
@@ -170,6 +172,7 @@ def _row(lease: Mapping[str, Any]) -> list[str]:
         f"{predicted['latency_ms']:.2f}" if predicted else "-",
         f"{observed['p50_ms']:.2f}" if observed else "-",
         f"{observed['p95_ms']:.2f}" if observed else "-",
+        "-" if lease["first_ms"] is None else f"{lease['first_ms']:.2f}",
         str(lease["frames"]),
         str(lease["late"]),
         "-" if energy_mj is None else f"{energy_mj / 1e3:.1f}",

@@ -15,7 +15,7 @@ from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.controller import Controller
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.thermal import Trip
-from jetdvfs.daemon.leases import Holder
+from jetdvfs.daemon.leases import Holder, Need
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.daemon.planning.plans import Plans
 from jetdvfs.daemon.planning.wishes import Wish
@@ -48,7 +48,7 @@ class Sensed:
 class Board:
     """A board in memory with a battery, and its controller; ``tick`` lets time pass, in steps of five seconds."""
 
-    def __init__(self, folder: Path, **asked: Any) -> None:
+    def __init__(self, folder: Path, uid: int = 0, **asked: Any) -> None:
         self.kernel, self.sensed, self.clock = Kernel(), Sensed(), FakeClock()
         self.left_wh(20.0)
         hardware = Hardware.probe(self.kernel, self.clock, baseline=folder / "baseline.json")
@@ -57,7 +57,7 @@ class Board:
         self.controller = Controller(hardware, Config(), monotonic, budgets=budgets)
         target = f"hours={asked['hours']:g}" if "hours" in asked else "latency_ms=9"
         wish = Wish(Plans(), predicted(), target, None, None, "squeezenet", True, lambda: (), Asked(**asked))
-        self.controller.hold(Holder("somebody", 1, 0, "app"), wish.need(Limits()), "test")
+        self.controller.hold(Holder("somebody", 1, uid, "app"), wish.need(Limits()), "test")
 
     def left_wh(self, left_wh: float) -> None:
         self.kernel.store |= {f"{SUPPLY}/type": "Battery", f"{SUPPLY}/energy_now": str(round(1e6 * left_wh))}
@@ -84,6 +84,25 @@ def test_a_battery_that_drains_faster_than_it_may_lowers_the_clocks_and_one_that
     assert board.gpu_hz > lowered_hz
     board.tick(4600)
     assert board.controller.budgets is not None and board.controller.budgets.budget is None  # it has lasted
+
+
+@pytest.mark.parametrize(("asks", "other", "counts"), [(1000, 1000, True), (1000, 1001, False), (0, 1001, True)])
+def test_what_one_user_asks_of_the_board_slows_down_no_other_users_lease(
+    tmp_path: Path, asks: int, other: int, counts: bool
+) -> None:
+    board = Board(tmp_path, uid=asks, hours=4.0)
+    budgets = board.controller.budgets
+    assert budgets is not None and budgets.budget is not None
+    before_mw = budgets.budget.power_mw
+    top = predicted().grid.top
+    lease, _ = board.controller.hold(Holder("other", 2, other, "viewer"), Need(top), "test")
+    assert (budgets.budget is not None) == counts
+    assert any("that does not count while they are held" in note for note in board.controller.notes) == (not counts)
+    board.tick(1800)
+    board.controller.release(lease)
+    # The time goes on meanwhile: as much energy for half an hour less.
+    assert budgets.budget is not None and budgets.budget.power_mw == pytest.approx(before_mw * 4 / 3.5, rel=0.03)
+    assert board.controller.notes == ()
 
 
 def test_zones_that_come_near_the_ceiling_lower_the_clocks_and_a_calm_minute_raises_them(

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.errors import HardwareRefused, InputError, UsageError
+from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused, InputError, UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.boards.hardware_kernel import CAP, CPU, EMC, GPU, INA, TREE, XAVIER, FakeClock, Kernel
@@ -48,6 +50,30 @@ def test_the_most_specific_name_decides(kernel: Kernel, clock: FakeClock) -> Non
     special = replace(XAVIER, name="special", compatible=("nvidia,p2972-0000-special", "nvidia,tegra194"))
     assert Hardware.probe(kernel, clock, boards=(XAVIER, special)).description.name == "special"
     assert Hardware.probe(kernel, clock, boards=(XAVIER,)).description.name == "agx-xavier"
+
+
+def silent_for(kernel: Kernel, clock: FakeClock, seconds: float) -> None:
+    """The device tree fails to be read until then."""
+    until_s = clock.now + seconds
+
+    def hold_up(path: str) -> None:
+        if path.startswith(TREE) and clock.now < until_s:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    kernel.hold_up = hold_up
+
+
+def test_a_device_tree_that_answers_late_is_waited_for(kernel: Kernel, clock: FakeClock) -> None:
+    silent_for(kernel, clock, 3.0)
+    assert Hardware.probe(kernel, clock).description.name == "agx-xavier"
+
+
+def test_a_device_tree_that_never_answers_is_not_taken_for_another_machines(kernel: Kernel, clock: FakeClock) -> None:
+    silent_for(kernel, clock, 1e6)
+    began_s = clock.now
+    with pytest.raises(HardwareBusy, match=rf"cannot be told which board this is: {TREE}/model: reading it failed with EIO"):
+        Hardware.probe(kernel, clock)
+    assert clock.now - began_s < 10
 
 
 def test_a_board_can_be_named(kernel: Kernel, clock: FakeClock) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from jetdvfs.daemon.hardware.sensors.sampled import Sample
 from jetdvfs.daemon.learning.frames import FRAMES_KEPT, Frames, Setting
-from jetdvfs.daemon.learning.missed import is_missed, why
+from jetdvfs.daemon.learning.missed import heavier, is_missed, why
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 LOW, HIGH = FrequencyConfiguration(1, 1, 1), FrequencyConfiguration(2, 2, 2)
@@ -117,3 +117,21 @@ def test_reports_are_summed_up_by_rank_of_the_last_frames() -> None:
     told = frames.observed()
     assert told is not None and told["frames"] == FRAMES_KEPT and told["p50_ms"] == told["p95_ms"] == 7.0
     assert told["mean_ms"] == pytest.approx(7.0 + 2.0 / FRAMES_KEPT)
+
+
+def test_what_became_heavier_counts_as_such_elsewhere_and_by_its_last_frames_here() -> None:
+    frames = Frames()
+    frames.report([10.0] * 9, 1.0, Setting(LOW, 0.0), period_ms=40.0)
+    frames.report([6.0] * 12, 2.0, Setting(HIGH, 1.0), period_ms=40.0)
+    frames.report([9.0] * 5, 2.5, Setting(HIGH, 1.0), period_ms=40.0)
+    frames.renew(1.5)
+    found = {seen.configuration: seen for seen in frames.observations(2.5, ALONE)}
+    assert (found[LOW].latency_ms, found[LOW].frames, found[LOW].period_ms) == (15.0, 1, 60.0)
+    assert (found[HIGH].latency_ms, found[HIGH].period_ms) == (9.0, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("observed_ms", "sigma", "factor"), [(15.0, 0.02, 1.5), (10.5, 0.02, 1.0), (15.0, 0.2, 1.0), (7.0, 0.02, 1.0)]
+)
+def test_frames_are_heavier_only_beyond_what_is_not_known(observed_ms: float, sigma: float, factor: float) -> None:
+    assert heavier(observed_ms, 10.0, sigma) == factor

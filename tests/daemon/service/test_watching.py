@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +17,7 @@ from jetdvfs.daemon.cli.leases.metrics import METRICS, described
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors
 from jetdvfs.profiles.board import load_board
-from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.daemons.board_daemon import LONGEST_S, LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import ROOT
 
 FRAMES = """
@@ -78,6 +81,31 @@ def test_top_and_log_show_what_is_held_and_why(daemon: Daemon) -> None:
         assert [entry["kind"] for entry in entries[-2:]] == ["clocks_set", "lease_begun"]
         assert entries[-1]["lease"] == lease.id and entries[-1]["reason"] == "camera"
         assert "camera" in jetdvfs("log", "--lease", lease.id, *socket).stdout
+
+
+def test_top_is_drawn_anew_until_q_and_shows_what_first_frames_take(daemon: Daemon) -> None:
+    with daemon.client() as client, client.hold(configuration=LOW, app="viewer") as lease:
+        for latency_ms in (77.25, 12.5, 12.5):
+            lease.report(latency_ms)
+            lease.flush()
+        screen, terminal = pty.openpty()
+        command = [sys.executable, "-m", "jetdvfs.daemon.cli", "top", "--every", "0.1", "--socket", str(daemon.socket)]
+        shown = b""
+        with subprocess.Popen(command, stdin=terminal, stdout=terminal, cwd="/") as top:
+            os.close(terminal)
+            while shown.count(b"\x1b[H") < 3 and select.select([screen], [], [], LONGEST_S)[0]:
+                shown += os.read(screen, 1 << 16)
+            os.write(screen, b"q")
+            # What it writes is read until it has ended, or it would wait for that.
+            with contextlib.suppress(OSError):
+                while part := os.read(screen, 1 << 16):
+                    shown += part
+            assert top.wait(LONGEST_S) == 0
+        os.close(screen)
+    drawn = shown.decode().split("\x1b[H")[2]
+    (row,) = (line for line in drawn.splitlines() if "viewer" in line)
+    assert "first ms" in drawn and "77.25" in row and "12.50" in row
+    assert shown.startswith(b"\x1b[?25l") and b"\x1b[?25h" in shown.rpartition(b"\x1b[H")[2]
 
 
 def test_log_follows_what_is_decided(daemon: Daemon) -> None:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A verb's children: they end with it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from jetdvfs.tests.support.daemons.board_daemon import eventually
+
+VERB = """
+import sys, time
+from pathlib import Path
+from jetdvfs.daemon.cli.children import spawn
+child = spawn("a server", ["http.server", "--bind", "127.0.0.1", "0"], Path(sys.argv[1]))
+print(child.popen.stdout.readline() and child.popen.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_verb_that_is_killed_leaves_no_child_behind(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", VERB, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd="/", env=environment
+    ) as verb:
+        assert verb.stdout is not None
+        child = psutil.Process(int(verb.stdout.readline()))
+        verb.send_signal(signal.SIGKILL)
+    assert eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program whose frames become heavier than all that was learned of it is kept in time again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jetdvfs.kernels.correction.flat import flat_surface
+from jetdvfs.kernels.surface import Surface
+from jetdvfs.profiles.twin.simulated_board import simulated_board
+from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
+from jetdvfs.tests.support.daemons.programs import Program, Programs
+
+FPS = 2.0
+FOUND_OUT_S, HEAVIER_S = 120.0, 30.0
+
+
+def true(board_grid: Surface) -> Surface:
+    """Frames that take a constant, and time at each of the clocks; what they draw grows with those."""
+    grid = board_grid.grid
+    cpu, gpu, emc = np.meshgrid(*(np.array(levels) / levels[-1] for levels in grid.to_json().values()), indexing="ij")
+    latency_ms = 2 + 4 / gpu + 2 / emc + 1 / cpu
+    power_mw = 3000 + 8000 * gpu**2.5 + 3000 * emc**1.5 + 3000 * cpu**2
+    nothing = np.zeros(grid.shape)
+    return Surface(grid, latency_ms, power_mw, power_mw * latency_ms / 1e3, 0.4 * power_mw, nothing, nothing, "true")
+
+
+def test_frames_that_become_heavier_are_in_time_again_within_ten(tmp_path: Path) -> None:
+    clock = FakeClock()
+    board = simulated_board("agx-xavier", clock=clock)
+    flat = flat_surface(board.description.grid)
+    program = Program("", flat, true(flat), FPS)
+    limit_ms = 2 * float(program.true.latency_ms.min())
+    programs = Programs(board, clock, tmp_path, program.true)
+
+    async def lives() -> list[int]:
+        one = await programs.begin(program, f"latency_ms={limit_ms}", limit_ms, 1)
+        await programs.until(clock.now + FOUND_OUT_S)
+        learned = len(one.tried)
+        assert learned > 5 and one.late_in_a_row == 0
+        one.heavier = 1.3
+        await programs.until(clock.now + HEAVIER_S)
+        in_a_row = [max(programs.rows, default=0), one.late_in_a_row]
+        assert len(one.tried) > learned
+        await programs.end(one)
+        return in_a_row
+
+    longest, still = programs.daemon.run(lives())
+    programs.daemon.close()
+    assert 0 < longest <= 10 and still == 0
