@@ -18,7 +18,7 @@ from ....kernels.surface import Surface
 from ....profiles.bundle.bundle import load_bundle
 from ....profiles.errors import ComparisonDataError
 from ....profiles.reference import reference_network
-from ....profiles.studies import batches as studied
+from ....profiles.studies.comparison import batches as studied
 from ... import arguments
 from ...errors import InputError, TargetNotAttainable
 from ...planner import Limits, plan

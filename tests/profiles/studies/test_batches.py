@@ -10,7 +10,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.errors import ComparisonDataError
-from jetdvfs.profiles.studies.batches import at, best, cells, deadlines_ms
+from jetdvfs.profiles.studies.comparison.batches import at, best, cells, deadlines_ms
 
 HEADER = "Throughput,Energy,Latency,Batch Size,Frequency,Directory"
 # As a Nano would be that is a fifth slower than predicted: seconds and joules of one and of two images.

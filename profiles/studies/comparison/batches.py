@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ...kernels.correction.observation import Observation
-from ...kernels.grid import FrequencyConfiguration
-from ...kernels.surface import Surface
-from ..errors import ComparisonDataError
-from .comparison.fit import read_rows
+from ....kernels.correction.observation import Observation
+from ....kernels.grid import FrequencyConfiguration
+from ....kernels.surface import Surface
+from ...errors import ComparisonDataError
+from .fit import read_rows
 
 TABLE = "profiling.csv"
 NETWORK = "inception_v3"
