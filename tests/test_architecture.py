@@ -7,12 +7,24 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from jetdvfs.docs.module_graph import PICTURE, picture
-from jetdvfs.tests.support.imports import FLOORS, PACKAGES, circle, floor_of, imported_names, imports, modules, passages, syntax
+from jetdvfs.tests.support.imports import (
+    FLOORS,
+    PACKAGES,
+    circle,
+    floor_of,
+    imported_names,
+    imports,
+    is_face,
+    modules,
+    passages,
+    syntax,
+)
 from jetdvfs.tests.support.paths import ROOT
 
 HEAVY = ("torch", "xgboost", "treelite", "optuna", "dask", "pandas", "sklearn", "scipy", "matplotlib", "jtop", "mfusepy")
@@ -22,61 +34,49 @@ RESIDENT = {"numpy", "yaml", "msgspec", "psutil", "systemd", "typing_extensions"
 MOST_FILES, MOST_LINES = 16, 400
 CODE = (".py", ".c", ".h")
 
-#: Imports each module first in a child of its own. To be quick, libraries are loaded before, and code is read once.
-IMPORT_EACH_FIRST = """
-import functools, importlib, os, sys
-from importlib.machinery import SourceFileLoader
+IMPORT_ALL = """
+import importlib, sys
 
-SourceFileLoader.get_code = functools.cache(SourceFileLoader.get_code)
-files = dict(line.split(" ", 1) for line in sys.stdin.read().splitlines())
-
-def of_child(work):
-    reader, writer = os.pipe()
-    if not os.fork():
-        os.close(reader)
-        with os.fdopen(writer, "w") as answer:
-            try:
-                answer.write(work())
-            except BaseException as error:
-                answer.write(repr(error))
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    os.wait()
-    return text
-
-def others():
-    for name in files:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            pass  # told below
-    return " ".join(name for name in sys.modules if name.partition(".")[0] not in ("jetdvfs", "__main__"))
-
-for name in of_child(others).split():
+for name in sys.argv[1:]:
     try:
-        importlib.import_module(name)
-    except ImportError:
-        pass  # made by another module rather than found
-for name, path in files.items():
-    SourceFileLoader(name, path).get_code(name)
-for name in files:
-    failure = of_child(lambda: importlib.import_module(name) and "")
-    if failure:
-        print(f"{name}: {failure}")
+        importlib.import_module(f"jetdvfs.{name}")
+    except ImportError as error:
+        print(f"{name}: {error}")
 """
 
 
-def test_every_module_can_be_imported_first() -> None:
-    files = "\n".join(f"jetdvfs.{name} {path}" for name, path in modules().items() if not name.endswith("__main__"))
-    program = [sys.executable, "-c", IMPORT_EACH_FIRST]
-    done = subprocess.run(program, input=files, capture_output=True, text=True, check=True, cwd="/")
-    assert not done.stdout.splitlines()
+def not_imported(names: Iterable[str]) -> list[str]:
+    program = [sys.executable, "-c", IMPORT_ALL, *names]
+    return subprocess.run(program, capture_output=True, text=True, check=True, cwd="/").stdout.splitlines()
+
+
+def loads_what_is_inside(name: str) -> bool:
+    """Whether a package's face loads modules of the package, in which order they then are loaded whoever comes first."""
+    path = modules()[name]
+    loaded = [node for node in syntax(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return is_face(name) and any(
+        imported.name.startswith(f"{name}.") for node in loaded for imported in imported_names(node, path)
+    )
+
+
+def test_every_module_can_be_imported() -> None:
+    assert not not_imported(name for name in modules() if not name.endswith("__main__"))
+
+
+@pytest.mark.parametrize("name", [*filter(loads_what_is_inside, modules())])
+def test_every_face_that_loads_what_is_inside_can_be_imported_first(name: str) -> None:
+    assert not not_imported([name])
 
 
 def test_no_modules_import_each_other_in_a_circle_not_even_for_types() -> None:
-    assert not circle({name: imports(name) for name in modules()})
+    def runs_first(name: str) -> frozenset[str]:
+        """What a module imports, and the faces of the packages that lie on the way there."""
+        found = {
+            ".".join(parts[:end]) for other in imports(name) for parts in [other.split(".")] for end in range(1, len(parts))
+        }
+        return imports(name) | {face for face in found if not name.startswith(f"{face}.")} - {name}
+
+    assert not circle({name: runs_first(name) for name in modules()})
 
 
 def test_rooms_import_only_rooms_on_floors_below() -> None:

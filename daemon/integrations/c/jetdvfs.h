@@ -217,8 +217,7 @@ static inline int jetdvfs_ask_(jetdvfs_client *client, jetdvfs_call_ *call, int 
     client->error[0] = '\0';
     if (client->sent_bytes) jetdvfs_send_noted_(client, client->sent_ns, 0); /* the rest of a report comes first */
     if (client->sent_bytes || client->socket < 0) return jetdvfs_lost_(client, "it takes nothing any more");
-    memset(&message, 0, sizeof message);
-    memset(&attached, 0, sizeof attached);
+    memset(&message, 0, sizeof message), memset(&attached, 0, sizeof attached);
     message.msg_iov = &piece, message.msg_iovlen = 1;
     if (descriptor >= 0) {
         attached.header.cmsg_level = SOL_SOCKET, attached.header.cmsg_type = SCM_RIGHTS;
@@ -257,22 +256,20 @@ static inline int jetdvfs_connect(jetdvfs_client *client, const char *socket_pat
     struct sockaddr_un address = {AF_UNIX, ""};
     struct timeval second = {1, 0};
     const char *path = socket_path ? socket_path : getenv("JETDVFS_SOCKET");
-    int kept_out;
     memset(client, 0, sizeof *client);
     if (!path || !*path) path = "/run/jetdvfs/jetdvfs.sock";
-    client->timeout_ms = 120000;
-    client->socket = -1;
+    client->timeout_ms = 120000, client->socket = -1;
     if (strlen(path) >= sizeof address.sun_path) return jetdvfs_lost_(client, "the path of its socket is too long");
     strcpy(address.sun_path, path);
     client->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     /* While many connect at once, the kernel turns away who does not wait. */
     if (client->socket >= 0) setsockopt(client->socket, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
     if (client->socket >= 0 && connect(client->socket, (struct sockaddr *)&address, sizeof address) == 0) return 0;
-    kept_out = errno == EACCES;
+    int code = errno == EACCES ? JETDVFS_INPUT : JETDVFS_NO_DAEMON;
     jetdvfs_lost_(client, strerror(errno));
-    if (kept_out) strcpy(client->error, "permission denied to who is not in the socket's group");
+    if (code == JETDVFS_INPUT) strcpy(client->error, "permission denied to who is not in the socket's group");
     strncat(strcat(client->error, " on "), path, sizeof address.sun_path);
-    return kept_out ? JETDVFS_INPUT : JETDVFS_NO_DAEMON;
+    return code;
 }
 
 /* Have a model's file read, for inputs in the forms of `jetdvfs decompose --input`; NULL follows the last one. */

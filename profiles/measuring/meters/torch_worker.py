@@ -6,8 +6,8 @@ in a virtual environment or a container, and needs nothing else of this product 
 
     python torch_worker.py [--device cpu|cuda] [--threads N]
 
-Operands are random: zeros draw less power, and hide what limits a kernel. Each request is an object whose ``do`` names what to
-do (:attr:`Worker.actions`); each answer is an object, with ``error`` where it was refused.
+Operands are random: zeros draw less power, and hide what limits a kernel. Each request is an object whose ``do`` is one
+of :attr:`Worker.actions`; each answer is an object, with ``error`` where it was refused.
 """
 
 from __future__ import annotations
@@ -377,8 +377,7 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
     os.dup2(2, 1)
 
     def tell(answer: dict[str, Any]) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        print(json.dumps(answer), file=answers, flush=True)
 
     try:
         import torch
