@@ -34,7 +34,7 @@ class Budget:
         items: length of a list, tuple, dictionary or string the model builds.
         calls: kernel invocations and host-only calls recorded.
         tree_objects: objects in the module tree.
-        wall_s: elapsed time.
+        cpu_s: processor time of the thread that reads: a busy machine takes longer for the same file.
         memory_bytes: by how much the whole process grows meanwhile; looked at now and then, like the clock.
 
     Raises:
@@ -58,7 +58,7 @@ class Budget:
     items: int = 65_536
     calls: int = 200_000
     tree_objects: int = 200_000
-    wall_s: float = 10.0
+    cpu_s: float = 10.0
     memory_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
@@ -94,11 +94,11 @@ class Account:
     ITEMS = 64
 
     def __init__(
-        self, budget: Budget, clock: Callable[[], float] = time.monotonic, resident: Callable[[], int] = resident_bytes
+        self, budget: Budget, clock: Callable[[], float] = time.thread_time, resident: Callable[[], int] = resident_bytes
     ) -> None:
         self.budget = budget
         self._clock = clock
-        self._deadline = clock() + budget.wall_s
+        self._deadline = clock() + budget.cpu_s
         self._resident = resident
         self._ceiling = resident() + budget.memory_bytes
         self._steps = 0
@@ -129,7 +129,7 @@ class Account:
             BudgetExceeded: the time is up, or the process has grown too large.
         """
         if self._clock() > self._deadline:
-            raise BudgetExceeded(f"reading the model takes longer than {self.budget.wall_s:g} s")
+            raise BudgetExceeded(f"reading the model takes more than {self.budget.cpu_s:g} s of processor time")
         if self._resident() > self._ceiling:
             raise BudgetExceeded(f"reading the model takes more than {self.budget.memory_bytes >> 20} MB of memory")
 

@@ -43,16 +43,16 @@ ENDLESS = {
 def test_code_that_would_never_end_is_stopped_by_the_budget(name: str) -> None:
     began = time.process_time()
     with pytest.raises(KernelsError):
-        read(handmade.archive(handmade.forward(*ENDLESS[name])), budget=Budget(steps=100_000, wall_s=5))
+        read(handmade.archive(handmade.forward(*ENDLESS[name])), budget=Budget(steps=100_000, cpu_s=5))
     assert time.process_time() - began < 5
 
 
-def test_wall_time_is_bounded_by_the_budget() -> None:
+def test_processor_time_is_bounded_by_the_budget() -> None:
     code = handmade.forward("while True:", "  y = torch.dim(x)", "return x")
-    began = time.monotonic()
-    with pytest.raises(BudgetExceeded, match=r"longer than 0\.2 s"):
-        read(handmade.archive(code), budget=Budget(wall_s=0.2))
-    assert time.monotonic() - began < 2
+    began = time.process_time()
+    with pytest.raises(BudgetExceeded, match=r"more than 0\.2 s of processor time"):
+        read(handmade.archive(code), budget=Budget(cpu_s=0.2))
+    assert time.process_time() - began < 2
 
 
 TWICE = handmade.archive(handmade.forward("y = torch.relu(torch.relu(x))", "return y"))
@@ -79,7 +79,7 @@ CROSSED = {
     "items": (2, handmade.archive(handmade.forward("a = torch.mul([1], 3)", "return x"))),
     "calls": (1, TWICE),
     "tree_objects": (1, CHILD),
-    "wall_s": (1e-9, TWICE),
+    "cpu_s": (1e-9, TWICE),
     "memory_bytes": (8 << 20, KEPT),
 }
 

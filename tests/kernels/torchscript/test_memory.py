@@ -89,7 +89,7 @@ def test_no_file_takes_more_than_200_mb(name: str, tmp_path: Path) -> None:
     program = (
         "from jetdvfs.kernels.budget import Budget; from jetdvfs.kernels.decompose import decompose;"
         "from jetdvfs.kernels.errors import BudgetExceeded; from jetdvfs.kernels.network import TensorSpec\n"
-        f"try: decompose({str(tmp_path / 'model.pt')!r}, [TensorSpec((2, 3))], budget=Budget(wall_s=2))\n"
+        f"try: decompose({str(tmp_path / 'model.pt')!r}, [TensorSpec((2, 3))], budget=Budget(cpu_s=2))\n"
         "except BudgetExceeded: print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
     began = time.monotonic()
