@@ -11,7 +11,7 @@ import pytest
 
 from jetdvfs.tests.soak import boards
 
-SEEDS = 40
+SEEDS = 12
 _LONGEST_S = 900
 
 

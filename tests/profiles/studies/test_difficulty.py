@@ -69,6 +69,6 @@ def test_gate_passes_only_near_the_paper() -> None:
 
 def test_gate_command_fails_when_a_model_misses(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="the gate trains XGBoost models")
-    asked = ["--conv2d", "650", "--batch-norm", "0", "--matmul", "0", "--rounds", "5", "--threads", "1"]
+    asked = ["--silicon", "1", "--conv2d", "650", "--batch-norm", "0", "--matmul", "0", "--rounds", "5", "--threads", "1"]
     assert main(["profile", "gate", *asked]) == 4
     assert "MISSED" in capsys.readouterr().out
