@@ -167,10 +167,12 @@ def test_on_a_board_of_three_clusters_only_the_control_loops_own_is_kept_up(tmp_
             client.hold(configuration=held)
             time.sleep(0.7)
             status = client.status()
+            # Read with other upkeep, which waits where the board is busy.
+            assert eventually(lambda: {one["event"] for one in client.status()["over_current"]} == {"oc1", "oc2", "oc3"})
         policies = {one["policy"]: one for one in status["cpu_policies"]}
         assert loop.beats > 500
         assert loop.missed == 0
-    assert status["mode"]["name"] and {"oc1", "oc2", "oc3"} == {one["event"] for one in status["over_current"]}
+    assert status["mode"]["name"]
     assert [policies[name]["leads"] for name in ("policy0", "policy4", "policy8")] == [True, False, False]
     assert policies["policy0"]["accepted_khz"] == 729600
     assert 450000 <= policies["policy4"]["accepted_khz"] <= 1190400
