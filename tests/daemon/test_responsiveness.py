@@ -100,6 +100,12 @@ def test_what_was_set_is_shown_although_the_board_has_become_slow_since(
                 shown = client.status()["configuration"]
                 assert (shown["cpu_khz"], shown["gpu_hz"]) == (wanted.cpu_khz, wanted.gpu_hz)
                 board.twin.faults.clear()
+        # The governors choose again, in their own time.
+        assert eventually(lambda: client.status()["configuration"]["gpu_hz"] != HIGH.gpu_hz)
+        for path in (f"{GPU}/cur_freq", f"{CPU}/cpuinfo_cur_freq"):
+            board.twin.faults.slow_down(f"/{path}", 0.4)
+        assert client.status()["configuration"]["gpu_hz"] != HIGH.gpu_hz
+        board.twin.faults.clear()
     assert board.settings() == found
 
 
