@@ -250,6 +250,13 @@ def add_silicon(parser: argparse.ArgumentParser, default: int | None = 2) -> Non
     )
 
 
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """--data, of verbs that hold predictions against published measurements."""
+    parser.add_argument(
+        "--data", type=folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
+    )
+
+
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """--threads, of verbs that train."""
     parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")

@@ -45,13 +45,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ),
     ):
         sub = verb(name, summary, action)
-        sub.add_argument(
-            "--data",
-            type=arguments.folder,
-            required=True,
-            metavar="DIR",
-            help="folder with the measurements, anywhere below it",
-        )
+        arguments.add_data(sub)
 
 
 def run(args: argparse.Namespace) -> int:

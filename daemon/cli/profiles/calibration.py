@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("calibrate", "show what version 2 of simulated chips was fitted to, or fit it again", run)
-    sub.add_argument(
-        "--data", type=arguments.folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
-    )
+    arguments.add_data(sub)
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board with tables)")
     sub.add_argument("--fit", action="store_true", help="fit again from where the chips' files stand, and print the parameters")
 

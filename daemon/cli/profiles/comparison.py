@@ -24,9 +24,7 @@ _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the action; ``verb(name, summary, action)`` gives the parser of a new one."""
     sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
-    sub.add_argument(
-        "--data", type=arguments.folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
-    )
+    arguments.add_data(sub)
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
     arguments.add_silicon(sub)
     sub.add_argument(

@@ -25,13 +25,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         ("layers", "predict real layers of an AGX Orin, each network left out in turn", layers),
     ):
         sub = verb(name, summary, action)
-        sub.add_argument(
-            "--data",
-            type=arguments.folder,
-            required=True,
-            metavar="DIR",
-            help="folder with the measurements, anywhere below it",
-        )
+        arguments.add_data(sub)
         arguments.add_threads(sub)
         arguments.add_seed(sub)
 
