@@ -31,6 +31,7 @@ from .hardware.sensors.sampled import SampledSensors
 from .learning.correcting import Corrections
 from .learning.learner import Course, Learner
 from .learning.memory import Memory
+from .learning.unpredicted import Unpredicted
 from .leases import Holder, Need, find
 from .planner import Limits
 from .planning.plans import Plans
@@ -42,7 +43,7 @@ from .system.record import Record
 from .targets import Hours, Outlook, check_phase, listing, parse_target
 from .wire.interface import Interface
 from .wire.protocol import DEFINITIONS, INTERFACE, LONGEST_FRAME_MS, TEXT_CHARACTERS
-from .wire.serving.session import Peer, Session
+from .wire.serving.session import Session, process_name
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +207,7 @@ class Api:
                 need = course.first(limits)
             except TargetNotAttainable as error:
                 raise await self._proposals.told(error, course.wish) from error
-        app = parameters.get("app") or _process_name(session.peer)
+        app = parameters.get("app") or process_name(session.peer)
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app))
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, need, printable(parameters.get("reason") or ""))
@@ -293,7 +294,7 @@ class Api:
     async def _course(self, session: Session, parameters: _Parameters) -> Course:
         """How a lease for a target begins: its surface by what is remembered of it, and how to make it anew."""
         if parameters.get("network") is None:
-            return await self._unpredicted(parameters)
+            return await self._unpredicted(session, parameters)
         network = self._network(session, parameters)
         if target := parameters.get("target"):
             check_phase(parse_target(target), network.info["phase"])
@@ -307,14 +308,16 @@ class Api:
             surface = await asyncio.to_thread(make, (), True)
         return Course(key, self._wish(surface, parameters, network.name), make)
 
-    async def _unpredicted(self, parameters: _Parameters) -> Course:
-        """How a lease begins of whose frames nothing is predicted."""
+    async def _unpredicted(self, session: Session, parameters: _Parameters) -> Course:
+        """How a lease begins of whose frames nothing is predicted; it is remembered by its user and its name."""
         if useless := [name for name in ("method", "execution", "beside") if parameters.get(name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: said of a network, and there is none")
         profile = self._context.surfaces.profile
         surface = self._flat(profile.manifest.grid if profile is not None else await self._context.board.grid())
         wish = self._wish(surface, parameters, "")
-        return Course(None, wish, partial(self._corrections.make, surface, "", wish.fps), unknown=wish, exploring=True)
+        key = f"{session.peer.uid} {parameters.get('app') or process_name(session.peer)}"
+        unknown = Unpredicted(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
+        return Course(key, wish, partial(self._corrections.make, surface, "", wish.fps), unknown=unknown, exploring=True)
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
         return (await self._course(session, {"target": "min-energy", **parameters})).wish.surface
@@ -388,13 +391,3 @@ def _prediction(surface: Surface, figures: Outlook, configuration: FrequencyConf
 def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
     cpu, gpu, emc = np.unravel_index(int(np.argmin(figure)), surface.grid.shape)
     return surface.grid.configuration((int(cpu), int(gpu), int(emc)))
-
-
-def _process_name(peer: Peer) -> str:
-    """What a client calls itself that gave no name. It is a process of this machine, whatever root the board's files have."""
-    import psutil  # takes memory, and most clients give a name
-
-    try:
-        return str(psutil.Process(peer.pid).name())
-    except psutil.Error:
-        return f"pid {peer.pid}"

@@ -169,6 +169,15 @@ class Frames:
                 # It works for the same part of the time as when its power was read.
                 seen.period_ms = None if seen.period_ms is None else factor * seen.period_ms
 
+    def recall(self, before: Iterable[Observation], now_s: float) -> None:
+        """Count what was observed of the same program, alone, before it had this lease, where nothing was seen yet."""
+        for one in before:
+            if (one.configuration, frozenset()) not in self._seen and one.latency_ms is not None:
+                seen = self._seen_at(one.configuration, frozenset())
+                seen.latencies_ms.append(one.latency_ms)
+                seen.powers_mw.extend(() if one.power_mw is None else (one.power_mw,))
+                seen.frames, seen.last_s, seen.period_ms = one.frames, now_s - one.age_s, one.period_ms
+
     def forget(self) -> None:
         """Something else runs from now on: what was seen at the clocks says nothing of it."""
         self._seen.clear()

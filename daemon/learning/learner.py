@@ -40,7 +40,7 @@ from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why
 from .replanned import best_need, worth_while
-from .unpredicted import highest, next_need
+from .unpredicted import Unpredicted
 from .used import SHORTEST_S, energy_since_mj, used
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Course:
         due_frames: it is not planned again before so many frames were reported.
         due_s, wait_s: when it is looked at next while it keeps its target, and how long after that.
         frugal: whether it was set otherwise for a gain, while it kept its target.
-        unknown: what is wished for frames that nobody predicted, with the surface that knows nothing; None where they are.
+        unknown: the program whose frames nobody predicted; None where they are.
         exploring: whether they are being got to know.
         planned_s, planned_c: when it was planned last, and where the die was to settle then; None where nobody knows.
     """
@@ -94,7 +94,7 @@ class Course:
     frugal: bool = False
     planning: asyncio.Task[None] | None = None
     lease: Lease | None = None
-    unknown: Wish | None = None
+    unknown: Unpredicted | None = None
     exploring: bool = False
     planned_s: float = 0.0
     planned_c: float | None = None
@@ -105,7 +105,7 @@ class Course:
         Raises:
             TargetNotAttainable, UsageError, InputError: as for :meth:`jetdvfs.daemon.planning.wishes.Wish.need`.
         """
-        return self.wish.need(limits) if self.unknown is None else highest(self.unknown, limits)
+        return self.wish.need(limits) if self.unknown is None else self.unknown.first(limits)
 
 
 class Learner:
@@ -305,7 +305,8 @@ class Learner:
                 lease.frames.renew()
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:
-                need, wish = await self._explore(lease, course, course.unknown, seen, reason)
+                seen = seen if company else await self._recall(lease, course, course.unknown, seen)
+                need, wish = await self._explore(lease, course, seen, reason)
             else:
                 wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
                 if not is_known(wish.surface):
@@ -332,20 +333,35 @@ class Learner:
             course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
 
     async def _explore(
-        self, lease: Lease, course: Course, wish: Wish, seen: Sequence[Observation], missed: str | None
+        self, lease: Lease, course: Course, seen: Sequence[Observation], missed: str | None
     ) -> tuple[Need | None, Wish]:
         """Have a lease run where its frames tell most, or best where that is known; what it needs now, and what is known."""
-        limits = self._desk.snapshot.limits
+        limits, unknown = self._desk.snapshot.limits, course.unknown
+        assert unknown is not None
         if not isinstance(limits, Limits):
             raise limits
-        found, learned, why_next = await asyncio.to_thread(next_need, wish, seen, limits)
+        found, learned, why_next = await asyncio.to_thread(unknown.next, seen, limits)
 
         def again(others: Limits) -> Need:
-            return found if others == limits else next_need(wish, seen, others)[0]
+            return found if others == limits else unknown.next(seen, others)[0]
 
         course.exploring = bool(why_next)
         said = missed or f"its frames are not predicted: {why_next or _EXPLORED}"
         return await self._desk.replan(lease, again, said), learned
+
+    async def _recall(
+        self, lease: Lease, course: Course, unknown: Unpredicted, seen: Sequence[Observation]
+    ) -> Sequence[Observation]:
+        """What is known of a program that nobody predicted: also what was of its last lease, where it is the same."""
+        if not unknown.before or not seen:
+            return seen
+        course.unknown = replace(unknown, before=())
+        recalled = await asyncio.to_thread(unknown.recalled, seen)
+        if not recalled:
+            self._memory.forget(course.key or "")
+            return seen
+        lease.frames.recall(recalled, self._monotonic())
+        return lease.frames.observations(self._monotonic(), _NOBODY)
 
     async def _seen(self, lease: Lease, course: Course, company: Company) -> list[Observation]:
         """What was observed of a lease's frames in this company; where they waited for frames that are known, without that."""

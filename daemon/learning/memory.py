@@ -62,6 +62,10 @@ class Memory:
         while len(self._known) > NETWORKS_KEPT:
             self._known.popitem(last=False)
 
+    def forget(self, key: str) -> None:
+        """Keep nothing of a surface any more."""
+        self._saved = self._known.pop(key, None) is None and self._saved
+
     def observations(self, key: str) -> tuple[Observation, ...]:
         """What is known of a surface, its age in whole hours."""
         now_s = self._clock()

@@ -10,12 +10,13 @@ from functools import partial
 from ..errors import TargetNotAttainable
 from ..leases import Need
 from ..planner import Limits
-from ..planning.wishes import Wish
+from ..planning.wishes import SAFE, Wish
 
 GAIN = 0.03
 """By how much what a target prefers must become lower for clocks to be changed that keep it."""
 CAUTION = 0.9
-"""With which probability a plan that was made again keeps the target, at least: one miss is enough."""
+"""With which probability a plan that was made again keeps the target, at least: one miss is enough. Where nothing was predicted
+but all is known from frames, with :data:`SAFE` if that leaves anything."""
 
 
 def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
@@ -25,7 +26,8 @@ def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
         observed: whether its frames have said something: then with :data:`CAUTION`, where that leaves anything.
     """
     again = partial(best_need, wish, observed=observed)
-    for confidence in (max(wish.confidence or 0.0, CAUTION), wish.confidence) if observed else (wish.confidence,):
+    cautions = ((CAUTION,) if wish.network else (SAFE, CAUTION)) if observed else ()
+    for confidence in (*(max(wish.confidence or 0.0, caution) for caution in cautions), wish.confidence):
         with contextlib.suppress(TargetNotAttainable):
             need = replace(wish, confidence=confidence).need(limits)
             return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)

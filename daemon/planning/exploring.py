@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from ..errors import TargetNotAttainable
 from ..planner import Limits, outlook, plan
 from ..targets import Target, parse_target
 from .outlooks import in_time, requirements
-
-SAFE = 0.99
-"""With which probability a configuration that is tried must keep the target, at least."""
+from .wishes import SAFE
 
 # So many configurations are looked at before the rates are known well enough to judge what is left to gain.
 _FIRST, _LOOKED_AT = 4, 10
@@ -28,6 +26,8 @@ _FIRST, _LOOKED_AT = 4, 10
 _WORTH, _HOPE = 0.01, 1.5
 # Of a program that is not known a clock is not lowered by more than this part at once.
 _STEP = 0.5
+# By how much more than in proportion to a clock a frame may take longer at the next level.
+_LITTLE = 1.015
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def next_configuration(
         seen[surface.grid.index(one.configuration)] = True
     expected = outlook(now, fps)
     affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
-    safe = affordable & _safe(now, target, fps, max(confidence or 0.0, SAFE)) & ~_far_below(surface, seen)
+    sure = max(confidence or 0.0, SAFE)
+    safe = affordable & _safe(now, target, fps, sure, _at_most(surface, observations)) & ~_far_below(surface, seen)
     try:
         chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
@@ -101,18 +102,41 @@ def next_configuration(
     if count >= _FIRST and (count % 2 == 0 or count >= _LOOKED_AT) and promising.any():
         cell = np.where(promising, hoped, np.inf).argmin()
         return _at(surface, int(cell), "it may be better than the plan", corrected)
-    middling = _safe(now, target, fps, 0.5)
+    middling = _safe(now, target, fps, 0.5, np.array(np.inf))
     wanted = np.where(middling, 1.0, 0.1)
     gained = information(surface, observations, open_cells, wanted)
     return _at(surface, int(gained.argmax()), "it tells most of all that keep the target", corrected)
 
 
-def _safe(surface: Surface, target: Target, fps: float | None, confidence: float) -> NDArray[np.bool_]:
+def _safe(
+    surface: Surface, target: Target, fps: float | None, confidence: float, most_ms: NDArray[np.float64]
+) -> NDArray[np.bool_]:
     cautious = outlook(surface, fps, confidence)
+    cautious = replace(cautious, latency_ms=np.minimum(cautious.latency_ms, most_ms))
     safe = in_time(cautious, fps)
     for bound in requirements(target, fps):
         safe = safe & (getattr(cautious, bound.figure) <= bound.limit)
     return safe
+
+
+def _at_most(surface: Surface, observations: Sequence[Observation]) -> NDArray[np.float64]:
+    """How long a frame takes at most next to where one was observed: as many times as long as a clock is lower, and a little.
+
+    Farther away that does not hold: what waits for several units at once becomes slower than any of its clocks.
+    """
+    most_ms = np.full(surface.grid.shape, np.inf)
+    for one in observations:
+        if one.latency_ms is None or one.disturbed:
+            continue
+        index, slower, parts = surface.grid.index(one.configuration), np.ones((1, 1, 1)), []
+        for axis, (place, levels) in enumerate(zip(index, surface.grid.to_json().values(), strict=True)):
+            parts.append(slice(max(place - 1, 0), place + 2))
+            clocks = np.array(levels, np.float64)
+            ratio = clocks[place] / clocks[parts[axis]]
+            slower = np.maximum(slower, ratio.reshape([-1 if one == axis else 1 for one in range(3)]))
+        near = tuple(parts)
+        most_ms[near] = np.minimum(most_ms[near], one.latency_ms * slower * _LITTLE)
+    return most_ms
 
 
 def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -21,6 +21,8 @@ from .limits import Limits
 from .outlooks import requirements
 from .plans import Planned, Plans
 
+SAFE = 0.99
+"""With which probability a configuration must keep the target, at least, at which a program is tried that nobody predicted."""
 _KEPT = 1 + 1e-9
 
 

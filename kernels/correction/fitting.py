@@ -57,19 +57,20 @@ class Fit:
     whitened: Array
     slopes: Array
 
-    def predict(self, model: Model, alike: Array) -> tuple[Array, Array, Array]:
+    def predict(self, model: Model, alike: Array, own: float = 1.0) -> tuple[Array, Array, Array]:
         """Logarithms at other places, their variance, and what of them the unknowns do not explain.
 
         Args:
             model: the model at those places.
-            alike: correlation of each place with each observation, shape ``(n, observations)``.
+            alike: how much each place has in common with each observation, shape ``(n, observations)``.
+            own: how much each has in common with itself.
         """
         values, slopes = model(self.unknowns)
         shared = (self.amplitude**2) * (alike @ self.inverse.T)
         smooth = shared @ self.whitened
         free = slopes - shared @ self.slopes
         known = np.einsum("no,no->n", shared, shared)
-        variance = self.amplitude**2 - known + np.einsum("np,np->n", free @ self.covariance, free)
+        variance = own * self.amplitude**2 - known + np.einsum("np,np->n", free @ self.covariance, free)
         return values + smooth, np.maximum(variance, 0.0), smooth
 
     def together(self, model: Model, alike: Array, own: Array) -> Array:
@@ -95,6 +96,8 @@ def fit(
     alike: Array,
     amplitudes: Sequence[float],
     expected: float,
+    *,
+    averaged: bool = False,
 ) -> Fit:
     """Find the unknowns, whose values are 0 before anything is observed.
 
@@ -105,6 +108,8 @@ def fit(
         noise: standard deviation of each observation's noise.
         alike: correlation between the observations' places, ``(n, n)``.
         amplitudes: those tried for what the unknowns do not explain, and the one ``expected``.
+        averaged: whether the mean of their logarithms is taken, as probable as each is, instead of the most probable: few
+            observations that agree do not prove that others will.
     """
     start = np.zeros(len(sigma)), np.ones(len(observed))
     found = _at(model, sigma, observed, noise, alike, expected, start)
@@ -118,7 +123,12 @@ def fit(
         evidence = _evidence(sigma, found.unknowns, inverse, inverse @ (observed - values), inverse @ slopes)
         return evidence - 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
 
-    best = max(amplitudes, key=probable)
+    if averaged:
+        logs = np.array([probable(amplitude) for amplitude in amplitudes])
+        weights = np.exp(logs - logs.max())
+        best = float(np.exp(weights @ np.log(amplitudes) / weights.sum()))
+    else:
+        best = max(amplitudes, key=probable)
     return found if best == expected else _at(model, sigma, observed, noise, alike, best, start)
 
 

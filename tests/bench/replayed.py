@@ -15,13 +15,17 @@ from __future__ import annotations
 import argparse
 import logging
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from jetdvfs.daemon.planner import Limits
 from jetdvfs.kernels.correction.flat import flat_surface
+from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
+from jetdvfs.kernels.units import AXES
 from jetdvfs.profiles.twin.replay.board import replay_board
 from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
@@ -55,14 +59,24 @@ def measured(table: MeasuredTable) -> Surface:
     return Surface(table.grid, latency_ms, power_mw, power_mw * latency_ms / 1e3, 0.5 * power_mw, nothing, nothing, "measured")
 
 
+def offered(true: Surface, limits: Limits) -> Surface:
+    """The same, where a clock that it has one level of has the highest that the board's power mode leaves."""
+    levels = []
+    for axis in AXES:
+        own, bounds = true.grid.levels(axis), getattr(limits, axis)
+        levels.append((min(own[0], bounds[1]),) if len(own) == 1 and bounds is not None else own)
+    return replace(true, grid=FrequencyGrid(*levels))
+
+
 def run(table: MeasuredTable, deadline: float, folder: Path) -> Outcome:
     clock = FakeClock()
     board = replay_board(table, clock)
     true = measured(table)
     limit_ms = deadline * float(true.latency_ms.min())
     programs = Programs(board, clock, folder, true)
+    true = offered(true, programs.daemon.controller.limits())
     # Of clocks between those that were measured nobody knows what is true.
-    program = Program("", flat_surface(table.grid), true, 1e3 / limit_ms)
+    program = Program(table.workload, flat_surface(true.grid), true, 1e3 / limit_ms)
 
     async def lives() -> Outcome:
         one = await programs.begin(program, f"latency_ms={limit_ms}", limit_ms, 1)

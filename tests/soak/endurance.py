@@ -194,7 +194,7 @@ class Day:
     async def _begin(self, draw: random.Random) -> None:
         program = replace(draw.choice(self._known), fps=draw.choice(_RATES))
         if draw.random() < 0.3:
-            program = replace(program, name="", predicted=flat_surface(program.predicted.grid))
+            program = replace(program, name=f"{program.name}, not predicted", predicted=flat_surface(program.predicted.grid))
         limit_ms = draw.choice(_TIMES_THE_SHORTEST) * float(program.true.latency_ms.min())
         self._begun += 1
         await self.programs.begin(program, f"latency_ms={limit_ms:.4f}", min(limit_ms, 1e3 / program.fps), self._begun)

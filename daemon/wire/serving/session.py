@@ -41,3 +41,13 @@ class Service(Protocol):
     ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]: ...
 
     def closed(self, session: Session) -> None: ...
+
+
+def process_name(peer: Peer) -> str:
+    """What a client calls itself that gave no name. It is a process of this machine, whatever root the board's files have."""
+    import psutil  # takes memory, and most clients give a name
+
+    try:
+        return str(psutil.Process(peer.pid).name())
+    except psutil.Error:
+        return f"pid {peer.pid}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
-from jetdvfs.daemon.learning.unpredicted import highest, next_need
+from jetdvfs.daemon.learning.unpredicted import Unpredicted
 from jetdvfs.daemon.planner import Limits
 from jetdvfs.daemon.planning.plans import Plans
 from jetdvfs.daemon.planning.wishes import Wish
@@ -75,14 +75,14 @@ def test_what_is_known_in_the_end_is_nearly_the_best(table: MeasuredTable) -> No
     limit_ms = 2 * float(np.nanmin(table.latency_ms))
     target = f"latency_ms={limit_ms}"
     wish = Wish(Plans(), flat_surface(table.grid), target, None, 0.95, "", simulated=False, floors=lambda: ())
-    need, seen, why = highest(wish, Limits()), list[Observation](), "nothing was seen"
+    need, seen, why = Unpredicted(wish).first(Limits()), list[Observation](), "nothing was seen"
     assert need.predicted is None and need.limit_ms == pytest.approx(limit_ms)
     while why:
         place = table.grid.index(need.configuration)
         took_ms, drawn_mw = float(table.latency_ms[place]), float(table.power_mw[place])
         assert took_ms <= limit_ms
         seen.append(Observation(need.configuration, took_ms, drawn_mw, frames=30))
-        need, _, why = next_need(wish, seen, Limits())
+        need, _, why = Unpredicted(wish).next(seen, Limits())
         assert len(seen) <= 20
     place = table.grid.index(need.configuration)
     best_mj = np.nanmin(np.where(table.measured & (table.latency_ms <= limit_ms), table.energy_mj, np.nan))
@@ -93,17 +93,17 @@ def test_what_nothing_can_meet_is_run_at_what_comes_closest_and_tried_again(tabl
     wish = Wish(Plans(), flat_surface(table.grid), "latency_ms=1", None, None, "", simulated=False, floors=lambda: ())
     place = table.grid.index(table.grid.top)
     seen = [Observation(table.grid.top, float(table.latency_ms[place]), float(table.power_mw[place]), frames=30)]
-    need, _, why = next_need(wish, seen, Limits())
+    need, _, why = Unpredicted(wish).next(seen, Limits())
     assert need.configuration == table.grid.top and "best attainable" in need.unmet and why
 
 
 def test_other_limits_are_kept_while_it_is_got_to_know(table: MeasuredTable) -> None:
     wish = Wish(Plans(), flat_surface(table.grid), "min-energy", None, None, "", simulated=False, floors=lambda: ())
     limits = Limits(gpu_hz=(0, 700_000_000))
-    need = highest(wish, Limits())
+    need = Unpredicted(wish).first(Limits())
     assert need.configuration == table.grid.top and need.again is not None
     assert need.again(limits).configuration.gpu_hz <= 700_000_000
     place = table.grid.index(need.configuration)
     seen = [Observation(need.configuration, float(table.latency_ms[place]), float(table.power_mw[place]), frames=30)]
-    again = next_need(wish, seen, Limits())[0].again
+    again = Unpredicted(wish).next(seen, Limits())[0].again
     assert again is not None and again(limits).configuration.gpu_hz <= 700_000_000

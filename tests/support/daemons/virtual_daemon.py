@@ -25,6 +25,7 @@ from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
 from jetdvfs.daemon.learning.correcting import Corrections
 from jetdvfs.daemon.learning.learner import Course, Learner
 from jetdvfs.daemon.learning.memory import Memory
+from jetdvfs.daemon.learning.unpredicted import Unpredicted
 from jetdvfs.daemon.leases import Holder, Lease, Need
 from jetdvfs.daemon.planner import Limits
 from jetdvfs.daemon.planning.plans import Plans
@@ -201,8 +202,11 @@ class VirtualDaemon:
         """
         make = partial(self._corrections.make, surface, key, fps)
         known = is_known(surface)
-        wish = Wish(self._plans, make((), True) if known else surface, target, fps, confidence, key, True, lambda: ())
-        course = Course(key, wish, make) if known else Course(None, wish, make, unknown=wish, exploring=True)
+        wish = Wish(self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", True, lambda: ())
+        course = Course(key, wish, make)
+        if not known:
+            make = partial(self._corrections.make, surface, "", fps)
+            course = Course(key, wish, make, unknown=Unpredicted(wish, self.memory.observations(key)), exploring=True)
         lease = self.desk.granted(holder, course.first(self.controller.limits()), "")
         self.learner.began(lease, course)
         return lease
