@@ -84,6 +84,7 @@ def next_configuration(
     affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
     sure = max(confidence or 0.0, SAFE)
     safe = affordable & _safe(now, target, fps, sure, _at_most(surface, observations)) & ~_far_below(surface, seen)
+    safe &= ~_below_late(surface, target, fps, observations)
     try:
         chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
@@ -117,6 +118,17 @@ def _safe(
     for bound in requirements(target, fps):
         safe = safe & (getattr(cautious, bound.figure) <= bound.limit)
     return safe
+
+
+def _below_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
+    """What has no clock above those at which frames were late, whatever is thought of them."""
+    limit_ms = min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=np.inf)
+    below = np.zeros(surface.grid.shape, bool)
+    for one in observations:
+        if one.latency_ms is not None and one.latency_ms > limit_ms and not one.disturbed:
+            cpu, gpu, emc = surface.grid.index(one.configuration)
+            below[: cpu + 1, : gpu + 1, : emc + 1] = True
+    return below
 
 
 def _at_most(surface: Surface, observations: Sequence[Observation]) -> NDArray[np.float64]:

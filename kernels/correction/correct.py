@@ -39,11 +39,9 @@ _CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.5, 0.3
 _REACH = 1.0
 # The part of it (of its variance) that a configuration has for itself: clocks that are tied to others change by steps.
 _OWN = 0.15
-# Of a program that nobody predicted the model itself may be wrong, the more so the farther the clocks are from what was observed:
-# a part that many times larger reaches that far. The deadlines of an AGX Orin and of kernels on a TX2 were kept with these.
-_FAR, _FAR_REACH = 12.0, 4.0
-# What is tried for what the rates leave of its latency, the one expected first.
-_UNPREDICTED = (0.02, 0.03, 0.06, 0.12)
+# By how much the model of a program that nobody predicted may be wrong, as a logarithm: so much for each e that a clock is away
+# from all that were observed, beyond the next level or so. On an AGX Orin fits by overlap were 25% off half of that away.
+_WRONG, _NEXT = 0.12, 0.15
 _NO_RESIDUAL = 1e-4  # where nothing but rates is learned
 
 
@@ -105,8 +103,7 @@ class Correcting:
         places = [self.grid.index(one.configuration) for one in self.observations]
         self.cells = np.ravel_multi_index(np.array(places).T, self.grid.shape)
         self.places = np.array(places)
-        self._near = _near(self.grid, _REACH)
-        self._far = _near(self.grid, _FAR_REACH) if self.terms.unpredicted else []
+        self._near = _near(self.grid)
 
     def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
         """Which observations have a latency, and what they say of it."""
@@ -153,8 +150,9 @@ class Correcting:
         if not self.terms.unpredicted:
             log_ms, variance, _ = found.predict(self._everywhere, alike)
             return log_ms, variance
-        observed = self.latency_model(self.cells[rows])
-        return sampled(found, observed, self._everywhere, self.latency_sigma(), self.seen(rows, LATENCY), alike, self._own)
+        observed, seen = self.latency_model(self.cells[rows]), self.seen(rows, LATENCY)
+        log_ms, variance = sampled(found, observed, self._everywhere, self.latency_sigma(), seen, alike)
+        return log_ms, variance + (_WRONG * np.maximum(self._away(rows) - _NEXT, 0.0)) ** 2
 
     def result(self) -> Corrected:
         surface, shape = self.surface, self.grid.shape
@@ -169,7 +167,7 @@ class Correcting:
             log_mw, smooth = everywhere(unknowns)[0], np.zeros(self.grid.size)
             energy_sigma = np.maximum(surface.energy_sigma.ravel(), np.sqrt(variance))
         else:
-            log_mw, power_variance, smooth = drawing.predict(everywhere, self._alike_everywhere(metered), self._own)
+            log_mw, power_variance, smooth = drawing.predict(everywhere, self._alike_everywhere(metered))
             energy_sigma = np.sqrt(power_variance + variance)
         idle_mw = np.exp(everywhere.of(powering.idle, unknowns) + smooth)
         power_mw = np.exp(log_mw)
@@ -219,11 +217,7 @@ class Correcting:
         )
 
     def _residuals(self, figure: Figure) -> tuple[tuple[float, ...], float]:
-        if not self._smooth:
-            return (_NO_RESIDUAL,), _NO_RESIDUAL
-        if figure is LATENCY and self.terms.unpredicted:
-            return _UNPREDICTED, _UNPREDICTED[0]
-        return figure.residuals, figure.residual
+        return (figure.residuals, figure.residual) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)
 
     def latency_sigma(self) -> Array:
         """How far each unknown of the latency may be from what was predicted, before anything was observed."""
@@ -257,28 +251,28 @@ class Correcting:
 
     def alike(self, places: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
         """How much places, by their grid indices, have in common of what the rates do not explain."""
-        def product(near: list[Array]) -> Array:
-            cpu, gpu, emc = (one[places[:, axis][:, None], others[:, axis][None, :]] for axis, one in enumerate(near))
-            return cpu * gpu * emc
-
-        alike: Array = (1 - _OWN) * product(self._near) + _OWN * (places[:, None, :] == others[None, :, :]).all(axis=2)
-        return alike + _FAR**2 * product(self._far) if self._far else alike
-
-    @property
-    def _own(self) -> float:
-        """How much a place has in common with itself."""
-        return 1.0 + _FAR**2 if self._far else 1.0
+        product = np.ones((len(places), len(others)))
+        for axis, near in enumerate(self._near):
+            product *= near[places[:, axis][:, None], others[:, axis][None, :]]
+        alike: Array = (1 - _OWN) * product + _OWN * (places[:, None, :] == others[None, :, :]).all(axis=2)
+        return alike
 
     @cached_property
     def _alike_all(self) -> Array:
         """How alike each cell of the grid is to each observation's."""
-        def product(near: list[Array], part: float) -> Array:
-            cpu, gpu, emc = (one[:, self.places[:, axis]] for axis, one in enumerate(near))
-            return (cpu[:, None, None] * (part * gpu[:, None] * emc[None])).reshape(self.grid.size, len(self.observations))
-
-        alike = product(self._near, 1 - _OWN)
+        cpu, gpu, emc = (near[:, self.places[:, axis]] for axis, near in enumerate(self._near))
+        product = cpu[:, None, None] * ((1 - _OWN) * gpu[:, None] * emc[None])
+        alike: Array = product.reshape(self.grid.size, len(self.observations))
         alike[self.cells, np.arange(len(self.cells))] += _OWN
-        return alike + product(self._far, _FAR**2) if self._far else alike
+        return alike
+
+    def _away(self, rows: NDArray[np.intp]) -> Array:
+        """How far each cell of the grid is from the nearest observation, by the clock that is farthest, in logarithms."""
+        logs = [np.log(np.array(self.grid.levels(axis), np.float64)) for axis in AXES]
+        cpu, gpu, emc = (np.abs(one[:, None] - one[self.places[rows, axis]]) for axis, one in enumerate(logs))
+        farthest = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc[None])
+        nearest: Array = farthest.min(axis=3).ravel()
+        return nearest
 
     def _alike_everywhere(self, rows: NDArray[np.intp]) -> Array:
         return self._alike_all if len(rows) == len(self.observations) else self._alike_all[:, rows]
@@ -304,10 +298,10 @@ def _latest(observations: Sequence[Observation]) -> list[int]:
     return sorted([*first, *rest][:MOST_OBSERVATIONS])
 
 
-def _near(grid: FrequencyGrid, reach: float) -> list[Array]:
+def _near(grid: FrequencyGrid) -> list[Array]:
     """How alike the levels of each axis are, ``(levels, levels)``: Matern's function with 3/2, which lets clocks have steps."""
     logs = [np.log(np.array(grid.levels(axis), np.float64)) for axis in AXES]
-    apart = [np.sqrt(3) / reach * np.abs(one[:, None] - one[None, :]) for one in logs]
+    apart = [np.sqrt(3) / _REACH * np.abs(one[:, None] - one[None, :]) for one in logs]
     return [(1 + one) * np.exp(-one) for one in apart]
 
 

@@ -57,20 +57,19 @@ class Fit:
     whitened: Array
     slopes: Array
 
-    def predict(self, model: Model, alike: Array, own: float = 1.0) -> tuple[Array, Array, Array]:
+    def predict(self, model: Model, alike: Array) -> tuple[Array, Array, Array]:
         """Logarithms at other places, their variance, and what of them the unknowns do not explain.
 
         Args:
             model: the model at those places.
-            alike: how much each place has in common with each observation, shape ``(n, observations)``.
-            own: how much each has in common with itself.
+            alike: correlation of each place with each observation, shape ``(n, observations)``.
         """
         values, slopes = model(self.unknowns)
         shared = (self.amplitude**2) * (alike @ self.inverse.T)
         smooth = shared @ self.whitened
         free = slopes - shared @ self.slopes
         known = np.einsum("no,no->n", shared, shared)
-        variance = own * self.amplitude**2 - known + np.einsum("np,np->n", free @ self.covariance, free)
+        variance = self.amplitude**2 - known + np.einsum("np,np->n", free @ self.covariance, free)
         return values + smooth, np.maximum(variance, 0.0), smooth
 
     def together(self, model: Model, alike: Array, own: Array) -> Array:
@@ -124,8 +123,8 @@ def fit(
         return evidence - 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
 
     if averaged:
-        logs = np.array([probable(amplitude) for amplitude in amplitudes])
-        weights = np.exp(logs - logs.max())
+        evidence = np.array([probable(amplitude) for amplitude in amplitudes])
+        weights = np.exp(evidence - evidence.max())
         best = float(np.exp(weights @ np.log(amplitudes) / weights.sum()))
     else:
         best = max(amplitudes, key=probable)

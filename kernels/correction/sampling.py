@@ -2,8 +2,8 @@
 """What a fit says of other places where its model is not linear in what is not known.
 
 A term that another one hides at the clocks observed comes to light at others, and no term can make a frame more than so many
-times as long as its clock is lower: derivatives at the most probable unknowns say neither. So unknowns are drawn from the normal
-distribution about them, made wider, and count as much as they are probable beside how often they are drawn (importance
+times as long as its clock is lower: derivatives at the most probable unknowns say neither. So unknowns are drawn from the
+normal distribution about them, made wider, and count as much as they are probable beside how often they are drawn (importance
 sampling; Bishop, Pattern Recognition and Machine Learning, 11.1.4).
 """
 
@@ -22,7 +22,7 @@ _COUNTS = 1e-4  # of all weight
 
 
 def sampled(
-    found: Fit, at_observations: Model, everywhere: Model, sigma: Array, observed: Array, alike: Array, own: float
+    found: Fit, at_observations: Model, everywhere: Model, sigma: Array, observed: Array, alike: Array
 ) -> tuple[Array, Array]:
     """Logarithms at other places and their variance, as :meth:`.fitting.Fit.predict` has them where all is linear.
 
@@ -30,7 +30,7 @@ def sampled(
         found: what observations say.
         at_observations, everywhere: the model at the observations, and at those places.
         sigma, observed: what was fitted to, as of :func:`.fitting.fit`.
-        alike, own: as of :meth:`.fitting.Fit.predict`.
+        alike: as of :meth:`.fitting.Fit.predict`.
     """
     free = np.flatnonzero(sigma)
     factor = _WIDER * np.linalg.cholesky(found.covariance[np.ix_(free, free)])
@@ -52,5 +52,5 @@ def sampled(
         square += weight[number] * value**2
     whole = weight[counting].sum()
     mean, square = mean / whole, square / whole
-    unexplained = np.maximum(own * found.amplitude**2 - np.einsum("no,no->n", shared, shared), 0.0)
+    unexplained = np.maximum(found.amplitude**2 - np.einsum("no,no->n", shared, shared), 0.0)
     return mean, np.maximum(square - mean**2, 0.0) + unexplained

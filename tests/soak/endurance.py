@@ -65,10 +65,9 @@ _LOG_BYTES = 500  # of a hold and its release: three lines
 _BYTES_PER_CYCLE = 64.0
 #: What may be more after the last cycle than after the first hundreds, when every cache has been filled.
 MORE_KB, MORE_DESCRIPTORS, MORE_THREADS = 4096, 0, 0
-#: What Python's own objects of the daemon's parts may take more after any hour of a day than after its first: each that logs
-#: remembers the last 256 texts; and of surfaces, each of some 0.2 MB, the last 24 corrections, 32 plans and 16 outlooks are
-#: kept, which are not all made in an hour.
-MORE_BYTES = 8 << 20
+#: What Python's own objects of the daemon's parts may take more after any hour of a day than after its first, when nobody holds
+#: anything: each that logs remembers the last 256 texts. The surfaces and plans made lately, so many of each, are let go before.
+MORE_BYTES = 512 << 10
 
 
 def cycles(number: int) -> list[str]:
@@ -247,6 +246,7 @@ def day(hours: int) -> list[str]:
         tracemalloc.start()
         for hour in range(1, hours + 1):
             broken += [f"hour {hour}: {text}" for text in passing.pass_by(draw, 3600.0)]
+            passing.daemon.empty()
             taken = _taken_by_the_daemon()
             first = first or taken
             programs = passing.programs

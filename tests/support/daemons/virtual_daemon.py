@@ -167,13 +167,16 @@ class VirtualDaemon:
         (self.sensors,) = sensing
         sensors = cast(SampledSensors, self.sensors)
         self.memory = Memory(folder / "learned.json", clock.monotonic)
-        warmth = partial(warmth_of, sensors, hardware.description)
-        self._corrections = Corrections(self.memory, warmth)
+        self._warmth = warmth = partial(warmth_of, sensors, hardware.description)
         rails = hardware.description.energy_rails
         self.learner = Learner(self.desk, sensors, rails, self.memory, warmth, clock.monotonic)
-        self._plans = Plans()
+        self.empty()
         self._loop = VirtualLoop(clock)
         self._tended_s = clock.monotonic()
+
+    def empty(self) -> None:
+        """Let go of the surfaces and plans that are kept because they were made lately, so many of each."""
+        self._corrections, self._plans = Corrections(self.memory, self._warmth), Plans()
 
     def run(self, what: Any) -> Any:
         """Run a coroutine until it ends."""
@@ -202,7 +205,9 @@ class VirtualDaemon:
         """
         make = partial(self._corrections.make, surface, key, fps)
         known = is_known(surface)
-        wish = Wish(self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", True, lambda: ())
+        wish = Wish(
+            self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", True, lambda: ()
+        )
         course = Course(key, wish, make)
         if not known:
             make = partial(self._corrections.make, surface, "", fps)
