@@ -41,7 +41,7 @@ _REACH = 1.0
 _OWN = 0.15
 # By how much the model of a program that nobody predicted may be wrong, as a logarithm: so much for each e that a clock is away
 # from all that were observed, beyond the next level or so. On an AGX Orin fits by overlap were 25% off half of that away.
-_WRONG, _NEXT = 0.12, 0.15
+_WRONG, _NEXT = 0.2, 0.15
 _NO_RESIDUAL = 1e-4  # where nothing but rates is learned
 
 

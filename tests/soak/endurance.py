@@ -66,7 +66,7 @@ _BYTES_PER_CYCLE = 64.0
 #: What may be more after the last cycle than after the first hundreds, when every cache has been filled.
 MORE_KB, MORE_DESCRIPTORS, MORE_THREADS = 4096, 0, 0
 #: What Python's own objects of the daemon's parts may take more after any hour of a day than after its first, when nobody holds
-#: anything: each that logs remembers the last 256 texts. The surfaces and plans made lately, so many of each, are let go before.
+#: anything: each that logs remembers the last 256 texts. Surfaces and plans made lately, a few of each, are let go first.
 MORE_BYTES = 512 << 10
 
 
