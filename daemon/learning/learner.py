@@ -70,7 +70,7 @@ class Course:
     """How one lease with a target goes.
 
     Attributes:
-        key: what its surface is known by; None for one that is not remembered.
+        key: what it is remembered by.
         wish: what it was planned by last.
         make: makes its surface anew.
         missed: how it misses its target; None while it keeps it.
@@ -83,7 +83,7 @@ class Course:
         planned_s, planned_c: when it was planned last, and where the die was to settle then; None where nobody knows.
     """
 
-    key: str | None
+    key: str
     wish: Wish
     make: Making
     missed: Missed | None = None
@@ -169,7 +169,7 @@ class Learner:
         self._began_mj = {name: began for name, began in self._began_mj.items() if name in held}
 
     def _remember(self, course: Course | None) -> None:
-        if course is not None and course.lease is not None and course.key is not None:
+        if course is not None and course.lease is not None:
             self._memory.remember(course.key, course.lease.frames.observations(self._monotonic(), _NOBODY))
 
     def energy_mj(self, lease: Lease) -> float | None:
@@ -358,7 +358,7 @@ class Learner:
         course.unknown = replace(unknown, before=())
         recalled = await asyncio.to_thread(unknown.recalled, seen)
         if not recalled:
-            self._memory.forget(course.key or "")
+            self._memory.forget(course.key)
             return seen
         lease.frames.recall(recalled, self._monotonic())
         return lease.frames.observations(self._monotonic(), _NOBODY)

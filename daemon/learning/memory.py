@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was observed of networks outlasts their leases: kept by surface, so that the next plan for the same is right at once.
 
+What nobody predicted is kept by its user and name (:mod:`.unpredicted`).
+
 The file is JSON, with a version; a file of another version, or that cannot be read, counts as none. To forget everything,
 remove it while the daemon is stopped. It holds the last :data:`NETWORKS_KEPT` surfaces, each with its last
 :data:`CONFIGURATIONS_KEPT` configurations.

@@ -83,15 +83,20 @@ def next_configuration(
     expected = outlook(now, fps)
     affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
     sure = max(confidence or 0.0, SAFE)
-    safe = affordable & _safe(now, target, fps, sure, _at_most(surface, observations)) & ~_far_below(surface, seen)
+    proven_ms = _at_most(surface, observations)
+    nearby_ms = np.where(_next_to(seen), proven_ms, np.inf)
+    safe = affordable & _safe(now, target, fps, sure, nearby_ms) & ~_far_below(surface, seen)
     safe &= ~_below_late(surface, target, fps, observations)
+    count, unpredicted = int(seen.sum()), surface.terms is not None and surface.terms.unpredicted
+    proven = safe & (proven_ms <= _limit_ms(target, fps))
+    if unpredicted and count < _FIRST and (proven & ~seen).any():
+        safe = proven  # what the rates are is not known yet
     try:
         chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
         top = surface.grid.configuration(_top(permitted))
         return Step(top, f"the highest clocks: {error}", False, corrected)
     open_cells = safe & ~seen
-    count = int(seen.sum())
     if count >= most or not open_cells.any():
         return Step(chosen.configuration, chosen.reason, False, corrected)
     objective = target.objective(expected)
@@ -120,35 +125,46 @@ def _safe(
     return safe
 
 
+def _limit_ms(target: Target, fps: float | None) -> float:
+    return min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=np.inf)
+
+
 def _below_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
     """What has no clock above those at which frames were late, whatever is thought of them."""
-    limit_ms = min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=np.inf)
     below = np.zeros(surface.grid.shape, bool)
     for one in observations:
-        if one.latency_ms is not None and one.latency_ms > limit_ms and not one.disturbed:
+        if one.latency_ms is not None and one.latency_ms > _limit_ms(target, fps) and not one.disturbed:
             cpu, gpu, emc = surface.grid.index(one.configuration)
             below[: cpu + 1, : gpu + 1, : emc + 1] = True
     return below
 
 
 def _at_most(surface: Surface, observations: Sequence[Observation]) -> NDArray[np.float64]:
-    """How long a frame takes at most next to where one was observed: as many times as long as a clock is lower, and a little.
+    """How long a frame takes at most by each observation: as many times as long as a clock is lower, and a little.
 
-    Farther away that does not hold: what waits for several units at once becomes slower than any of its clocks.
+    Far away that need not hold: what waits for several units at once becomes slower than any of its clocks.
     """
     most_ms = np.full(surface.grid.shape, np.inf)
     for one in observations:
         if one.latency_ms is None or one.disturbed:
             continue
-        index, slower, parts = surface.grid.index(one.configuration), np.ones((1, 1, 1)), []
-        for axis, (place, levels) in enumerate(zip(index, surface.grid.to_json().values(), strict=True)):
-            parts.append(slice(max(place - 1, 0), place + 2))
-            clocks = np.array(levels, np.float64)
-            ratio = clocks[place] / clocks[parts[axis]]
-            slower = np.maximum(slower, ratio.reshape([-1 if one == axis else 1 for one in range(3)]))
-        near = tuple(parts)
-        most_ms[near] = np.minimum(most_ms[near], one.latency_ms * slower * _LITTLE)
+        ratios = (own / np.array(surface.grid.levels(axis), np.float64) for axis, own in one.configuration._asdict().items())
+        cpu, gpu, emc = (np.maximum(ratio, 1.0) for ratio in ratios)
+        slower = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc)
+        most_ms = np.minimum(most_ms, one.latency_ms * slower * _LITTLE)
     return most_ms
+
+
+def _next_to(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which configurations are no more than one level of each clock away from one that was seen."""
+    near = seen
+    for axis in range(3):
+        moved = np.moveaxis(near, axis, 0)
+        wider = moved.copy()
+        wider[1:] |= moved[:-1]
+        wider[:-1] |= moved[1:]
+        near = np.moveaxis(wider, 0, axis)
+    return near
 
 
 def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:

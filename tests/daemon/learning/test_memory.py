@@ -40,6 +40,15 @@ def test_a_frame_or_two_are_not_kept_and_what_is_kept_is_bounded(tmp_path: Path)
     assert len(memory.observations("many")) == CONFIGURATIONS_KEPT
 
 
+def test_what_is_forgotten_is_not_there_in_the_next_daemon(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "learned.json")
+    memory.remember("a", [Observation(LOW, 10.0, frames=9)])
+    memory.save()
+    memory.forget("a")
+    memory.save()
+    assert Memory(tmp_path / "learned.json").observations("a") == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [
