@@ -60,7 +60,7 @@ def test_it_begins_at_the_highest_clocks_and_tries_only_what_keeps_the_target(
             assert board.clocks == table.grid.top
             assert other.status()["leases"][0]["predicted"] is None
             tried = {board.clocks: 0.0}
-            while len(tried) < 4 and lease.missed() is None:
+            while len(tried) < 5 and lease.missed() is None:
                 stream = board.twin.infer(network(relu()), frames=5, fps=FPS)
                 for took_s in stream.latencies_s:
                     lease.report(1e3 * took_s)
@@ -69,7 +69,7 @@ def test_it_begins_at_the_highest_clocks_and_tries_only_what_keeps_the_target(
             assert max(tried.values()) <= limit_ms and lease.missed() is None
             said = [entry for entry in other.log(lease.id) if entry["kind"] == "planned_again"]
             assert "its frames are not predicted: it tells most of all that keep the target" in said[0]["message"]
-            assert other.status()["leases"][0]["predicted"]["latency_ms"] == pytest.approx(_took_ms(board.clocks), rel=0.1)
+            assert other.status()["leases"][0]["predicted"]["latency_ms"] == pytest.approx(_took_ms(board.clocks), rel=0.2)
 
 
 def test_what_is_known_in_the_end_is_nearly_the_best(table: MeasuredTable) -> None:
