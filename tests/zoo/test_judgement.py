@@ -40,6 +40,19 @@ def test_the_product_of_one_matrix_has_a_dimension_for_it_or_not() -> None:
     assert judge(listed(two), ran(dataclasses.replace(two, output=(4, 8)))).verdict == "wrong"
 
 
+def test_the_product_of_a_stack_may_be_run_as_one_of_all_its_rows_and_nothing_else() -> None:
+    sizes = {"k": 4, "n": 4, "bias": False}
+    stack = launch("matmul", output=(6, 6, 4), flops=1152, m=6, batch=6, **sizes)
+    one = dataclasses.replace(stack, output=(36, 4), params={**sizes, "m": 36, "batch": 1}, bytes=stack.bytes - 5 * 16 * 4)
+    assert judge(listed(RELU, stack), ran(RELU, one)).why == "products of stacks that PyTorch 2.15 does as one"
+    assert judge(listed(RELU, one), ran(RELU, stack)).verdict == "wrong"
+    assert judge(listed(RELU, stack), ran(RELU, dataclasses.replace(one, bytes=stack.bytes))).verdict == "wrong"
+    assert judge(listed(RELU, stack), ran(NORM, one)).verdict == "wrong"
+    assert judge(listed(stack, stack), ran(one)).verdict == "wrong"
+    two = dataclasses.replace(stack, inputs=(PICTURE, PICTURE))
+    assert judge(listed(RELU, two), ran(RELU, one)).verdict == "wrong"
+
+
 def test_a_list_ends_rightly_only_where_pytorch_looks_at_data() -> None:
     early = listed(CONV, end="aten::nonzero")
     assert judge(early, ran(CONV, NORM, RELU, looks=[(1, "aten::nonzero")])).verdict == "explained"
