@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,8 @@ def test_of_onnx_columns_are_picked_in_two_steps() -> None:
 
 
 def test_of_onnx_zeros_are_put_around_by_a_convolution_as_large_that_nothing_makes_zeros_for() -> None:
-    wide, plain = (1, 8, 5, 5), {"flops": 4096, "bias": False}
+    wide: tuple[int, ...] = (1, 8, 5, 5)
+    plain: dict[str, Any] = {"flops": 4096, "bias": False}
     pad = launch("constant_pad_nd", output=wide)
     after = dataclasses.replace(launch("conv2d", padding=(0, 0), **plain), inputs=(wide,))
     alone = dataclasses.replace(launch("conv2d", padding=(0, 0), **plain), inputs=(wide,))
