@@ -305,8 +305,8 @@ class Learner:
                 lease.frames.renew()
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:
-                seen = seen if company else await self._recall(lease, course, course.unknown, seen)
-                need, wish = await self._explore(lease, course, seen, reason)
+                known = seen if company else await self._recall(lease, course, course.unknown, seen)
+                need, wish = await self._explore(lease, course, known, reason)
             else:
                 wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
                 if not is_known(wish.surface):

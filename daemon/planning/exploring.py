@@ -83,14 +83,11 @@ def next_configuration(
     expected = outlook(now, fps)
     affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
     sure = max(confidence or 0.0, SAFE)
-    proven_ms = _at_most(surface, observations)
-    nearby_ms = np.where(_next_to(seen), proven_ms, np.inf)
+    unpredicted = surface.terms is not None and surface.terms.unpredicted
+    nearby_ms = np.where(_next_to(seen) & unpredicted, _at_most(surface, observations), np.inf)
     safe = affordable & _safe(now, target, fps, sure, nearby_ms) & ~_far_below(surface, seen)
     safe &= ~_below_late(surface, target, fps, observations)
-    count, unpredicted = int(seen.sum()), surface.terms is not None and surface.terms.unpredicted
-    proven = safe & (proven_ms <= _limit_ms(target, fps))
-    if unpredicted and count < _FIRST and (proven & ~seen).any():
-        safe = proven  # what the rates are is not known yet
+    count = int(seen.sum())
     try:
         chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
