@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def event(choices: Choices) -> Any:
     made["args"] = {"External id": choices.below(6), "Input Dims": dims, "op_name": choices.of(("Conv", "Relu", ""))}
     for _ in range(choices.of((0, 0, 0, 1, 2))):
         place = made["args"] if choices.below(2) and isinstance(made["args"], dict) else made
-        place[choices.of((*made, "Input Dims", "External id"))] = choices.of(NUMBERS)
+        place[choices.of((*made, "Input Dims", "External id"))] = deepcopy(choices.of(NUMBERS))
     return choices.of((None, 7, "X", [])) if choices.below(32) == 0 else made
 
 
