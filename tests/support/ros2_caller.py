@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Somebody else in a ROS 2 graph, with the real ``rclpy``: does what each line of its input says, and answers in JSON.
 
-``configure``, ``activate``, ``deactivate``: the lifecycle of ``/jetdvfs``. ``hold``, ``release``: its services. ``diagnostics``:
-what it publishes next. ``frame``: what a node publishes that reported one by a message's stamp.
+``configure``, ``activate``, ``deactivate``: the lifecycle of ``/jetdvfs``. ``hold``, ``release``: its services.
+``diagnostics``: what it publishes next. ``frame``: what a node publishes that reported one by a message's stamp.
 """
 
 from __future__ import annotations

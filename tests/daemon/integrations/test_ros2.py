@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package for ROS 2, with the real daemon on a simulated board: with a stand-in for rclpy, and rclpy where that is installed."""
+"""The package for ROS 2, with the real daemon on a simulated board: with a stand-in for rclpy and, where it is, rclpy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def daemon(board: Board, tmp_path: Path, bundle: Path) -> Iterator[Daemon]:
     with Daemon(board, tmp_path, "--profile", str(bundle)) as daemon:
         # What is planned for once is there at once: who can do without a lease waits for it for ten seconds alone.
         with daemon.client() as client:
-            client.plan(client.load(REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"]), "min-energy")
+            client.plan(client.load(REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"]), "min-energy", fps=10.0)
         yield daemon
 
 
