@@ -41,10 +41,11 @@ for text in (
     pipeline.set_state(Gst.State.NULL)
     print(watched.frames, len(lease.seen), min(lease.seen) >= 1.0)
     watched.stop()
-try:
-    watch(Gst.ElementFactory.make("fakesink"), Lease())
-except ValueError as error:
-    print(error)
+for element in (Gst.ElementFactory.make("fakesink"), pipeline.get_by_name("nobody")):
+    try:
+        watch(element, Lease())
+    except ValueError as error:
+        print(error)
 """
 
 
@@ -94,11 +95,11 @@ def test_a_pipeline_in_python_holds_clocks_and_reports_its_frames(
 def test_buffers_without_a_time_and_dropped_ones_do_no_harm(python: str, tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(INTEGRATIONS / "gstreamer"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run([python, "-c", ODD], env=env, capture_output=True, text=True, check=False, timeout=60)
-    unnamed, dropped, refused = done.stdout.splitlines()
+    unnamed, dropped, refused, absent = done.stdout.splitlines()
     assert unnamed == "20 20 True", done.stderr
     frames, seen, slow = dropped.split()
     assert frames == seen and 0 < int(frames) < 40 and slow == "True"
-    assert "has no pads sink and src" in refused
+    assert "has no pads sink and src" in refused and absent.startswith("no element to watch")
 
 
 def test_a_pipeline_in_c_holds_clocks_and_reports_its_frames(
