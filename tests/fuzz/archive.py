@@ -112,18 +112,19 @@ def run(inputs: Iterable[bytes], failures: Path, attempt: Callable[[bytes], str]
     """Attempt all inputs; the number that broke the reader."""
     outcomes: Counter[str] = Counter()
     slowest = 0.0
-    for data in inputs:
-        began = time.monotonic()
-        try:
-            outcome = attempt(data)
-        except Exception as error:
-            failures.mkdir(exist_ok=True)
-            path = failures / hashlib.sha256(data).hexdigest()[:16]
-            path.write_bytes(data)
-            print(f"{path}: {type(error).__name__}: {str(error)[:200]}", flush=True)
-            outcome = "FAILED"
-        slowest = max(slowest, time.monotonic() - began)
-        outcomes[outcome] += 1
+    with contextlib.suppress(KeyboardInterrupt):  # what was tried until then is told
+        for data in inputs:
+            began = time.monotonic()
+            try:
+                outcome = attempt(data)
+            except Exception as error:
+                failures.mkdir(exist_ok=True)
+                path = failures / hashlib.sha256(data).hexdigest()[:16]
+                path.write_bytes(data)
+                print(f"{path}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+                outcome = "FAILED"
+            slowest = max(slowest, time.monotonic() - began)
+            outcomes[outcome] += 1
     cpu = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     counted = f"{outcomes.total()} inputs, {outcomes['FAILED']} failures, slowest {slowest:.2f} s, {cpu:.0f} s of CPU"
     print(f"{counted}, peak {resident_mb():.0f} MB: {dict(outcomes)}")

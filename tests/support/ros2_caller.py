@@ -25,7 +25,7 @@ LONGEST_S = 60.0
 TRANSITIONS = {"configure": 1, "activate": 3, "deactivate": 4}
 
 
-class Caller(Node):  # type: ignore[misc]
+class Caller(Node):
     def __init__(self) -> None:
         super().__init__("caller")
         self.seen: list[Any] = []
