@@ -64,7 +64,7 @@ def daemon(board: Board, tmp_path: Path, bundle: Path) -> Iterator[Daemon]:
     with Daemon(board, tmp_path, "--profile", str(bundle)) as daemon:
         # What is planned for once is there at once: who can do without a lease waits for it for ten seconds alone.
         with daemon.client() as client:
-            client.plan(client.load(REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"]), "min-energy")
+            client.plan(client.load(REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"]), "latency_ms=50", fps=30)
         yield daemon
 
 
