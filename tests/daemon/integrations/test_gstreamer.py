@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.pages import INTEGRATIONS, Page
 from jetdvfs.tests.support.paths import REFERENCE, ROOT
 
@@ -87,7 +87,7 @@ def test_a_pipeline_in_python_holds_clocks_and_reports_its_frames(
     env = {"PYTHONPATH": paths(tmp_path), "PATH": f"{Path(python).parent}:/usr/bin:/bin"}
     done = page.run("python3 pipeline.py", daemon.socket, **env)
     assert (done.returncode, done.stdout) == (0, "held\n60 frames\n"), done.stderr
-    assert board.settings() == found
+    assert eventually(lambda: board.settings() == found)
     alone = page.run("python3 pipeline.py", None, **env)
     assert alone.returncode == 0 and alone.stdout.startswith("without jetdvfs: ") and alone.stdout.endswith("60 frames\n")
 
@@ -113,6 +113,6 @@ def test_a_pipeline_in_c_holds_clocks_and_reports_its_frames(
     assert (built.returncode, built.stderr) == (0, "")
     done = page.run(run, daemon.socket)
     assert (done.returncode, done.stdout) == (0, "60 frames, 60 reported\n"), done.stderr
-    assert board.settings() == found
+    assert eventually(lambda: board.settings() == found)
     alone = page.run(run, None)
     assert alone.returncode == 0 and "without jetdvfs: " in alone.stderr and alone.stdout == "60 frames, 0 reported\n"
