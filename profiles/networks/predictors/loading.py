@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from ....kernels.errors import KernelsError
 from ...errors import RecordError
 from . import estimator
 from .estimator import Estimator
@@ -88,17 +89,18 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Estimator]
 }
 
 
-def load(path: Path) -> Estimator:
-    """Read a predictor that was saved.
+def load(file: Path | BinaryIO, name: str = "") -> Estimator:
+    """Read a predictor that was saved, from its path or an open file; ``name`` stands in messages in place of the path.
 
     Raises:
         RecordError: it cannot be read as one.
     """
-    about, arrays = estimator.read(path)
+    where = name or str(file)
+    about, arrays = estimator.read(file, where)
     try:
         return _restored(about, arrays)
-    except RecordError as error:
-        raise RecordError(f"{path}: {error}") from error
+    except (RecordError, KernelsError) as error:
+        raise RecordError(f"{where}: {error}") from error
 
 
 def _restored(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Estimator:
