@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....profiles.bundle.bundle import load_bundle
 from ... import arguments
-from ...errors import UsageError
+from ...errors import InputError, UsageError
 from .. import output
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ablations", action="store_true", help="what the papers leave out, in distribution, at the largest size"
     )
+    group.add_argument("--metric", action="append", metavar="NAME", help="learn and judge this metric alone; may be repeated")
+    group.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="keep what is found in this file, and go on where an earlier run with it stopped",
+    )
     group.add_argument(
         "--board", metavar="NAME", help="of a record of several boards: this one alone, beside --profile's kernels"
     )
@@ -66,7 +75,19 @@ def run(args: argparse.Namespace) -> int:
     methods = _methods(args, all(one.counters for one in samples))
     if args.ablations:
         sizes = (max(sizes),)
-    scores = list(evaluate(samples, methods, sizes, splits, args.seed, output.progress_bar))
+    metrics = _chosen(args.metric or record.about.metrics, record.about.metrics, "--metric")
+    samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
+    about = {
+        "record": record.about.source, "samples": len(samples), "metrics": list(metrics), "epochs": args.epochs,
+        "seed": args.seed, "board": args.board,
+    }  # fmt: skip
+    known = [] if args.keep is None else _kept(args.keep, about)
+    scores = []
+    for score in evaluate(samples, methods, sizes, splits, args.seed, output.progress_bar, known=known):
+        scores.append(score)
+        if args.keep is not None and score not in known:
+            with open(args.keep, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(score)) + "\n")
     networks = len({one.name for one in samples})
     if args.json:
         about = {**asdict(record.about), "networks": networks, "left_out": record.left_out}
@@ -81,6 +102,28 @@ def run(args: argparse.Namespace) -> int:
     for line in REPORTED:
         print(f"  {line}")
     return 0
+
+
+def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
+    """What a file holds of an earlier run; the file is begun where there is none.
+
+    Raises:
+        InputError: it is of another run, or cannot be read or written.
+    """
+    from ....profiles.networks.bench import Score
+
+    try:
+        if not path.exists():
+            path.write_text(json.dumps(about) + "\n", encoding="utf-8")
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        if json.loads(first) != about:
+            raise InputError(f"--keep {path}: of another run ({first:.200}); give a new file")
+        found = [Score(**json.loads(line)) for line in lines if line.endswith("}")]  # the last may have been cut short
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--keep {path}: cannot be gone on with ({error})") from error
+    last = {(one.method, one.split, one.networks, one.metric): one for one in found}
+    counts = Counter(key[:3] for key in last)
+    return [one for key, one in last.items() if counts[key[:3]] == len(about["metrics"])]
 
 
 def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[], Estimator]]:
