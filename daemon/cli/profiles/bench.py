@@ -46,6 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--train-size", type=arguments.whole(1), action="append", metavar="N", help=f"networks to learn from (default {SIZES})"
     )
     group.add_argument("--epochs", type=arguments.whole(1), metavar="N", help="at most so many epochs (default: the papers')")
+    group.add_argument("--batch", type=arguments.whole(1), metavar="N", help="networks in a step (default: the papers')")
+    group.add_argument("--rate", type=float, metavar="RATE", help="of learning (default: the papers')")
     group.add_argument(
         "--ablations", action="store_true", help="what the papers leave out, in distribution, at the largest size"
     )
@@ -65,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     from ....profiles.networks.bench import SPLITS, evaluate
     from ....profiles.networks.record import read_record
 
+    if args.rate is not None and not 0 < args.rate < 1:
+        raise UsageError(f"--rate {args.rate:g}: expected a number between 0 and 1")
     record = read_record(args.networks)
     samples = [one for one in record.samples if args.board is None or one.board.split()[0] == args.board]
     if not samples:
@@ -77,10 +81,8 @@ def run(args: argparse.Namespace) -> int:
         sizes = (max(sizes),)
     metrics = _chosen(args.metric or record.about.metrics, record.about.metrics, "--metric")
     samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
-    about = {
-        "record": record.about.source, "samples": len(samples), "metrics": list(metrics), "epochs": args.epochs,
-        "seed": args.seed, "board": args.board,
-    }  # fmt: skip
+    about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board")}
+    about |= {"record": record.about.source, "samples": len(samples), "metrics": list(metrics)}
     known = [] if args.keep is None else _kept(args.keep, about)
     scores = []
     for score in evaluate(samples, methods, sizes, splits, args.seed, output.progress_bar, known=known):
@@ -128,7 +130,7 @@ def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
 
 def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[], Estimator]]:
     from ....profiles.networks.predictors.kernel_level import KernelLevel, Stack
-    from ....profiles.networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, with_epochs
+    from ....profiles.networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, trained_as
     from ....profiles.networks.predictors.trees import GlobalTrees
 
     known: dict[str, Callable[[], Estimator]] = dict(ABLATIONS if args.ablations else PREDICTORS)
@@ -141,7 +143,8 @@ def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[
         known[KERNEL_LEVEL] = lambda: KernelLevel(bundle)
         known[f"{KERNEL_LEVEL}+xgboost"] = lambda: Stack(KernelLevel(bundle), GlobalTrees("xgb"))
     chosen = _chosen(args.predictor or tuple(known), tuple(known), "--predictor")
-    return {name: with_epochs(known[name], args.epochs) for name in chosen}
+    told = {"epochs": args.epochs, "batch": args.batch, "rate": args.rate}
+    return {name: trained_as(known[name], **told) for name in chosen}
 
 
 def _chosen(asked: Sequence[str], known: Sequence[str], option: str) -> Sequence[str]:

@@ -67,7 +67,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 def add(args: argparse.Namespace) -> int:
     from ....profiles.networks.installing import add_predictor
-    from ....profiles.networks.predictors.loading import PREDICTORS, with_epochs
+    from ....profiles.networks.predictors.loading import PREDICTORS, trained_as
     from ....profiles.networks.record import read_record
 
     if args.predictor not in PREDICTORS:
@@ -76,7 +76,7 @@ def add(args: argparse.Namespace) -> int:
     bundle, record = load_bundle(args.profile), read_record(args.record)
     epochs = f" --epochs {args.epochs}" if args.epochs else ""
     command = f"jetdvfs profile predictor {bundle.manifest.name} {args.record.name} --predictor {args.predictor}{epochs}"
-    make = with_epochs(PREDICTORS[args.predictor], args.epochs)
+    make = trained_as(PREDICTORS[args.predictor], epochs=args.epochs)
     manifest = add_predictor(bundle, record, args.predictor, make, command, args.out, progress_bar)
     if args.json:
         print_json({"path": str(args.out), **manifest.to_json()})

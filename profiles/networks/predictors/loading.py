@@ -69,14 +69,19 @@ def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
     return made
 
 
-def with_epochs(make: Callable[[], Estimator], epochs: int | None) -> Callable[[], Estimator]:
-    """The same predictor, but trained for at most so many epochs; trees know of none."""
+def trained_as(
+    make: Callable[[], Estimator], *, epochs: int | None = None, batch: int | None = None, rate: float | None = None
+) -> Callable[[], Estimator]:
+    """The same predictor, but trained for at most so many epochs, in other batches or at another rate; trees know of none."""
 
     def made() -> Estimator:
         one = make()
         learner = one.learner if isinstance(one, Stack) else one
-        if epochs is not None and isinstance(learner, GraphNetwork):
-            learner.options = replace(learner.options, epochs=min(epochs, learner.options.epochs))
+        if isinstance(learner, GraphNetwork):
+            own = learner.options
+            learner.options = replace(
+                own, epochs=min(epochs or own.epochs, own.epochs), batch=batch or own.batch, rate=rate or own.rate
+            )
         return one
 
     return made
