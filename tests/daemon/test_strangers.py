@@ -18,6 +18,7 @@ import pytest
 from jetdvfs.daemon.errors import DaemonError, InputError, LimitReached
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.client import Client
+from jetdvfs.daemon.worker.workers import WorkerSettings
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, asked_meanwhile, eventually
 from jetdvfs.tests.support.daemons.flood import FLOODS, flood
 from jetdvfs.tests.support.daemons.other_users import open_to_everybody
@@ -205,7 +206,8 @@ def test_a_client_that_dies_while_its_model_is_read_gives_the_clocks_back(board:
             assert "lease" in answer(sock)["parameters"]
             socket.send_fds(sock, [call("LoadModel", LOAD)], [descriptors["read"]])
             assert eventually(lambda: psutil.Process(daemon.process.pid).children())
-        assert eventually(lambda: board.settings() == found, 1)
+        # Long before the reading of a model ends by itself.
+        assert eventually(lambda: board.settings() == found, WorkerSettings().model_timeout_s / 4)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ import dataclasses
 import functools
 import io
 import os
+import pickle
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 
 import pytest
@@ -106,16 +107,24 @@ def test_detector_is_decomposed_up_to_its_data_dependent_part(name: str) -> None
     assert any(launch.output[0] == 2 for launch in network.launches if launch.kind == "conv2d")  # two images, one batch
 
 
+def least_s(work: Callable[[], object]) -> float:
+    """The least processor time of three."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
 @pytest.mark.alone
-def test_decomposition_takes_a_median_of_60_ms_and_500_at_most() -> None:
+def test_decomposition_takes_about_as_long_as_unpickling_thousands_of_records() -> None:
+    """Processor time, held against that of other Python beside it: how fast machines are differs, and how busy."""
+    records = pickle.dumps([{"name": str(n), "shape": (n, n), "value": [n / 3] * 4} for n in range(3000)])
     taken = []
     for name in SMALLEST:
         scripted = scripted_file(name)
-        times = []
-        for _ in range(3):
-            began = time.process_time()
-            decompose(scripted, image(1, 224))
-            times.append(time.process_time() - began)
-        taken.append(min(times))
-    assert statistics.median(taken) < 0.060
-    assert max(taken) < 0.500
+        reference_s = least_s(functools.partial(pickle._loads, records))  # type: ignore[attr-defined]
+        taken.append(least_s(functools.partial(decompose, scripted, image(1, 224))) / reference_s)
+    assert statistics.median(taken) < 1.8
+    assert max(taken) < 8
