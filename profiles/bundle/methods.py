@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from ...kernels.cost.model import METHODS as KERNEL_LEVEL
+from typing import Final, Literal, TypeAlias
 
-NETWORK = "network"
-METHODS: tuple[str, ...] = (*KERNEL_LEVEL, NETWORK)
+from ...kernels.cost.model import METHODS as KERNEL_LEVEL
+from ...kernels.cost.model import Method as KernelLevel
+
+Method: TypeAlias = KernelLevel | Literal["network"]
+NETWORK: Final = "network"
+METHODS: tuple[Method, ...] = (*KERNEL_LEVEL, NETWORK)

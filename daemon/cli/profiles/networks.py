@@ -116,8 +116,8 @@ def measure(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> int:
-    from ....profiles.networks.published import PUBLISHED as FOUND
     from ....profiles.networks.record import Recorder
+    from ....profiles.studies.comparison.real.whole import PUBLISHED as FOUND
 
     about, networks = FOUND[args.published]
     recorder = Recorder(args.folder, about)

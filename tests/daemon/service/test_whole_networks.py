@@ -52,7 +52,7 @@ def test_a_lease_is_served_by_the_predictor_and_says_so(
         with client.hold(network, "min-energy", method="network") as lease, client.hold(network, "min-energy"):
             status = client.status()
             assert [one["method"] for one in status["leases"]] == ["network", "timeline"]
-            assert status["leases"][0]["predicted"] == lease.plan["choice"]
+            assert lease.plan is not None and status["leases"][0]["predicted"] == lease.plan["choice"]
             assert status["profile"]["predictor"] == "launches"
             assert main(["status", "--socket", str(daemon.socket)]) == 0
             shown = capsys.readouterr().out

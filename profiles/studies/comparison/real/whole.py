@@ -17,17 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ...kernels.decompose import decompose
-from ...kernels.grid import FrequencyConfiguration
-from ...kernels.network import KernelInvocation, Network, TensorSpec
-from ..board import load_board
-from ..errors import ComparisonDataError, MeasurementError
-from ..reference import reference_network
-from ..studies.comparison.agx_orin import BOARD, LAYERS, MODES, MeasuredMode
-from ..studies.comparison.batches import NETWORK as SWEPT
-from ..studies.comparison.batches import cells
-from ..studies.comparison.fit import numbers, read_rows
-from .record import About, MeasuredNetwork, Row, device_features
+from .....kernels.decompose import decompose
+from .....kernels.grid import FrequencyConfiguration
+from .....kernels.network import KernelInvocation, Network, TensorSpec
+from ....board import load_board
+from ....errors import ComparisonDataError, MeasurementError
+from ....networks.record import About, MeasuredNetwork, Row, device_features
+from ....reference import reference_network
+from ..agx_orin import BOARD, LAYERS, MODES, MeasuredMode
+from ..batches import NETWORK as SWEPT
+from ..batches import cells
+from ..fit import numbers, read_rows
 
 _TYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 _ALL_SM = max(mode.sm_count for mode in MODES.values())
