@@ -91,8 +91,8 @@ def test_sizes_that_there_are_not_become_all_there_are() -> None:
 
 def test_a_run_that_was_stopped_is_gone_on_with(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "scores"
-    asked = ("profile", "evaluate", "--networks", str(record), "--json", "--keep", str(kept), "--metric", "peak_mib")
-    asked = (*asked, "--predictor", "roofline", "--split", "in distribution")
+    asked = ["profile", "evaluate", "--networks", str(record), "--json", "--keep", str(kept), "--metric", "peak_mib"]
+    asked += ["--predictor", "roofline", "--split", "in distribution"]
     assert main([*asked, "--train-size", "5"]) == 0
     (first,) = json.loads(capsys.readouterr().out)["scores"]
     assert first["metric"] == "peak_mib"
