@@ -22,6 +22,7 @@ from ..operators.values import ACCELERATOR, SCALAR_CODES, Number, Tensor
 from ..torchscript.archive import Archive
 from ..torchscript.closures import truth
 from ..torchscript.unpickle import READABLE, decode
+from .checks import only_checking
 from .pieces import JsonText
 
 #: Where the graph is: since PyTorch 2.8, and before (without a folder around it).
@@ -86,6 +87,7 @@ class ExportedProgram:
         self.done = 0.0
         self._depth = 0
         self._nodes: list[dict[str, Any]] = []
+        self._outputs: list[Any] = []
         self._metas: dict[str, Mapping[str, Any]] = {}
         self._numbers: dict[str, tuple[Number, ...]] = {}
         signature: list[Mapping[str, Any]] = []
@@ -101,6 +103,7 @@ class ExportedProgram:
 
             graph = {
                 "nodes": lambda at: text.items(at, self._add),
+                "outputs": lambda at: text.items(at, self._outputs.append),
                 "tensor_values": lambda at: text.entries(at, self._describe),
             }
             module = {"graph": lambda at: text.members(at, graph), "signature": signed}
@@ -137,9 +140,11 @@ class ExportedProgram:
         """
         try:
             names = self._start(recorder, inputs)
+            idle = only_checking(self._nodes, self._outputs, recorder.account)
             for number, node in enumerate(self._nodes):
                 self.done = number / len(self._nodes)
-                self._call(recorder, node, names)
+                if number not in idle:
+                    self._call(recorder, node, names)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
@@ -248,9 +253,10 @@ class ExportedProgram:
         if self._depth > _DEEPEST:
             raise BudgetExceeded("graphs are nested too deeply")
         own = dict(zip((_name_of(item) for item in graph["inputs"]), operands, strict=True))
-        for node in graph["nodes"]:
-            recorder.account.step()
-            self._call(recorder, node, own)
+        idle = only_checking(graph["nodes"], graph["outputs"], recorder.account)
+        for number, node in enumerate(graph["nodes"]):
+            if number not in idle:
+                self._call(recorder, node, own)
         self._depth -= 1
         return tuple(_value(item, own) for item in graph["outputs"])
 

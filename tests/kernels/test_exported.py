@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.kernels.budget import Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
-from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.tests.support.models import handmade
 
 META = {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_int": 3}, {"as_int": 1}]}
@@ -209,6 +209,47 @@ def test_a_number_that_the_code_makes_a_tensor_of_is_the_hosts() -> None:
     torch.export.save(torch.export.export(Scaled(), (torch.zeros(2, 6),)), stream)
     network = decompose(stream, [TensorSpec((2, 6))])
     assert [(launch.kind, launch.output) for launch in network.launches] == [("mul_scalar", (2, 5))]
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_numbers_that_are_only_checked_do_not_end_the_list_and_those_that_are_used_do() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is what writes such files; it is not installed")
+
+    class Checking(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            torch._check_tensor_all(x < 9)
+            y = x.relu()
+            torch._check((x.sum() < 9).item())
+            return y * 2
+
+    class Using(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            size = x.sum().long().item()
+            torch._check(size >= 0)
+            torch._check(size <= 2)
+            return x.relu() + torch.zeros(size).sum()
+
+    def listed(module: Any) -> Network:
+        stream = io.BytesIO()
+        torch.export.save(torch.export.export(module.eval(), (torch.zeros(2, 3),)), stream)
+        return decompose(stream, INPUTS)
+
+    checked = listed(Checking())
+    assert checked.boundary is None
+    assert [launch.kind for launch in checked.launches] == ["lt_scalar", "all", "relu", "sum", "lt_scalar", "mul_scalar"]
+    end = listed(Using()).boundary
+    assert end is not None and end.operator == "aten::item"
+
+
+def test_a_number_that_is_checked_and_handed_out_is_used() -> None:
+    taken = node("torch.ops.aten.item.default", [{"as_tensor": {"name": "y"}}], "n")
+    taken["outputs"] = [{"as_sym_int": {"as_name": "n"}}]
+    check = node("torch.ops.aten._assert_scalar.default", [{"as_sym_bool": {"as_name": "n"}}, {"as_string": "no"}], "c")
+    content = program(RELU, taken, check)
+    assert decompose(archive(content), INPUTS).boundary is None
+    content["graph_module"]["graph"]["outputs"] = [{"as_sym_int": {"as_name": "n"}}]
+    assert decompose(archive(content), INPUTS).boundary is not None
 
 
 def constants(number: bytes, **said: Any) -> io.BytesIO:

@@ -24,6 +24,7 @@ of each kind and number of elements or, of products, convolutions, attention and
 * ``biases added apart``: a product of what is not contiguous, and a sum, in place of a copy and a product with a bias; a
   product of stacks of matrices, and a sum, in place of one with a bias;
 * ``relu within bounds left out``: of what ``hardtanh`` or ``clamp`` takes, at most as many as the file has bounds from zero up;
+* ``zeros put around by the convolution``: a pad before one, whose own padding takes it in;
 * ``biases taken in``: a product with a bias in place of one of what is not contiguous, and a sum.
 
 A list that ends early is held against what the module dispatches until it looks at the numbers in a tensor.

@@ -5,44 +5,19 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
 from jetdvfs.tests.support.models.handmade_onnx import INT64, declared, graph, model, node, tensor
-from jetdvfs.tests.zoo import listing, reference
+from jetdvfs.tests.zoo import listing
 from jetdvfs.tests.zoo.attempt import apart
-from jetdvfs.tests.zoo.comparison import Dispatched, judge
+from jetdvfs.tests.zoo.comparison import judge
+from jetdvfs.tests.zoo.lists import ATTENTION, BIASED, CLONE, CONV, NORM, PICTURE, RELU, launch, listed, ran, within
 from jetdvfs.tests.zoo.rewritten import judge_rewritten
-
-PICTURE = (1, 8, 4, 4)
-
-
-def launch(kind: str, *, output: tuple[int, ...] = PICTURE, flops: int = 0, **params: Any) -> KernelInvocation:
-    return KernelInvocation(kind, "", (PICTURE,), output, "float32", params, flops, 1024)
-
-
-CONV = launch("conv2d", flops=4096, bias=False)
-BIASED = launch("conv2d", flops=4096, bias=True)
-ATTENTION = dataclasses.replace(launch("attention", flops=64), inputs=((2, 3, 4), (2, 5, 4), (2, 5, 4)))
-NORM, RELU, CLONE = launch("batch_norm"), launch("relu"), launch("clone")
-
-
-def listed(*launches: KernelInvocation, end: str = "") -> Network:
-    boundary = Boundary(end, "somewhere", "its result is data") if end else None
-    reads = tuple((place - 1,) for place in range(len(launches)))
-    return Network("made up", (TensorSpec(PICTURE),), launches, boundary, reads)
-
-
-def ran(*launches: KernelInvocation, sorts: Sequence[str] = (), looks: Sequence[tuple[int, str]] = ()) -> Dispatched:
-    before = tuple(place - 1 for place in range(len(launches)))
-    return Dispatched(launches, tuple(looks), tuple(sorts) or ("",) * len(launches), sources=before)
 
 
 def test_the_same_launches_in_the_same_order_are_equal() -> None:
@@ -63,6 +38,19 @@ def test_the_product_of_one_matrix_has_a_dimension_for_it_or_not() -> None:
     assert judge(listed(stacked), ran(one)).verdict == "equal"
     two = launch("matmul", output=(2, 4, 8), flops=128, m=4, k=2, n=8, batch=2)
     assert judge(listed(two), ran(dataclasses.replace(two, output=(4, 8)))).verdict == "wrong"
+
+
+def test_the_product_of_a_stack_may_be_run_as_one_of_all_its_rows_and_nothing_else() -> None:
+    sizes = {"k": 4, "n": 4, "bias": False}
+    stack = launch("matmul", output=(6, 6, 4), flops=1152, m=6, batch=6, **sizes)
+    one = dataclasses.replace(stack, output=(36, 4), params={**sizes, "m": 36, "batch": 1}, bytes=stack.bytes - 5 * 16 * 4)
+    assert judge(listed(RELU, stack), ran(RELU, one)).why == "products of stacks that PyTorch 2.15 does as one"
+    assert judge(listed(RELU, one), ran(RELU, stack)).verdict == "wrong"
+    assert judge(listed(RELU, stack), ran(RELU, dataclasses.replace(one, bytes=stack.bytes))).verdict == "wrong"
+    assert judge(listed(RELU, stack), ran(NORM, one)).verdict == "wrong"
+    assert judge(listed(stack, stack), ran(one)).verdict == "wrong"
+    two = dataclasses.replace(stack, inputs=(PICTURE, PICTURE))
+    assert judge(listed(RELU, two), ran(RELU, one)).verdict == "wrong"
 
 
 def test_a_list_ends_rightly_only_where_pytorch_looks_at_data() -> None:
@@ -117,10 +105,6 @@ def test_of_onnx_what_depends_on_no_input_and_conversions_are_left_in_only_where
     assert judge_rewritten(converted, ran(CONV), {"float16": 1}).verdict == "wrong"
 
 
-def within(kind: str, *inputs: tuple[int, ...], output: tuple[int, ...] = PICTURE, **params: Any) -> KernelInvocation:
-    return dataclasses.replace(launch(kind, output=output, **params), inputs=inputs)
-
-
 def test_of_onnx_what_stands_beside_a_call_is_explained_by_its_sizes_and_no_more_of_it() -> None:
     index = within("index", (9, 9), (3, 1), (4,), output=(3, 4))
     places = [within("mul", (3, 1), output=(3, 1)), within("add", (3, 1), (4,), output=(3, 4))]
@@ -139,78 +123,12 @@ def test_of_onnx_what_stands_beside_a_call_is_explained_by_its_sizes_and_no_more
     assert judge_rewritten(listed(product, added), ran(product), {}).verdict == "wrong"
 
 
-def test_of_onnx_adaptive_means_and_cells_are_explained_where_they_are_written_out_in_full() -> None:
-    pool = within("adaptive_avg_pool2d", (1, 2, 2, 4), output=(1, 2, 3, 4))
-    picked = [launch(kind, output=(1, 2, 3, 2, 4, 1)) for kind in ("index", "masked_fill")]
-    means = [launch("add", output=(1, 2, 3, 4)), launch("div", output=(1, 2, 3, 4))]
-    assert judge_rewritten(listed(*picked, *means), ran(pool), {}).why == "adaptive_avg_pool2d written out"
-    assert judge_rewritten(listed(*picked, *means, means[0]), ran(pool), {}).verdict == "wrong"
-    assert judge_rewritten(listed(*picked, means[0]), ran(pool), {}).verdict == "wrong"
-
-    cell, gates = launch("lstm_cell", output=(3, 16)), launch("add", output=(3, 64))
-    parts = [launch(kind, output=(3, 16)) for kind in (*["sigmoid"] * 3, *["mul"] * 3, "add", *["tanh"] * 2)]
-    assert judge_rewritten(listed(gates, *parts), ran(cell), {}).why == "lstm_cell written out"
-    assert judge_rewritten(listed(*parts, parts[-3]), ran(cell), {}).verdict == "wrong"
-
-
-def test_of_onnx_a_plain_recurrent_layer_is_explained_where_all_its_steps_are_there() -> None:
-    layer = within("rnn", (3, 1, 4), (1, 1, 5), output=(3, 1, 5), hidden=5, layers=1, directions=1)
-    layer = dataclasses.replace(layer, flops=2 * 3 * 4 * 5 + 2 * 3 * 5 * 5)
-    before, by_step = launch("matmul", flops=120), launch("matmul", flops=50)
-    step = [launch(kind, output=(1, 5)) for kind in ("add", "tanh")]
-    parts = [before, *step, by_step, *step, by_step, *step, launch("cat", output=(3, 1, 5))]
-    assert judge_rewritten(listed(*parts), ran(layer), {}).why == "rnn written out"
-    assert judge_rewritten(listed(*parts, *step), ran(layer), {}).verdict == "wrong"
-    assert judge_rewritten(listed(*parts[:3], *parts[4:6], *parts[7:]), ran(layer), {}).verdict == "wrong"
-    assert judge_rewritten(listed(*parts, parts[-1]), ran(layer), {}).verdict == "wrong"
-
-
-def test_of_onnx_a_relu_is_left_out_only_where_the_file_has_a_bound_from_zero_up(tmp_path: Path) -> None:
-    pytest.importorskip("onnx", reason="it counts the nodes of a file; it is not installed")
-    bounds, clips = launch("hardtanh"), []
-    for lower in (0.0, -1.0):
-        nodes = (node("Clip", ["x", "lower", "upper"], ["y"]),)
-        weights = tuple(tensor(name, (), struct.pack("<f", number)) for name, number in (("lower", lower), ("upper", 6.0)))
-        path = tmp_path / "model.onnx"
-        path.write_bytes(model(graph(nodes, (declared("x", PICTURE),), ["y"], weights)))
-        clips.append(reference.nodes(path))
-    rectifying, below = clips
-    assert judge_rewritten(listed(CONV, bounds), ran(CONV, RELU, bounds), rectifying).why == "relu within bounds left out"
-    assert judge_rewritten(listed(CONV, bounds), ran(CONV, RELU, bounds), below).verdict == "wrong"
-    assert judge_rewritten(listed(CONV, bounds), ran(CONV, bounds, RELU), rectifying).verdict == "wrong"
-    assert judge_rewritten(listed(CONV, bounds), ran(RELU, RELU, bounds, CONV), rectifying).verdict == "wrong"
-    twice = (listed(CONV, bounds, bounds), ran(CONV, RELU, bounds, RELU, bounds))
-    assert judge_rewritten(*twice, rectifying).verdict == "wrong"
-    assert judge_rewritten(*twice, {"Clip from zero": 2}).why == "relu within bounds left out"
-
-
 def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has_all_until_then() -> None:
     early = listed(CONV, RELU, end="onnx::NonZero")
     assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(2, "aten::nonzero")]), {}).verdict == "explained"
     assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(3, "aten::nonzero")]), {}).verdict == "wrong"
     assert judge_rewritten(early, ran(CONV, RELU, NORM, looks=[(1, "aten::nonzero")]), {}).verdict == "wrong"
     assert judge_rewritten(early, ran(CONV, RELU, NORM), {}).verdict == "refused"
-
-
-def test_of_onnx_an_adaptive_mean_of_windows_of_one_length_is_picked_and_averaged() -> None:
-    pool = within("adaptive_avg_pool2d", (1, 2, 8, 8), output=(1, 2, 7, 7))
-    picked, mean = launch("index", output=(7, 2, 7, 2, 1, 2)), launch("mean", output=(1, 2, 7, 7))
-    assert judge_rewritten(listed(picked, mean), ran(pool), {}).why == "adaptive_avg_pool2d written out"
-    even = within("adaptive_avg_pool2d", (1, 2, 14, 14), output=(1, 2, 7, 7))
-    plain = launch("avg_pool2d", output=(1, 2, 7, 7))
-    assert judge_rewritten(listed(plain), ran(even), {}).why == "adaptive_avg_pool2d written out"
-    assert judge_rewritten(listed(plain), ran(pool), {}).verdict == "wrong"
-    masked = launch("masked_fill", output=(1, 2, 7, 2, 7, 2))
-    assert judge_rewritten(listed(picked, masked, mean), ran(pool), {}).verdict == "wrong"
-
-
-def test_of_onnx_a_square_is_what_is_multiplied_by_itself() -> None:
-    product, square = within("mul", PICTURE, PICTURE), launch("pow_scalar")
-    itself, others = (
-        Network("made up", (TensorSpec(PICTURE),), (RELU, product), None, ((-1,), by)) for by in ((0, 0), (0, -1))
-    )
-    assert judge_rewritten(itself, ran(RELU, square), {}).why == "squares written out"
-    assert judge_rewritten(others, ran(RELU, square), {}).verdict == "wrong"
 
 
 def test_of_onnx_the_masks_of_attention_are_numbers_and_truths_are_logical() -> None:
@@ -228,24 +146,6 @@ def test_of_onnx_a_copy_is_assumed_where_the_list_says_so() -> None:
     assert judge_rewritten(listed(CONV, assumed), ran(CONV), {}).why == "copies assumed, as the list says"
     assert judge_rewritten(listed(CONV, assumed), ran(CONV, CLONE), {}).verdict == "equal"
     assert judge_rewritten(listed(CONV, assumed, CLONE), ran(CONV), {}).verdict == "wrong"
-
-
-def test_of_onnx_windows_are_picked_where_the_module_looks_at_as_many_numbers() -> None:
-    row, picked = launch("clone", output=(128,)), within("index", (128,), (3, 8, 8), output=(3, 8, 8))
-    pair = Network("made up", (TensorSpec(PICTURE),), (CONV, row, picked), None, ((-1,), (0,), (1,)))
-    seen = dataclasses.replace(ran(CONV), windows=(192,))
-    assert judge_rewritten(pair, seen, {}).why == "windows picked"
-    assert judge_rewritten(pair, dataclasses.replace(seen, windows=(128,)), {}).verdict == "wrong"
-    assert judge_rewritten(pair, ran(CONV), {}).verdict == "wrong"
-
-
-def test_of_onnx_columns_are_picked_in_two_steps() -> None:
-    columns = launch("im2col", output=(1, 72, 16))
-    pieces = [launch("constant_pad_nd", output=(1, 8, 6, 6)), launch("index", output=(1, 8, 3, 4, 6))]
-    pieces.append(launch("index", output=(1, 8, 3, 4, 3, 4)))
-    assert judge_rewritten(listed(*pieces), ran(columns), {}).why == "im2col written out"
-    assert judge_rewritten(listed(*pieces[:2], RELU), ran(columns), {}).verdict == "wrong"
-    assert judge_rewritten(listed(*pieces, pieces[-1]), ran(columns), {}).verdict == "wrong"
 
 
 def test_of_onnx_the_largest_numbers_or_their_places_are_what_the_file_has_nodes_for() -> None:

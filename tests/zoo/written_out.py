@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetdvfs.kernels.network import numel
+from jetdvfs.kernels.network import KernelInvocation, numel
 from jetdvfs.tests.zoo.reference import RECTIFIES
 from jetdvfs.tests.zoo.rewritings import key_of, pooled, steps_of
 
@@ -106,6 +106,33 @@ def windows(accounts: Accounts) -> None:
             accounts.note("windows picked")
 
 
+def padded(accounts: Accounts) -> None:
+    """Zeros around a picture that the convolution behind them puts there itself: it is listed with as large a picture, zeros
+    included, and no launch before it makes them.
+    """
+    taken: set[int] = set()
+    for launch, source in zip(accounts.run, accounts.sources, strict=True):
+        if not launch.kind.startswith("conv") or source < 0 or accounts.run[source].kind != "constant_pad_nd":
+            continue
+        pad, whole = key_of(accounts.run[source]), _with_zeros(launch)
+        for place, other in enumerate(accounts.listed):
+            alike = key_of(other) == key_of(launch) and other.output == launch.output and _with_zeros(other) == whole
+            writer = _writer(accounts, place)
+            inside = writer < 0 or accounts.listed[writer].kind != "constant_pad_nd"
+            if accounts.missing[pad] and alike and inside and place not in taken:
+                taken.add(place)
+                accounts.missing -= Counter({pad: 1})
+                accounts.note("zeros put around by the convolution")
+                break
+
+
+def _with_zeros(convolution: KernelInvocation) -> tuple[int, ...]:
+    """How large the picture is that a convolution goes over."""
+    picture, padding = convolution.inputs[0], convolution.params.get("padding")
+    around = padding if isinstance(padding, tuple) else ()
+    return (*picture[:2], *(size + 2 * int(zeros) for size, zeros in zip(picture[2:], around, strict=True)))
+
+
 def _writer(accounts: Accounts, place: int) -> int:
     """Which launch made what one reads first; -1: none."""
     reads = accounts.reads[place]
@@ -113,4 +140,12 @@ def _writer(accounts: Accounts, place: int) -> int:
 
 
 #: In the order in which they are tried.
-WRITTEN_OUT: tuple[Callable[[Accounts], None], ...] = (pools, unrolled, rectified, squares, columns, windows)
+WRITTEN_OUT: tuple[Callable[[Accounts], None], ...] = (
+    pools,
+    unrolled,
+    rectified,
+    squares,
+    columns,
+    windows,
+    padded,
+)

@@ -55,16 +55,18 @@ def extreme(recorder: Recorder, self: Tensor, dim: Any = (), keepdim: bool = Fal
     return reduce(recorder, "amax", self, dim, keepdim)
 
 
-def _logical(name: str, compute: Callable[[list[Any]], bool]) -> None:
-    @operator(name)
+def _logical(name: str, checking: str, compute: Callable[[list[Any]], bool]) -> None:
+    """By the name of a model's code, and by the one that a check over a tensor (``torch._check_tensor_all``) has."""
+
+    @operator(name, checking)
     def rule(recorder: Recorder, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(self, list):
             return compute(plain_items(self))
         return reduce(recorder, name, self, dim, keepdim, "bool")
 
 
-_logical("any", any)
-_logical("all", all)
+_logical("any", "_is_any_true", any)
+_logical("all", "_is_all_true", all)
 
 
 @operator("logsumexp")

@@ -114,7 +114,7 @@ def _foldable(left: Tensor, right: Tensor) -> bool:
     """ATen's ``should_fold``: whether a product of many dimensions is done as one two-dimensional one (``LinearAlgebra.cpp``).
 
     So it is where the rows lie in memory as one dimension, and where the smaller one is trained. PyTorch 2.15 overlooks
-    dimensions of size 1 there, which is the same product without that dimension.
+    dimensions of size 1 there and does some stacks as one product; the rule is that of the releases before, which boards have.
     """
     large, small = (left, right) if left.rank >= right.rank else (right, left)
     if not (large.rank >= 3 and small.rank <= 2):

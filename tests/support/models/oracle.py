@@ -103,6 +103,7 @@ RENAMED |= {
 RENAMED |= {"_upsample_nearest_exact2d": "upsample_nearest2d", "_upsample_bilinear2d_aa": "upsample_bilinear2d"}
 RENAMED |= {"_upsample_bicubic2d_aa": "upsample_bicubic2d"}
 RENAMED |= {"log_sigmoid_forward": "log_sigmoid", "linalg_vector_norm": "norm", "amin": "amax", "zero": "fill"}
+RENAMED |= {"_is_all_true": "all", "_is_any_true": "any"}
 RENAMED |= {f"{form.format(name)}": name for name in ("zeros", "ones", "full") for form in ("{}_like", "new_{}")}
 
 
