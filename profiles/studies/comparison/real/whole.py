@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,19 +35,16 @@ _IMAGE = 224
 _SWEPT_BOARDS = {"NX": "xavier-nx", "Nano": "nano"}
 
 
-def agx_orin_layers(data: Path, models: Sequence[str] = ()) -> Iterator[MeasuredNetwork]:
+def agx_orin_layers(data: Path) -> Iterator[MeasuredNetwork]:
     """A network for each model, type and batch, with a row for each power mode: the median of its runs there.
 
     The device's GFLOP/s are those of the type, with the part of the GPU that the mode leaves on.
-
-    Args:
-        models: only these; all of them by default.
 
     Raises:
         ComparisonDataError: the table is missing, or not as it was published.
         MeasurementError: there is no torchvision here, which has the networks.
     """
-    rows = [row for row in read_rows(data, LAYERS) if not models or row["model"] in models]
+    rows = list(read_rows(data, LAYERS))
     runs: dict[tuple[str, str, int], dict[str, dict[str, float]]] = {}
     try:
         for row, latency_ms in zip(rows, numbers(rows, "lat_mean_ms", LAYERS).tolist(), strict=True):
@@ -84,8 +81,8 @@ def _traced(model: str) -> Callable[[int], Network]:
     try:
         import torch
         import torchvision
-    except ImportError as error:
-        raise MeasurementError(f"the networks are torchvision's, which is not installed here ({error})") from error
+    except (ImportError, RuntimeError) as error:  # RuntimeError: its operators do not load beside this PyTorch
+        raise MeasurementError(f"the networks are torchvision's, which cannot be loaded here ({error})") from error
     folder = tempfile.TemporaryDirectory(prefix="jetdvfs-networks-")
     path = Path(folder.name) / f"{model}.pt"
     with warnings.catch_warnings(), torch.no_grad():
