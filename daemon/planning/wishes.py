@@ -83,6 +83,7 @@ class Wish:
             work=self.work,
             closest=self.closest,
             asked=self.asked,
+            method=self.surface.method,
         )
 
     def closest(self, limits: Limits) -> Need:
@@ -133,6 +134,7 @@ class Wish:
             work=self.work if known else None,
             closest=self.closest if known else None,
             asked=self.asked,
+            method=self.surface.method if known else "",
         )
 
     @property
