@@ -20,7 +20,7 @@ VENV   ?= .venv
 OUT    ?= demo-out
 BIN    := $(VENV)/bin
 BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
-BENCHES := correction decompose limits memory missed service surfaces sweep
+BENCHES := correction decompose limits memory missed service surfaces sweep whole_networks
 PIP    := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 SEEDS   ?= 2000

@@ -121,6 +121,16 @@ def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_method(parser: argparse.ArgumentParser) -> None:
+    """--method, of a daemon's predictions."""
+    parser.add_argument(
+        "--method",
+        choices=("timeline", "sum", "network"),
+        help="how the model is predicted: kernel by kernel, host and GPU played against each other (default) or added up, or "
+        "by the profile's predictor of whole networks",
+    )
+
+
 def add_execution(parser: argparse.ArgumentParser) -> None:
     """--execution, --host-ms and --copied-bytes, for :func:`stated_beside`."""
     parser.add_argument(

@@ -41,6 +41,7 @@ class Need:
         network: the name of the network it was planned for, or empty.
         fps: the frame rate it was planned for, if any.
         predicted: what the plan promised, as it goes over the wire.
+        method: by which method it was predicted; empty where it was not.
         again: plans anew within other limits; None for a configuration asked for by itself.
         boundary: where the list of launches ends that was planned for, if before the end of its network.
         limits: those that it was planned within.
@@ -70,6 +71,7 @@ class Need:
     work: Work | None = field(default=None, compare=False)
     closest: Callable[[Limits], Need] | None = field(default=None, compare=False)
     asked: Asked = field(default_factory=Asked)
+    method: str = ""
 
     @property
     def paced(self) -> bool:

@@ -49,7 +49,12 @@ def status(
         "title": description.title,
         "profile": None
         if profile is None
-        else {"name": profile.manifest.name, "board": profile.manifest.board, "simulated": profile.manifest.simulated},
+        else {
+            "name": profile.manifest.name,
+            "board": profile.manifest.board,
+            "simulated": profile.manifest.simulated,
+            "predictor": profile.manifest.predictor and profile.manifest.predictor.name,
+        },
         "configuration": None if seen.configuration is None else seen.configuration._asdict(),
         "cpu_policies": [vars(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
@@ -91,6 +96,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
         **beside_others(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,
         "predicted": need.predicted,
+        "method": need.method or None,
         "observed": observed,
         "missed": None if missed is None else missed.to_json(),
         "frames": lease.frames.reported,

@@ -85,6 +85,7 @@ class Wish:
             work=self.work,
             closest=self.closest,
             asked=self.asked,
+            method=self.surface.method,
         )
 
     def closest(self, limits: Limits) -> Need:
@@ -135,6 +136,7 @@ class Wish:
             work=self.work if known else None,
             closest=self.closest if known else None,
             asked=self.asked,
+            method=self.surface.method if known else "",
         )
 
     @property

@@ -39,8 +39,8 @@ class KeptLease:
     The model's file is kept open: the application runs what it loaded, also when the file of that name has been replaced since.
 
     Args:
-        model, inputs, target, configuration, fps, confidence, reason, app, ceiling_c, battery_wh, execution, beside,
-            accept_boundary: as for :class:`Client`.
+        model, inputs, target, configuration, fps, confidence, reason, app, ceiling_c, battery_wh, method, execution,
+            beside, accept_boundary: as for :class:`Client`.
         required: raise where nobody answers at the start; otherwise the block runs without a lease until there is one.
         socket_path: the daemon's socket, by default as for :class:`Client`.
         told: called from the thread with one line for each change; by default they are warnings of the logger ``jetdvfs``.
@@ -68,6 +68,7 @@ class KeptLease:
         app: str | None = None,
         ceiling_c: float | None = None,
         battery_wh: float | None = None,
+        method: str | None = None,
         execution: str | None = None,
         beside: Mapping[str, float] | None = None,
         accept_boundary: Sequence[str] = (),
@@ -87,6 +88,7 @@ class KeptLease:
             "app": app,
             "ceiling_c": ceiling_c,
             "battery_wh": battery_wh,
+            "method": method,
             "execution": execution,
             "beside": beside,
         }

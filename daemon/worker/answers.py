@@ -22,7 +22,7 @@ from ...kernels.errors import CostModelError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
 from ...kernels.inputs import Phase, phase_of
-from ...kernels.network import Network
+from ...kernels.network import Network, TensorSpec
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
 from ...profiles.bundle.manifest import Sha256
 from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
@@ -157,7 +157,7 @@ def read_header(data: bytes) -> Answer:
 
 
 def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
-    """A network as it is kept, and what is told of it. What is kept has no name, so that one network under two names is one.
+    """A network as it is kept, and what is told of it. What is kept has no names, so that one network under two names is one.
 
     Raises:
         InputError: it launches nothing, its name is too long, or it is too large to be answered.
@@ -167,7 +167,8 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
         raise InputError(f"network {name!r:.60} launches no kernel; there is nothing to predict")
     if len(name) > NAME_CHARACTERS:
         raise InputError(f"network: its name has {len(name)} characters; at most {NAME_CHARACTERS}")
-    plain = json.dumps(replace(network, name="", inputs=()).to_json(host_calls=True)).encode()
+    inputs = tuple(TensorSpec(spec.shape, spec.dtype) for spec in network.inputs if not spec.is_plain)
+    plain = json.dumps(replace(network, name="", inputs=inputs).to_json(host_calls=True)).encode()
     payload = zlib.compress(plain)
     for size, limit, how in ((len(plain), NETWORK_BYTES, ""), (len(payload), COMPRESSED_BYTES, " compressed")):
         if size > limit:

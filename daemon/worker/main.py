@@ -39,6 +39,7 @@ _ALLOWANCES = {
     "decompose": Allowance(memory_bytes=1 << 30, cpu_s=20),
     "check": Allowance(memory_bytes=1 << 30, cpu_s=20),
     "sweep": Allowance(memory_bytes=4 << 30, cpu_s=60),
+    "predict": Allowance(memory_bytes=4 << 30, cpu_s=60),
     "prepare": Allowance(memory_bytes=8 << 30, cpu_s=600, file_bytes=2 << 30),
 }
 
@@ -161,6 +162,25 @@ def _sweeper(crew: Executor | None) -> _Job:
     return job
 
 
+def _predictor(_: Executor | None) -> _Job:
+    from ...kernels.cost.execution import Beside
+    from ...profiles.bundle.bundle import load_bundle
+    from ...profiles.bundle.tables import TableCache
+    from ...profiles.networks.serving import network_surface
+    from . import answers
+
+    def job(work: _Work) -> tuple[Any, bytes]:
+        bundle, cache, boards = work.folders
+        network, asked = answers.unpacked_network(work.payload), work.request
+        profile = load_bundle(bundle, tables=TableCache(cache), boards=boards, one_by_one=True)
+        beside = Beside(**asked["beside"])
+        return answers.packed_surface(
+            network_surface(network, profile, execution=asked["execution"], beside=beside, boards=boards)
+        )
+
+    return job
+
+
 def _preparer(_: Executor | None) -> _Job:
     from ...kernels.trees.ensemble import TreeEnsemble
     from ...profiles.bundle.bundle import load_bundle
@@ -190,6 +210,7 @@ _JOBS: dict[str, Callable[[Executor | None], _Job]] = {
     "decompose": _decomposer,
     "check": _checker,
     "sweep": _sweeper,
+    "predict": _predictor,
     "prepare": _preparer,
 }
 

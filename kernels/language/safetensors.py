@@ -79,7 +79,7 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
     said = _configuration(folder / "config.json", account)
     said = said["text_config"] if isinstance(said.get("text_config"), dict) else said
     kind = said.get("model_type")
-    if kind not in _ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in _ARCHITECTURES:
         raise UnsupportedOperator(
             f"config.json: model_type {kind!r:.60} has no rules; valid: {', '.join(sorted(_ARCHITECTURES))}"
         )
@@ -88,15 +88,15 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
     tensors: dict[str, SizedTensor] = {}
     for part in _parts(stream, folder, name):
         tensors |= _opened(part, account) if isinstance(part, Path) else _header(part, account)
-    weights = _named(tensors, str(kind))
+    weights = _named(tensors, kind)
     width, heads = integer(said, "hidden_size"), integer(said, "num_attention_heads")
     size = integer(said, "head_dim", width // heads if heads > 0 else 0)
     compute = weights["token_embd"].dtype if "token_embd" in weights else "float16"
     if compute not in DTYPE_BYTES:
         raise UnsupportedOperator(f"embeddings of type {compute} have no rules")
-    slides = kind in _SLIDES_EVERYWHERE or FAMILIES[_ARCHITECTURES[str(kind)]].sliding
+    slides = kind in _SLIDES_EVERYWHERE or FAMILIES[_ARCHITECTURES[kind]].sliding
     return LanguageModel(
-        family=Family("silu", _LAST) if kind in _SLIDES_EVERYWHERE else FAMILIES[_ARCHITECTURES[str(kind)]],
+        family=Family("silu", _LAST) if kind in _SLIDES_EVERYWHERE else FAMILIES[_ARCHITECTURES[kind]],
         layers=integer(said, "num_hidden_layers"),
         width=width,
         heads=heads,

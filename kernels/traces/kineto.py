@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..kinds import KINDS
+from .arguments import ARGUMENTS
 from .comparing import TracedCall
 from .reading import Event
 
@@ -111,7 +112,7 @@ def _call(event: Event) -> TracedCall | None:
     name: str = event["name"].removeprefix("aten::")
     if name == event["name"] or name in _BY_WHAT_THEY_CALL:
         return None
-    shapes = _shapes(event.get("args", {}).get("Input Dims"))
+    shapes = _shapes(_own(name, event.get("args", {}).get("Input Dims")))
     kind = _ALIASES.get(name, name.rstrip("_") if name.rstrip("_") in KINDS else name)
     if name in _CONVOLUTIONS and shapes:
         kind = f"conv{len(shapes[0]) - 2}d"
@@ -124,6 +125,15 @@ def _call(event: Event) -> TracedCall | None:
     if name in _BIAS_FIRST and shapes is not None:
         shapes = shapes[1:]
     return TracedCall(event["name"][:120], kind, shapes, event["dur"] / 1e3)
+
+
+def _own(name: str, dims: Any) -> Any:
+    """An operator's own inputs: TorchScript's interpreter tells of all that waits on its stack, and of them last."""
+    counts = ARGUMENTS.get(name.rstrip("_"), ())
+    if not isinstance(dims, list) or len(dims) in counts:
+        return dims
+    own = (dims[-count:] for count in sorted(counts, reverse=True) if count < len(dims))
+    return next((one for one in own if one[0]), dims)
 
 
 def _shapes(dims: Any) -> tuple[tuple[int, ...], ...] | None:

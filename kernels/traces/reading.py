@@ -41,6 +41,8 @@ def read_events(stream: BinaryIO, account: Account, keep: Callable[[Event], None
                 raise ValueError(f"event {seen} lasts {made['dur']} us")
             if not isinstance(made.get("name"), str) or not isinstance(made.get("args", {}), dict):
                 raise ValueError(f"event {seen} has no name, or args that are no object")
+            if not isinstance(made.get("cat", ""), str):
+                raise ValueError(f"cat of event {seen} is {made['cat']!r:.40}")
             keep(made)
 
     try:

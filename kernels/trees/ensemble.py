@@ -113,6 +113,15 @@ class TreeEnsemble:
         """The content of the file that :meth:`save` writes."""
         return node_table.packed(self._table)
 
+    @classmethod
+    def unpacked(cls, data: bytes, where: str) -> TreeEnsemble:
+        """From what :meth:`packed` returned; ``where`` stands in messages.
+
+        Raises:
+            EnsembleError: it is not a node table, is of another version, damaged or malformed.
+        """
+        return cls(node_table.read_packed(data, where))
+
     @property
     def compiled(self) -> bool:
         """Whether the C core does the work."""

@@ -223,6 +223,15 @@ def map_table(path: str | os.PathLike[str]) -> NodeTable:
     return _table(file, os.fspath(path), checksum=True)
 
 
+def read_packed(data: bytes, where: str) -> NodeTable:
+    """The node table in a file's content, as :func:`packed` makes it; ``where`` stands in messages.
+
+    Raises:
+        EnsembleError: as :func:`map_table`.
+    """
+    return _table(np.frombuffer(data, np.uint8), where, checksum=True)
+
+
 def map_known(path: str | os.PathLike[str], stamp: Stamp) -> NodeTable | None:
     """Maps a node table file that was checked before, if it is the same and was not touched since; None if it is not.
 

@@ -22,7 +22,7 @@ from ...kernels.trees.ensemble import TreeEnsemble
 from ..board import BOARDS_DIR, BoardDescription
 from ..documents import DocumentError, load_json
 from ..errors import BundleError, ProfilesError
-from .files import ARRAYS, HOST, MANIFEST, board_arrays, host_model, model_file, read_checked, read_file
+from .files import ARRAYS, HOST, MANIFEST, PREDICTOR, board_arrays, host_model, model_file, read_checked, read_file
 from .finding import default_cache_dir, resolve_bundle
 from .manifest import Manifest
 from .tables import MappedModel, TableCache
@@ -114,6 +114,7 @@ def load_bundle(
         board = manifest.described(boards)
         targets = model_targets(manifest)
         expected = {ARRAYS, HOST, *(model_file(kind, what) for kind in manifest.kinds for what in targets)}
+        expected |= {PREDICTOR} if manifest.predictor else set()
         if set(manifest.checksums) != expected:
             raise BundleError(f"checksums: missing or unknown: {', '.join(sorted(set(manifest.checksums) ^ expected))}")
         cache = TableCache(default_cache_dir() if cache_dir is None else cache_dir) if tables is None else tables
@@ -177,7 +178,7 @@ def model_targets(manifest: Manifest) -> tuple[str, ...]:
 
 def model_digests(manifest: Manifest) -> list[str]:
     """The checksums of a bundle's tree models, by which their node tables are known."""
-    return [digest for name, digest in manifest.checksums.items() if name not in (ARRAYS, HOST)]
+    return [digest for name, digest in manifest.checksums.items() if name not in (ARRAYS, HOST, PREDICTOR)]
 
 
 def bundle_bytes(directory: Path, manifest: Manifest) -> int:

@@ -21,6 +21,7 @@ from ..errors import BundleError
 MANIFEST = "manifest.json"
 ARRAYS = "board.npz"
 HOST = "host.json"
+PREDICTOR = "predictor.npz"
 _MAX_FILE_BYTES = 64 << 20
 
 _Coefficients: TypeAlias = tuple[NotNegative, NotNegative, NotNegative]

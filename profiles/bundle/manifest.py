@@ -19,7 +19,7 @@ from ...kernels.heat import Heat
 from ...kernels.surface import Tail, Tails
 from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
-from ..documents import Count, DocumentError, NotNegative, convert
+from ..documents import Count, DocumentError, NotNegative, Positive, Text, convert
 from ..errors import BundleError
 from .carried import Carried
 
@@ -123,6 +123,39 @@ class BoundsEntry:
 
 
 @dataclass(frozen=True)
+class PredictorEntry:
+    """A predictor of whole networks, trained on networks that were measured as a whole.
+
+    Attributes:
+        name: which of those there are.
+        metrics: what it predicts: ``latency_ms``, and ``energy_mj`` where power was measured.
+        networks: so many it has learnt from, of ``source``.
+        families: those that it was judged by before it learnt from them too.
+        latency_percent, energy_percent: its mean absolute error on them, on this board; 0 of what it does not predict.
+        latency_sigma, energy_sigma: standard deviation of log(measured / predicted) there.
+        command: what reproduces it.
+    """
+
+    name: Text
+    metrics: tuple[str, ...]
+    networks: Positive
+    source: str
+    families: tuple[str, ...]
+    latency_percent: NotNegative
+    latency_sigma: NotNegative
+    energy_percent: NotNegative
+    energy_sigma: NotNegative
+    command: str
+
+    def __post_init__(self) -> None:
+        if "latency_ms" not in self.metrics:
+            raise ValueError(f"metrics: expected latency_ms among them, got {', '.join(self.metrics) or 'none'}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "metrics": list(self.metrics), "families": list(self.families)}
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a bundle says of itself.
 
@@ -146,6 +179,7 @@ class Manifest:
             log-normal.
         device: what it is a profile of, where that is no board that has a description.
         carried: where it comes from, where its models were trained for another board.
+        predictor: of its predictor of whole networks; None where it has none.
     """
 
     name: BundleName
@@ -171,6 +205,7 @@ class Manifest:
     device: Device | None = None
     crowding: NotNegative = 0.0
     carried: Carried | None = None
+    predictor: PredictorEntry | None = None
 
     @property
     def heat(self) -> Heat | None:
@@ -213,6 +248,8 @@ class Manifest:
             raise ValueError(f"board {self.board!r}: expected its device's name, {self.device.name!r}")
         if self.rails and self.temperature_c is None:
             raise ValueError("temperature_c: expected that of the idle power, where power was measured")
+        if self.predictor is not None and self.rails and "energy_mj" not in self.predictor.metrics:
+            raise ValueError("predictor: expected energy_mj among its metrics, where power was measured")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -237,6 +274,7 @@ class Manifest:
             "floor": asdict(self.floor),
             "crowding": self.crowding,
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
+            **({} if self.predictor is None else {"predictor": self.predictor.to_json()}),
             "kinds": {
                 kind: {
                     "features": list(entry.features),

@@ -89,8 +89,12 @@ def evaluate(
     seed: int = 0,
     told: Told = silent,
     now: Callable[[], float] = time.perf_counter,
+    known: Sequence[Score] = (),
 ) -> Iterator[Score]:
     """Every method on every split with every size of which there are enough networks, all of them counting as the next size.
+
+    Args:
+        known: what an earlier run found, which is not found again.
 
     Raises:
         RecordError: the record has no samples, or a method cannot learn from them.
@@ -107,7 +111,8 @@ def evaluate(
             chosen = set(names[:size])
             learnt = [sample for sample in pool if sample.name in chosen]
             for method, make in methods.items():
-                yield from _score(method, make(), name, size, learnt, tested, told, now)
+                before = [one for one in known if (one.method, one.split, one.networks) == (method, name, size)]
+                yield from before or _score(method, make(), name, size, learnt, tested, told, now)
 
 
 def _sizes(wanted: Sequence[int], there: int) -> list[int]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.roofline import DeviceRates
 from ...kernels.errors import KernelsError
-from ...kernels.grid import FrequencyConfiguration
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ..documents import DocumentError, convert
 from ..errors import RecordError
@@ -45,6 +45,13 @@ def device_features(
     flops = chip.flops_per_gpu_cycle["float32"] * gpu / 1e9
     memory = np.full(len(cpu), memory_gib)
     return np.stack([cpu / 1e6, flops, chip.bytes_per_emc_cycle * emc / 1e9, memory], axis=1)
+
+
+def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.float64]]:
+    """What the levels of each of a grid's axes come to: the first three of :data:`DEVICE_FEATURES` follow a clock each."""
+    longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
+    rates = device_features(chip, longest, 0.0)
+    return [rates[:size, axis] for axis, size in enumerate(grid.shape)]
 
 
 @dataclass(frozen=True)

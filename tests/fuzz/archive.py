@@ -24,7 +24,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 if "--atheris" in sys.argv:
@@ -69,18 +69,30 @@ def attempt(data: bytes) -> str:
         Exception: whatever the reader raises beyond its own errors.
         AssertionError: it took too long or too much memory.
     """
+    return bounded(lambda: _read(data))
+
+
+def _read(data: bytes) -> None:
+    choice = data[-1] if data else 0
+    file = fuzz_inputs.model_file(data)
+    given = INPUTS[choice // 2 % len(INPUTS)] if choice % 16 > 7 else INPUTS[-1 if file.startswith(b"GGUF") else 0]
+    network = decompose(io.BytesIO(file), given, optimized=choice % 2 == 1, budget=BUDGET)
+    fits = len(network.reads) == (0 if network.runtime else len(network.launches))
+    assert Network.from_json(json.loads(json.dumps(network.to_json()))).launches == network.launches, "what was saved"
+    assert fits and all(writer < place for place, writers in enumerate(network.reads) for writer in writers), "who reads what"
+
+
+def bounded(read: Callable[[], None]) -> str:
+    """Read something; the name of how that ended: the reader's own error, or none.
+
+    Raises:
+        Exception: whatever the reader raises beyond its own errors.
+        AssertionError: it took too long or too much memory.
+    """
     began, before = time.process_time(), resident_mb()
     try:
-        choice = data[-1] if data else 0
-        file = fuzz_inputs.model_file(data)
-        given = INPUTS[choice // 2 % len(INPUTS)] if choice % 16 > 7 else INPUTS[-1 if file.startswith(b"GGUF") else 0]
-        network = decompose(io.BytesIO(file), given, optimized=choice % 2 == 1, budget=BUDGET)
-        fits = len(network.reads) == (0 if network.runtime else len(network.launches))
-        assert Network.from_json(json.loads(json.dumps(network.to_json()))).launches == network.launches, "what was saved"
-        assert fits and all(writer < place for place, writers in enumerate(network.reads) for writer in writers), (
-            "who reads what"
-        )
-        outcome = "decomposed"
+        read()
+        outcome = "read"
     except KernelsError as error:
         assert "\n" not in str(error), "an error of more than one line"
         outcome = type(error).__name__
@@ -96,22 +108,23 @@ def resident_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def run(inputs: Iterable[bytes], failures: Path) -> int:
+def run(inputs: Iterable[bytes], failures: Path, attempt: Callable[[bytes], str] = attempt) -> int:
     """Attempt all inputs; the number that broke the reader."""
     outcomes: Counter[str] = Counter()
     slowest = 0.0
-    for data in inputs:
-        began = time.monotonic()
-        try:
-            outcome = attempt(data)
-        except Exception as error:
-            failures.mkdir(exist_ok=True)
-            path = failures / hashlib.sha256(data).hexdigest()[:16]
-            path.write_bytes(data)
-            print(f"{path}: {type(error).__name__}: {str(error)[:200]}", flush=True)
-            outcome = "FAILED"
-        slowest = max(slowest, time.monotonic() - began)
-        outcomes[outcome] += 1
+    with contextlib.suppress(KeyboardInterrupt):  # what was tried until then is told
+        for data in inputs:
+            began = time.monotonic()
+            try:
+                outcome = attempt(data)
+            except Exception as error:
+                failures.mkdir(exist_ok=True)
+                path = failures / hashlib.sha256(data).hexdigest()[:16]
+                path.write_bytes(data)
+                print(f"{path}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+                outcome = "FAILED"
+            slowest = max(slowest, time.monotonic() - began)
+            outcomes[outcome] += 1
     cpu = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     counted = f"{outcomes.total()} inputs, {outcomes['FAILED']} failures, slowest {slowest:.2f} s, {cpu:.0f} s of CPU"
     print(f"{counted}, peak {resident_mb():.0f} MB: {dict(outcomes)}")

@@ -35,6 +35,7 @@ _OF_A_TARGET = {"--fps": "fps", "--confidence": "confidence", "--battery-wh": "b
 _OF_A_MODEL = {
     "--input": "inputs",
     "--accept-boundary": "accept_boundary",
+    "--method": "method",
     "--execution": "execution",
     "--host-ms": "host_ms",
     "--copied-bytes": "copied_bytes",
@@ -49,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_input(parser)
     arguments.add_accept_boundary(parser)
     arguments.add_target(parser)
+    arguments.add_method(parser)
     arguments.add_execution(parser)
     arguments.add_config(parser, "this configuration instead of a model and target")
     arguments.add_battery(parser)
@@ -97,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
         app=Path(command[0]).name if command else "jetdvfs hold",
         ceiling_c=args.ceiling,
         battery_wh=args.battery_wh,
+        method=args.method,
         execution=args.execution,
         beside=arguments.stated_beside(args) or None,
         accept_boundary=args.accept_boundary,

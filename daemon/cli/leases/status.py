@@ -35,7 +35,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     if profile is None:
         yield "profile    none: configurations can be held, nothing can be predicted"
     else:
-        yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}"
+        extra = f", with a predictor of whole networks: {profile['predictor']}" if profile.get("predictor") else ""
+        yield f"profile    {profile['name']}{', measured on a simulated board' if profile['simulated'] else ''}{extra}"
     yield f"clocks     {_clocks(status['configuration'])}"
     if len(status["cpu_policies"]) > 1:
         yield f"clusters   {', '.join(map(_policy, status['cpu_policies']))}"
@@ -89,7 +90,8 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         yield f"     not kept: {unkept['target']}: {unkept['reason']}"
     if lease["predicted"]:
         foreseen = lease["predicted"]
-        yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference"
+        by = " by the predictor of whole networks" if lease.get("method") == "network" else ""
+        yield f"     predicted {foreseen['latency_ms']:.2f} ms, {foreseen['energy_mj']:.1f} mJ per inference{by}"
     if proposal := lease.get("proposal"):
         yield f"     better: {proposal['note']}"
     if end := lease.get("boundary"):

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ....kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
+from ....kernels.cost.model import METHODS
 from ....kernels.network import Network
 from ....kernels.surface import Prediction
 from ....kernels.text import printable
@@ -33,7 +34,7 @@ _ROWS = 12
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
-    common.add_profile_arguments(parser)
+    common.add_profile_arguments(parser, METHODS)
     arguments.add_config(parser, "the configuration (default: the top clocks)")
     common.add_output_arguments(parser)
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ....kernels.budget import Account, Budget
 from ....kernels.cost.explain import explain
+from ....kernels.cost.model import METHODS
 from ....kernels.decompose import decompose
 from ....kernels.errors import KernelsError
 from ....kernels.inputs import parse_input
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     check.add_argument("trace", type=Path, metavar="TRACE.json", help="what the profiler of PyTorch or ONNX Runtime wrote")
     common.add_model_arguments(check, optimized=False)
-    common.add_profile_arguments(check)
+    common.add_profile_arguments(check, METHODS)
     arguments.add_config(check, "the configuration to predict for (default: the top clocks)")
     common.add_output_arguments(check)
 

@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         for group in dict.fromkeys(one.row.group for one in judged):
             print(f"{group[1]} on a real {group[0]}, each row by rates fitted to the others")
             print(table(_HEADERS, [_cells(one) for one in judged if one.row.group == group]), end="\n\n")
+        print(_moved(judged))
         print(f"{in_time} of {len(counted)} rows within {WITHIN_MS:.0%} of the tokens per second")
         print(f"{in_energy} of {len(counted)} rows within {WITHIN_MJ:.0%} of the energy of a token")
     return 0 if in_time == in_energy == len(counted) else MISSED
@@ -78,6 +79,15 @@ def _cells(one: Judged) -> list[str]:
         return [name, f"{1e3 / row.ms:.1f}", "", "", "alone", f"{row.mj:.0f}", "", "", "alone"]
     time = [f"{1e3 / row.ms:.1f}", f"{1e3 / one.ms:.1f}", f"{one.rate_error:+.0%}", "ok" if one.in_time else "MISSED"]
     return [name, *time, f"{row.mj:.0f}", f"{one.mj:.0f}", f"{one.energy_error:+.0%}", "ok" if one.in_energy else "MISSED"]
+
+
+def _moved(judged: Sequence[Judged]) -> str:
+    """What the memory moved for a token, over what is counted, where that was measured."""
+    ratios = [
+        row.traffic_bytes_s * row.ms / 1e3 / row.token.bytes for row in (one.row for one in judged) if row.traffic_bytes_s
+    ]
+    told = f"median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}" if ratios else "not measured"
+    return f"bytes that a token really moved over those that are counted, {len(ratios)} rows: {told}"
 
 
 def _to_json(one: Judged) -> dict[str, Any]:
@@ -93,6 +103,8 @@ def _to_json(one: Judged) -> dict[str, Any]:
         "label": row.label,
         "tokens_per_s": 1e3 / row.ms,
         "mj_per_token": row.mj,
+        "bytes_per_token": row.token.bytes,
+        "bytes_moved": row.traffic_bytes_s * row.ms / 1e3 if row.traffic_bytes_s else None,
         "predicted": predicted if one.rates else None,
     }
 

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....profiles.bundle.bundle import load_bundle
 from ... import arguments
-from ...errors import UsageError
+from ...errors import InputError, UsageError
 from .. import output
 
 if TYPE_CHECKING:
@@ -44,8 +46,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--train-size", type=arguments.whole(1), action="append", metavar="N", help=f"networks to learn from (default {SIZES})"
     )
     group.add_argument("--epochs", type=arguments.whole(1), metavar="N", help="at most so many epochs (default: the papers')")
+    group.add_argument("--batch", type=arguments.whole(1), metavar="N", help="networks in a step (default: the papers')")
+    group.add_argument("--rate", type=float, metavar="RATE", help="of learning (default: the papers')")
     group.add_argument(
         "--ablations", action="store_true", help="what the papers leave out, in distribution, at the largest size"
+    )
+    group.add_argument("--metric", action="append", metavar="NAME", help="learn and judge this metric alone; may be repeated")
+    group.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="keep what is found in this file, and go on where an earlier run with it stopped",
     )
     group.add_argument(
         "--board", metavar="NAME", help="of a record of several boards: this one alone, beside --profile's kernels"
@@ -56,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     from ....profiles.networks.bench import SPLITS, evaluate
     from ....profiles.networks.record import read_record
 
+    if args.rate is not None and not 0 < args.rate < 1:
+        raise UsageError(f"--rate {args.rate:g}: expected a number between 0 and 1")
     record = read_record(args.networks)
     samples = [one for one in record.samples if args.board is None or one.board.split()[0] == args.board]
     if not samples:
@@ -66,7 +79,17 @@ def run(args: argparse.Namespace) -> int:
     methods = _methods(args, all(one.counters for one in samples))
     if args.ablations:
         sizes = (max(sizes),)
-    scores = list(evaluate(samples, methods, sizes, splits, args.seed, output.progress_bar))
+    metrics = _chosen(args.metric or record.about.metrics, record.about.metrics, "--metric")
+    samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
+    about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board")}
+    about |= {"record": record.about.source, "samples": len(samples), "metrics": list(metrics)}
+    known = [] if args.keep is None else _kept(args.keep, about)
+    scores = []
+    for score in evaluate(samples, methods, sizes, splits, args.seed, output.progress_bar, known=known):
+        scores.append(score)
+        if args.keep is not None and score not in known:
+            with open(args.keep, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(score)) + "\n")
     networks = len({one.name for one in samples})
     if args.json:
         about = {**asdict(record.about), "networks": networks, "left_out": record.left_out}
@@ -83,9 +106,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
+    """What a file holds of an earlier run; the file is begun where there is none.
+
+    Raises:
+        InputError: it is of another run, or cannot be read or written.
+    """
+    from ....profiles.networks.bench import Score
+
+    try:
+        if not path.exists():
+            path.write_text(json.dumps(about) + "\n", encoding="utf-8")
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        if json.loads(first) != about:
+            raise InputError(f"--keep {path}: of another run ({first:.200}); give a new file")
+        found = [Score(**json.loads(line)) for line in lines if line.endswith("}")]  # the last may have been cut short
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--keep {path}: cannot be gone on with ({error})") from error
+    last = {(one.method, one.split, one.networks, one.metric): one for one in found}
+    counts = Counter(key[:3] for key in last)
+    return [one for key, one in last.items() if counts[key[:3]] == len(about["metrics"])]
+
+
 def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[], Estimator]]:
     from ....profiles.networks.predictors.kernel_level import KernelLevel, Stack
-    from ....profiles.networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, with_epochs
+    from ....profiles.networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, trained_as
     from ....profiles.networks.predictors.trees import GlobalTrees
 
     known: dict[str, Callable[[], Estimator]] = dict(ABLATIONS if args.ablations else PREDICTORS)
@@ -98,7 +143,8 @@ def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[
         known[KERNEL_LEVEL] = lambda: KernelLevel(bundle)
         known[f"{KERNEL_LEVEL}+xgboost"] = lambda: Stack(KernelLevel(bundle), GlobalTrees("xgb"))
     chosen = _chosen(args.predictor or tuple(known), tuple(known), "--predictor")
-    return {name: with_epochs(known[name], args.epochs) for name in chosen}
+    told = {"epochs": args.epochs, "batch": args.batch, "rate": args.rate}
+    return {name: trained_as(known[name], **told) for name in chosen}
 
 
 def _chosen(asked: Sequence[str], known: Sequence[str], option: str) -> Sequence[str]:

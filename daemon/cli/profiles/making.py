@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from ....kernels.text import printable
 from ....profiles.bundle.bundle import Bundle, bundle_bytes, load_bundle
 from ....profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ....profiles.errors import BundleError
@@ -87,6 +88,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         *_carried(manifest),
         f"  reproduce     {manifest.command}",
         f"  bounds        {_bounds(manifest)}",
+        *_predictor(manifest),
         f"  made with     {', '.join(f'{name} {version}' for name, version in manifest.tools.items())}",
         f"  uncertainty   a whole network or board: {common}; a kernel:",
     ]
@@ -164,6 +166,17 @@ def _temperature(manifest: Manifest) -> str:
     if manifest.leakage_fold_c is None:
         return "not known: figures are for that of the idle power, whatever the board's is"
     return f"leakage grows e-fold in {manifest.leakage_fold_c:.1f} C; predictions can be made for any"
+
+
+def _predictor(manifest: Manifest) -> list[str]:
+    entry = manifest.predictor
+    if entry is None:
+        return []
+    errors = f"latency {entry.latency_percent:.1f}%" + (f", energy {entry.energy_percent:.1f}%" if manifest.rails else "")
+    return [
+        f"  predictor     {entry.name} (--method network), learnt from {entry.networks} networks of {printable(entry.source)}; "
+        f"off by {errors} on families it did not know ({', '.join(entry.families)}); {printable(entry.command)}"
+    ]
 
 
 def check_new(folder: Path) -> None:

@@ -3,7 +3,7 @@
 
 Networks of FAMILIES are made at random, the same ones every time, exported as TorchScript, and measured: on this machine's
 processor (latency of one thread, memory), or on simulated boards at random clocks (latency, energy). Started again on the same
-folder, it goes on where it stopped. Needs PyTorch.
+folder, it goes on where it stopped. Needs PyTorch. --published makes a record of what others measured on real boards instead.
 
 examples:
   jetdvfs profile networks records/cpu --count 2000
@@ -21,9 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....profiles.board import load_board
+from ....profiles.bundle.bundle import load_bundle
 from ....profiles.networks.families import FAMILIES
 from ... import arguments
-from ..output import print_json, progress_bar
+from ...errors import UsageError
+from ..output import print_json, progress, progress_bar
+from .making import check_new, describe
+
+PUBLISHED = ("agx-orin-layers", "gpu-clock-sweeps")
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -43,13 +48,51 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="N",
         help="record nothing: measure N networks of the record again and compare",
     )
+    sub.add_argument(
+        "--published",
+        choices=PUBLISHED,
+        help="measure nothing: networks that others measured on real boards, of --data",
+    )
+    sub.add_argument("--data", type=arguments.folder, metavar="DIR", help="with --published: the measurements, anywhere below")
     arguments.add_silicon(sub, default=2)
+    sub = verb("predictor", "give a profile a predictor of whole networks, which --method network asks", add)
+    sub.add_argument("profile", metavar="NAME|DIR", help="the profile")
+    sub.add_argument("record", type=Path, metavar="FOLDER", help="networks that were measured on its board")
+    sub.add_argument(
+        "--predictor", required=True, metavar="NAME", help="which: those that 'jetdvfs profile evaluate --networks' compares"
+    )
+    sub.add_argument("--epochs", type=arguments.whole(1), metavar="N", help="at most so many epochs (default: the papers')")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the profile")
+
+
+def add(args: argparse.Namespace) -> int:
+    from ....profiles.networks.installing import add_predictor
+    from ....profiles.networks.predictors.loading import PREDICTORS, trained_as
+    from ....profiles.networks.record import read_record
+
+    if args.predictor not in PREDICTORS:
+        raise UsageError(f"--predictor {args.predictor}: valid: {', '.join(PREDICTORS)}")
+    check_new(args.out)
+    bundle, record = load_bundle(args.profile), read_record(args.record)
+    epochs = f" --epochs {args.epochs}" if args.epochs else ""
+    command = f"jetdvfs profile predictor {bundle.manifest.name} {args.record.name} --predictor {args.predictor}{epochs}"
+    make = trained_as(PREDICTORS[args.predictor], epochs=args.epochs)
+    manifest = add_predictor(bundle, record, args.predictor, make, command, args.out, progress_bar)
+    if args.json:
+        print_json({"path": str(args.out), **manifest.to_json()})
+    else:
+        print(describe(args.out, manifest))
+    return 0
 
 
 def measure(args: argparse.Namespace) -> int:
     from ....profiles.networks.campaign import BoardMeter, NetworkMeter, ProcessorMeter, measure_again, measure_networks
     from ....profiles.networks.record import about_of
 
+    if (args.published is None) != (args.data is None):
+        raise UsageError("--published and --data: expected both or neither")
+    if args.published:
+        return _import(args)
     families = tuple(dict.fromkeys(args.family or FAMILIES))
     meter: NetworkMeter
     with contextlib.ExitStack() as stack:
@@ -69,6 +112,23 @@ def measure(args: argparse.Namespace) -> int:
         print(f"{len(recorder.done) - len(left_out)} networks of {meter.about.source} in {args.folder}")
         for name, why in left_out.items():
             print(f"left out: {name}: {why}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    from ....profiles.networks.record import Recorder
+    from ....profiles.studies.comparison.real.whole import PUBLISHED as FOUND
+
+    about, networks = FOUND[args.published]
+    recorder = Recorder(args.folder, about)
+    with progress(f"reading {args.published}"):
+        for network in networks(args.data):
+            if network.name not in recorder.done:
+                recorder.add(network)
+    if args.json:
+        print_json({"folder": str(args.folder), "measured": len(recorder.done), "left_out": {}})
+    else:
+        print(f"{len(recorder.done)} networks of {about.source} in {args.folder}")
     return 0
 
 

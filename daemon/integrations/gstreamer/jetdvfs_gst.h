@@ -60,16 +60,17 @@ static inline GstPadProbeReturn jetdvfs_gst_leaves_(GstPad *pad, GstPadProbeInfo
     return GST_PAD_PROBE_OK;
 }
 
-/* Report every frame that goes through an element, such as nvinfer; FALSE where it has no pads "sink" and "src". */
+/* Report every frame that goes through an element, such as nvinfer; FALSE where there is none, or it has no pads "sink" and "src". */
 static inline gboolean jetdvfs_gst_start(jetdvfs_gst_watch *watch, GstElement *element, jetdvfs_client *client) {
     static const GstPadProbeCallback probes[2] = {jetdvfs_gst_enters_, jetdvfs_gst_leaves_};
     int which;
     memset(watch, 0, sizeof *watch);
     memset(watch->stamps, 0xff, sizeof watch->stamps); /* GST_CLOCK_TIME_NONE */
     watch->client = client;
+    g_mutex_init(&watch->lock);
+    if (!element) return FALSE; /* gst_bin_get_by_name found none */
     watch->pads[0] = gst_element_get_static_pad(element, "sink");
     watch->pads[1] = gst_element_get_static_pad(element, "src");
-    g_mutex_init(&watch->lock);
     for (which = 0; which < 2 && watch->pads[0] && watch->pads[1]; which++)
         watch->probes[which] = gst_pad_add_probe(watch->pads[which], GST_PAD_PROBE_TYPE_BUFFER, probes[which], watch, NULL);
     return which == 2;

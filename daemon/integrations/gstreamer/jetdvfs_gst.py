@@ -43,6 +43,8 @@ class Watch:
         self._lease = lease
         self._entered: OrderedDict[int, float] = OrderedDict()
         self._unnamed = 0
+        if element is None:
+            raise ValueError("no element to watch: Gst.Bin.get_by_name found none of that name")
         pads = [element.get_static_pad(name) for name in ("sink", "src")]
         if None in pads:
             raise ValueError(f"{element.get_name()} has no pads sink and src: watch the element that infers, or its bin")

@@ -23,7 +23,9 @@ from .torch_worker import Refused, Run, Worker, main
 _WARM_UP, _LEAST = 2, 5
 #: Reference work, and what its time weighs: a matrix product, a copy, convolutions with what follows them.
 REFERENCES = {"product": 0.4, "copy": 0.2, "convolutions": 0.4}
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # mallopt(3)
+# mallopt(3)
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -3, -4, -8
+_GIVEN_BACK_BYTES = 128 << 10
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -76,6 +78,14 @@ class NetworkWorker(Worker):
             os._exit(0)
 
     def _measured(self, request: dict[str, Any]) -> dict[str, Any]:
+        libc = ctypes.CDLL(None)
+        # What is freed is given back at once. Left to itself, glibc raises these thresholds with what it has seen freed, and
+        # how much a heap keeps then depends on all that came before.
+        for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            libc.mallopt(name, _GIVEN_BACK_BYTES)
+        libc.mallopt(_M_TOP_PAD, 0)
+        libc.mallopt(_M_ARENA_MAX, 1)
+        libc.malloc_trim(0)
         before = _memory_kib("RssAnon")
         Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
         run = self._network_of(request)
@@ -83,7 +93,6 @@ class NetworkWorker(Worker):
             run()
         # Code of libraries is paged in from their files as it is needed, and shared by processes.
         highest = _memory_kib("VmHWM") - _memory_kib("RssFile") - _memory_kib("RssShmem")
-        libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
         return {**self._relative(run, request), "peak_mib": (highest - before) / 1024}

@@ -7,13 +7,17 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import RecordError
+from ..graph import PerformanceGraph
 from ..record import Query, Sample
+
+Levels: TypeAlias = Sequence[NDArray[Any]]
+"""Of each axis of a grid, what its clocks come to: the host's in GHz, GFLOP/s, GB/s."""
 
 Told = Callable[[int, int, str], None]
 Packed: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]
@@ -53,6 +57,14 @@ class Estimator(Protocol):
         """
         ...
 
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        """A network's metrics over a whole grid: ``(metrics, n_cpu, n_gpu, n_emc)``.
+
+        Raises:
+            RecordError: it was not fitted.
+        """
+        ...
+
     def packed(self) -> Packed:
         """All of it, for a file.
 
@@ -60,6 +72,13 @@ class Estimator(Protocol):
             RecordError: it was not fitted.
         """
         ...
+
+
+def swept(estimator: Estimator, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+    """:meth:`Estimator.sweep` of what predicts all configurations of a network together."""
+    devices = np.stack([axis.ravel() for axis in np.meshgrid(*levels, indexing="ij")], axis=1).astype(np.float64)
+    found = estimator.predict([Query(graph, (*map(float, device), memory_gib)) for device in devices])
+    return found.T.reshape(-1, *map(len, levels))
 
 
 def save(estimator: Estimator, path: Path) -> None:
@@ -125,15 +144,15 @@ def check_fitted(metrics: Sequence[str]) -> None:
         raise RecordError("the predictor was not fitted; fit it, or load one that was")
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What :func:`save` wrote.
+def read(file: Path | BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What :func:`save` wrote, of a path or an open file; ``name`` stands in messages.
 
     Raises:
         RecordError: it cannot be read as a predictor.
     """
     try:
-        with np.load(path, allow_pickle=False) as data:
+        with np.load(file, allow_pickle=False) as data:
             about = json.loads(str(data["about"][()]))
             return about, {name: data[name] for name in data if name != "about"}
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise RecordError(f"{path}: not a saved predictor ({error})") from error
+        raise RecordError(f"{name}: not a saved predictor ({error})") from error

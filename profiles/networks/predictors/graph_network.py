@@ -17,7 +17,7 @@ from . import estimator
 from .architectures import Anee, Architecture, Launches, Pmgns, SeerNet
 from .batches import Batch, Scaling, Scalings, make_batch
 from .encodings import ENCODINGS, Encoded
-from .estimator import Packed, Targets, Told, silent
+from .estimator import Levels, Packed, Targets, Told, silent
 from .layers import Initial
 from .operations import NumpyOperations
 from .training import TrainingOptions, train
@@ -81,6 +81,9 @@ class GraphNetwork:
             found[at:end] = self._targets.back(np.concatenate(parts, axis=1))
             at = end
         return found
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        return estimator.swept(self, graph, levels, memory_gib)
 
     def _encoded(self, queries: Sequence[Query]) -> list[Encoded]:
         encode = ENCODINGS[self.architecture.encoding].encode

@@ -18,9 +18,9 @@ from ....kernels.surface import Surface
 from ...bundle.bundle import Bundle
 from ...errors import RecordError
 from ..graph import PerformanceGraph
-from ..record import Query, Sample, device_features
+from ..record import Query, Sample, device_levels
 from . import estimator
-from .estimator import Estimator, Packed, Told, silent
+from .estimator import Estimator, Levels, Packed, Told, silent
 
 
 class _Scaled:
@@ -43,6 +43,9 @@ class _Scaled:
         estimator.check_fitted(self.metrics)
         return np.asarray(self._bare(queries, self.metrics) * self._factors)
 
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        return estimator.swept(self, graph, levels, memory_gib)
+
     def packed(self) -> Packed:
         estimator.check_fitted(self.metrics)
         return {"kind": "roofline", "metrics": self.metrics}, {"factors": self._factors}
@@ -61,11 +64,7 @@ class KernelLevel(_Scaled):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__()
         self._cost = bundle.cost
-        grid = bundle.cost.grid
-        # Of the device's figures the first three follow a clock each.
-        longest = [grid.configuration([min(at, size - 1) for size in grid.shape]) for at in range(max(grid.shape))]
-        rates = device_features(bundle.cost.chip, longest, 0.0)
-        self._levels = [rates[:size, axis] for axis, size in enumerate(grid.shape)]
+        self._levels = device_levels(bundle.cost.chip, bundle.cost.grid)
         self._surfaces: dict[int, tuple[PerformanceGraph, Surface]] = {}
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
@@ -154,6 +153,10 @@ class Stack:
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
         return np.asarray(self.base.predict(queries) * self.learner.predict(queries))
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        factors = self.learner.sweep(graph, levels, memory_gib)
+        return np.asarray(self.base.sweep(graph, levels, memory_gib) * factors)
 
     def packed(self) -> Packed:
         (about, arrays), (inner, inner_arrays) = self.base.packed(), self.learner.packed()

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from ....kernels.errors import KernelsError
 from ...errors import RecordError
 from . import estimator
 from .estimator import Estimator
@@ -68,14 +69,19 @@ def _with(made: GraphNetwork, **changes: Any) -> GraphNetwork:
     return made
 
 
-def with_epochs(make: Callable[[], Estimator], epochs: int | None) -> Callable[[], Estimator]:
-    """The same predictor, but trained for at most so many epochs; trees know of none."""
+def trained_as(
+    make: Callable[[], Estimator], *, epochs: int | None = None, batch: int | None = None, rate: float | None = None
+) -> Callable[[], Estimator]:
+    """The same predictor, but trained for at most so many epochs, in other batches or at another rate; trees know of none."""
 
     def made() -> Estimator:
         one = make()
         learner = one.learner if isinstance(one, Stack) else one
-        if epochs is not None and isinstance(learner, GraphNetwork):
-            learner.options = replace(learner.options, epochs=min(epochs, learner.options.epochs))
+        if isinstance(learner, GraphNetwork):
+            own = learner.options
+            learner.options = replace(
+                own, epochs=min(epochs or own.epochs, own.epochs), batch=batch or own.batch, rate=rate or own.rate
+            )
         return one
 
     return made
@@ -88,17 +94,18 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Estimator]
 }
 
 
-def load(path: Path) -> Estimator:
-    """Read a predictor that was saved.
+def load(file: Path | BinaryIO, name: str = "") -> Estimator:
+    """Read a predictor that was saved, from its path or an open file; ``name`` stands in messages in place of the path.
 
     Raises:
         RecordError: it cannot be read as one.
     """
-    about, arrays = estimator.read(path)
+    where = name or str(file)
+    about, arrays = estimator.read(file, where)
     try:
         return _restored(about, arrays)
-    except RecordError as error:
-        raise RecordError(f"{path}: {error}") from error
+    except (RecordError, KernelsError) as error:
+        raise RecordError(f"{where}: {error}") from error
 
 
 def _restored(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Estimator:

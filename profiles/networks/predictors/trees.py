@@ -21,7 +21,7 @@ from ..graph import PerformanceGraph
 from ..record import DEVICE_FEATURES, Query, Sample
 from . import estimator
 from .encodings import JUNG, jung_features
-from .estimator import Packed, Targets, Told, silent
+from .estimator import Levels, Packed, Targets, Told, silent
 
 Method = Literal["rf", "gb", "xgb"]
 
@@ -67,7 +67,6 @@ class GlobalTrees:
         self.metrics: tuple[str, ...] = ()
         self.features: tuple[str, ...] = NAMES
         self._trees: list[TreeEnsemble] = []
-        self._models: list[bytes] = []
         self._targets = Targets(np.zeros(0), np.ones(0))
 
     @property
@@ -87,11 +86,10 @@ class GlobalTrees:
         first = len(names) - len(_CLOCKED)
         kept = [*(at for at in chosen if at < first), *range(first, len(names))]
         self.features = tuple(names[at] for at in kept)
-        self._models = []
+        self._trees = []
         for number, column in enumerate(scaled.T):
             told(number, len(metrics), f"{self.method} of {metrics[number]}")
-            self._models.append(_serialized(self._grown(rows[:, kept], column, self.seed)))
-        self._trees = [_ensemble(model) for model in self._models]
+            self._trees.append(_ensemble(self._grown(rows[:, kept], column, self.seed)))
         self._targets, self.metrics = targets, metrics
         told(len(metrics), len(metrics), self.method)
 
@@ -109,24 +107,12 @@ class GlobalTrees:
                 found[numbers, column] = trees.sweep(rows[numbers], levels)[:, 0, 0, 0]
         return self._targets.back(found)
 
-    def sweep(
-        self,
-        graph: PerformanceGraph,
-        memory_gib: float,
-        levels: Sequence[NDArray[np.float32]],
-        counters: Mapping[str, float] = {},
-    ) -> NDArray[np.float64]:
-        """A network's metrics over a whole grid: ``(metrics, n_cpu, n_gpu, n_emc)``.
-
-        Args:
-            levels: of each axis, what its clocks come to: the host's in GHz, GFLOP/s, GB/s.
-            counters: the network's, where it was trained with counters.
-        """
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
         # What is swept is not read.
         device = tuple(memory_gib if at in _FIXED else np.nan for at in range(len(DEVICE_FEATURES)))
-        own = _rows([Query(graph, device, counters=counters)], self.features)
-        found = np.stack([trees.sweep(own, levels)[0] for trees in self._trees], axis=-1)
+        own, axes = _rows([Query(graph, device)], self.features), [np.asarray(axis, np.float32) for axis in levels]
+        found = np.stack([trees.sweep(own, axes)[0] for trees in self._trees], axis=-1)
         return np.moveaxis(self._targets.back(found), -1, 0)
 
     def _grown(self, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int) -> Any:
@@ -159,7 +145,7 @@ class GlobalTrees:
     def packed(self) -> Packed:
         estimator.check_fitted(self.metrics)
         about = {"kind": "trees", "method": self.method, "metrics": self.metrics, "features": self.features}
-        models = {f"model/{number}": np.frombuffer(model, np.uint8) for number, model in enumerate(self._models)}
+        models = {f"model/{number}": np.frombuffer(trees.packed(), np.uint8) for number, trees in enumerate(self._trees)}
         return about, {**models, "mean": self._targets.mean, "deviation": self._targets.deviation}
 
     @classmethod
@@ -172,14 +158,14 @@ class GlobalTrees:
         try:
             made = cls(about["method"])
             made.metrics, made.features = tuple(about["metrics"]), tuple(about["features"])
-            made._models = [arrays[f"model/{number}"].tobytes() for number in range(len(made.metrics))]
+            models = [arrays[f"model/{number}"].tobytes() for number in range(len(made.metrics))]
             made._targets = Targets(arrays["mean"], arrays["deviation"])
             made.counted = not set(made.features) <= set(NAMES)
             if made.features[-len(_CLOCKED) :] != NAMES[-len(_CLOCKED) :]:
                 raise KeyError("features")
         except (KeyError, TypeError) as error:
             raise RecordError(f"a predictor of another release ({error!r})") from error
-        made._trees = [_ensemble(model) for model in made._models]
+        made._trees = [TreeEnsemble.unpacked(model, f"model/{number}") for number, model in enumerate(models)]
         return made
 
 
@@ -219,13 +205,7 @@ def _xgboost() -> Any:
     return xgboost
 
 
-def _serialized(booster: Any) -> bytes:
+def _ensemble(booster: Any) -> TreeEnsemble:
     import treelite
 
-    return bytes(treelite.frontend.from_xgboost(booster).serialize_bytes())
-
-
-def _ensemble(model: bytes) -> TreeEnsemble:
-    import treelite
-
-    return TreeEnsemble.from_treelite(treelite.Model.deserialize_bytes(model))
+    return TreeEnsemble.from_treelite(treelite.frontend.from_xgboost(booster))

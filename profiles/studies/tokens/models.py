@@ -11,7 +11,7 @@ from ....kernels.budget import Account, Budget
 from ....kernels.inputs import parse_input
 from ....kernels.language.launches import network_of
 from ....kernels.language.model import Family, LanguageModel
-from ....kernels.network import PACKED_TYPES, Network
+from ....kernels.network import Network
 from ....kernels.sized import SizedTensor
 
 
@@ -50,21 +50,47 @@ FORMATS: Mapping[str, tuple[str, str]] = {
 }
 
 
+#: Instructions for each weight of a product, by its element type: loads, unpacking, products of four bytes and scales, counted
+#: in llama.cpp's kernels for one column (``vecdotq.cuh``). A saturating difference of four bytes, of which Q6_K has one for
+#: every four weights, counts as the eight that GPUs make of it. The kernels of Edge-LLM are not public: as Q4_K.
+INSTRUCTIONS: Mapping[str, float] = {"q8_0": 2.1, "iq4_xs": 2.8, "q4_K": 3.6, "q5_K": 4.8, "q6_K": 6.75, "int4": 3.6}
+_IN_ATTENTION = 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Launches of one token that are alike: products whose weights have one element type, attention, or all others.
+
+    Attributes:
+        bytes: moved: weights, keys and values, and what passes between launches.
+        instructions: of products whose weights are unpacked as they are read, and of attention.
+        cache: whether the bytes are keys and values.
+    """
+
+    bytes: float
+    instructions: float
+    cache: bool = False
+
+
 @dataclass(frozen=True)
 class Token:
     """What one token costs, whatever the board.
 
     Attributes:
-        bytes: moved: weights, keys and values, and what passes between launches.
-        cache_bytes: those of them that attention moves: keys and values.
-        work: multiplications of weights that are unpacked as they are read, and of attention.
+        parts: what its launches do, by kind.
         launches: how many.
     """
 
-    bytes: float
-    cache_bytes: float
-    work: float
+    parts: tuple[Part, ...]
     launches: int
+
+    @property
+    def bytes(self) -> float:
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def instructions(self) -> float:
+        return sum(part.instructions for part in self.parts)
 
 
 @cache
@@ -75,10 +101,15 @@ def token(model: str, form: str, context: int) -> Token:
         KeyError: the model or the format is not among those here.
     """
     launches = _network(model, form, context).launches
-    working = (call for call in launches if call.kind == "attention" or (call.kind == "matmul" and call.dtype in PACKED_TYPES))
-    cached = sum(call.bytes for call in launches if call.kind == "attention")
-    moved = sum(call.bytes for call in launches)
-    return Token(float(moved), float(cached), sum(call.flops for call in working) / 2, len(launches))
+    parts: dict[str, Part] = {}
+    for call in launches:
+        product = call.kind == "matmul"
+        kind = call.dtype if product else call.kind if call.kind == "attention" else ""
+        each = _IN_ATTENTION if kind == "attention" else INSTRUCTIONS.get(call.dtype, 0.0) if product else 0.0
+        before = parts.get(kind, Part(0.0, 0.0))
+        done = before.instructions + each * call.flops / 2
+        parts[kind] = Part(before.bytes + call.bytes, done, cache=kind == "attention")
+    return Token(tuple(parts.values()), len(launches))
 
 
 def _network(model: str, form: str, context: int) -> Network:

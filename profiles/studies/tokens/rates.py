@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a token takes and what it costs, by two rates each of a runtime on a board; and each row from all others.
 
-A token's time is what its bytes take on the way from memory and what its multiplications take in the GPU's units, of which the
-longer one shows (their third powers add up), and the start of each launch at the GPU's clock. In eager execution the host
-issues the launches meanwhile, and that overlaps, too. Its energy is a power as long as it lasts and so much for each byte.
-Keys and values may reach less of the bandwidth than weights do: few heads of them leave units idle.
+A launch's time is what its bytes take on the way from memory and what its instructions take in the GPU's units, of which the
+longer one shows (their third powers add up), and its start at the GPU's clock; launches run one after the other. In eager
+execution the host issues them meanwhile, and that overlaps, too. Keys and values may reach less of the bandwidth than weights
+do: few heads of them leave units idle.
 
-Fitted are two of these: either the bandwidth that is reached or the cycles of the work, and either a launch's start or what
-keys and values take, whichever explain the others best; and the power, and the byte's energy.
+A token's energy is a power of each unit that is on, as long as it lasts, and so much for each byte and each instruction. What
+is gated draws nothing; how many instructions a weight takes depends on its format (:data:`.models.INSTRUCTIONS`).
+
+Fitted are the three prices of energy, and two rates, whichever explain the others best: of the bandwidth that is reached, the
+cycles of an instruction, a launch's start and what keys and values take.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ WITHIN_MS, WITHIN_MJ = 0.15, 0.20
 EAGER = ("transformers",)
 _OVERLAP = 3.0
 # What rates are before anything is fitted, in the order of `Rates`; and the third under eager execution.
-_USUAL, _USUAL_HOST_MS = (1.2, 0.02, 12_000.0, 1.0), 0.1
-_LEAST = (1.0, 1e-4, 1e-3, 0.5)
+_USUAL, _USUAL_HOST_MS = (1.2, 1 / 128, 12_000.0, 1.0), 0.1
+_LEAST = (1.0, 1e-5, 1e-3, 0.5)
 _MEMORY, _WORK, _START, _CACHE = range(4)
-_PAIRS = ((_MEMORY, _START), (_WORK, _START), (_MEMORY, _CACHE), (_WORK, _CACHE))
+_PAIRS = ((_MEMORY, _START), (_MEMORY, _WORK), (_WORK, _START), (_MEMORY, _CACHE), (_WORK, _CACHE))
 # What rows say nothing of stays as it is: weight of a rate's usual value, in the same logarithms as the rows' errors.
 _HOLD = 0.03
 
@@ -42,32 +45,36 @@ class Rates:
 
     Attributes:
         memory: the memory's peak over the bandwidth that is reached.
-        work: cycles of one unit (a TPC) for each multiplication.
+        work: cycles of one unit (a TPC) for each instruction.
         start: of a launch: cycles of the GPU, or milliseconds of the host under eager execution.
         cache: how much longer a byte of keys and values takes than one of weights.
-        active_mw, byte_mj: power while tokens are made, and energy for each byte.
+        unit_mw: power of each unit that is on, while tokens are made; byte_mj, instruction_mj: energy for each.
     """
 
     memory: float
     work: float
     start: float
     cache: float = 1.0
-    active_mw: float = 0.0
+    unit_mw: float = 0.0
     byte_mj: float = 0.0
+    instruction_mj: float = 0.0
 
     def ms(self, row: Row) -> float:
         """What a token of a row takes."""
         clocks, token = row.clocks, row.token
-        moved = token.bytes + (self.cache - 1) * token.cache_bytes
-        memory_ms = 1e3 * moved / clocks.memory_bytes_s * self.memory
         if row.runtime in EAGER:
-            return _longer(memory_ms, self.start * token.launches)
-        work_ms = 1e3 * self.work * token.work / (clocks.units * clocks.gpu_hz)
-        return _longer(memory_ms, work_ms) + 1e3 * self.start * token.launches / clocks.gpu_hz
+            return _longer(1e3 * self.memory * token.bytes / clocks.memory_bytes_s, self.start * token.launches)
+        shown_ms = 1e3 * self.start * token.launches / clocks.gpu_hz
+        for part in token.parts:
+            memory_ms = 1e3 * self.memory * part.bytes * (self.cache if part.cache else 1.0) / clocks.memory_bytes_s
+            shown_ms += _longer(memory_ms, 1e3 * self.work * part.instructions / (clocks.units * clocks.gpu_hz))
+        return shown_ms
 
     def mj(self, row: Row) -> float:
         """What a token of a row costs."""
-        return self.active_mw * self.ms(row) / 1e3 + self.byte_mj * row.token.bytes
+        token = row.token
+        power_mj = self.unit_mw * row.clocks.units * self.ms(row) / 1e3
+        return power_mj + self.byte_mj * token.bytes + self.instruction_mj * token.instructions
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,11 @@ def fit(rows: Sequence[Row]) -> Rates:
         solved = least_squares(errors, usual[free], bounds=bounds, args=(free,))
         found.append((float(solved.cost), Rates(*map(float, np.exp(_with(usual, free, solved.x))))))
     timed = min(found, key=lambda one: one[0])[1]
-    shares = np.array([[row.ms / 1e3, row.token.bytes] for row in rows]) / np.array([[row.mj] for row in rows])
-    active_mw, byte_mj = map(float, nnls(shares * [1.0, 1e9], np.ones(len(rows)))[0])
-    return replace(timed, active_mw=active_mw, byte_mj=byte_mj * 1e9)
+    # In billions, so that the columns are alike; nothing is unpacked in eager execution.
+    costs = [(row.clocks.units * row.ms / 1e3, row.token.bytes / 1e9, row.token.instructions / 1e9) for row in rows]
+    shares = np.array(costs)[:, : 2 if eager else 3] / np.array([[row.mj] for row in rows])
+    prices = [*map(float, nnls(shares, np.ones(len(rows)))[0]), 0.0]
+    return replace(timed, unit_mw=prices[0], byte_mj=prices[1] / 1e9, instruction_mj=prices[2] / 1e9)
 
 
 def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ POWER_MODES = "derived.csv"
 LLAMA = "energy-summary.json"
 HYDRA = "hydra_table6_efficiency.csv"
 XAVIER = "hydra_ae_quick_reference.csv"
+TRAFFIC = "hydra_table4_gpu_mem_orin.csv"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: ``ms`` and ``mj`` of one token.
+    """A measurement: ``ms`` and ``mj`` of one token, and what the memory moved, where that was measured, too.
 
     Raises:
         KeyError: its model or its format is not among those that are known.
@@ -50,6 +51,7 @@ class Row:
     label: str
     ms: float
     mj: float
+    traffic_bytes_s: float | None = None
 
     def __post_init__(self) -> None:
         _ = SIZES[self.model], FORMATS[self.form]
@@ -115,10 +117,15 @@ def _llama(data: Path) -> Iterator[Row]:
 def _hydra(data: Path) -> Iterator[Row]:
     """AGX Xavier, Orin and Thor, llama.cpp and transformers, as their power modes had the clocks; Orin and Thor in one cell."""
 
+    moved = {said["Model"]: said for said in read_rows(data, TRAFFIC)}
+
     def row(board: str, backend: str, form: str, model: str, watts: float, mj: float) -> Row:
         runtime = "transformers" if backend == "hf" else "llama.cpp"
+        # Of the memory's controller: its clock and its load, in the prompt and in the tokens after it.
+        told = moved[model][f"{form} BW_eff"].split("/")[1].split("(")[0] if board == "orin" else None
         form = "bf16" if backend == "hf" else form
-        return Row("jetson-llm", runtime, model, form, _IFEVAL_CONTEXT, _TOPS[board], "", mj / watts, mj)
+        traffic = None if told is None else float(told) * 1e9
+        return Row("jetson-llm", runtime, model, form, _IFEVAL_CONTEXT, _TOPS[board], "", mj / watts, mj, traffic)
 
     for said in read_rows(data, XAVIER):
         if said["platform"] == "xavier":

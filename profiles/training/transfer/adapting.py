@@ -198,4 +198,5 @@ def _manifest(
         command=command,
         device=record.device,
         carried=after.carried,
+        predictor=None,  # it knows the networks of the other board
     )

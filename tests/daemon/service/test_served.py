@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.daemon.cli.leases.served import KNOWN, Pace, read_counters
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Daemon, eventually
+from jetdvfs.tests.support.paths import FIXTURES
 
 LLAMA = """# HELP llamacpp:tokens_predicted_total Number of generation tokens processed.
 # TYPE llamacpp:tokens_predicted_total counter
@@ -73,6 +75,14 @@ def test_tokens_between_two_looks_have_their_mean_time() -> None:
 
 def test_a_text_that_was_sent_as_json_is_read_all_the_same() -> None:
     assert read_counters(json.dumps(LLAMA.format(tokens=7, seconds=1)))["llamacpp:tokens_predicted_total"] == 7
+
+
+def test_what_triton_itself_writes_is_read() -> None:
+    """Metrics of tritonserver 2.51 after three executions, as they came."""
+    pace = Pace(None)
+    text = (FIXTURES / "servers" / "triton.txt").read_text(encoding="utf-8")
+    pace.look(re.sub(r"^(nv_inference_(?:exec_count|compute_\w+)\{.*\}) \d+$", r"\1 0", text, flags=re.MULTILINE))
+    assert pace.look(text) == pytest.approx((3, (304 + 428431 + 271) / 3e3))
 
 
 def test_models_and_parts_of_their_time_are_added_up() -> None:

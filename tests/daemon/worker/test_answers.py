@@ -17,7 +17,7 @@ from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.worker import answers
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.errors import CostModelError, ModelError
-from jetdvfs.kernels.network import Network
+from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.surface import FIGURES, TERMS, Guess, Surface, Terms, UnmodelledKind
 from jetdvfs.profiles.documents import DocumentError, convert
 from jetdvfs.profiles.reference import reference_network
@@ -46,13 +46,14 @@ def surface() -> Surface:
     return Surface(grid=GRID, method="sum", guessed=guessed, unmodelled=unmodelled, boundary=END, terms=terms, **figures)
 
 
-def test_a_network_comes_back_as_it_was_without_its_name() -> None:
+def test_a_network_comes_back_as_it_was_without_names() -> None:
     whole = replace(reference_network("shufflenet_v2_x1_0"), boundary=END)
     info, payload = answers.packed_network(whole)
-    assert answers.unpacked_network(payload) == replace(whole, name="", inputs=())
+    assert answers.unpacked_network(payload) == replace(whole, name="")
     assert (info.launches, info.host_calls, info.kinds["conv2d"], info.digest) == (184, 62, 56, whole.digest)
     assert convert(json.loads(json.dumps(asdict(info))), answers.NetworkInfo, exact=True) == info
-    renamed, same = answers.packed_network(replace(whole, name="another"))
+    inputs = (*(replace(spec, name="image") for spec in whole.inputs), TensorSpec((), "int", "size", (3,)))
+    renamed, same = answers.packed_network(replace(whole, name="another", inputs=inputs))
     assert (renamed.name, same) == ("another", payload)
 
 

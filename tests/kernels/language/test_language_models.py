@@ -285,6 +285,7 @@ def test_parts_are_read_together(folder: Path) -> None:
         ("{", "no JSON"),
         ("[]", "expected an object"),
         ({"model_type": "bert"}, "'bert'"),
+        ({"model_type": ["llama"]}, "model_type"),
         (CONFIG | {"quantization_config": {"quant_method": "awq"}}, "quantised"),
         (CONFIG | {"hidden_size": "many"}, "hidden_size"),
         (CONFIG | {"hidden_size": 65}, "expected"),

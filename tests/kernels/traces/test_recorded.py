@@ -14,6 +14,7 @@ from jetdvfs.kernels.budget import Account, Budget
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError
 from jetdvfs.kernels.network import TensorSpec
+from jetdvfs.kernels.traces.arguments import ARGUMENTS
 from jetdvfs.kernels.traces.comparing import compare, compare_nodes, label
 from jetdvfs.kernels.traces.kineto import Kineto
 from jetdvfs.kernels.traces.onnxruntime import OnnxRuntime
@@ -105,6 +106,40 @@ def test_kernels_of_a_gpu_count_for_the_operator_that_launched_them() -> None:
     assert [call.took_ms for call in calls] == pytest.approx([0.32, 0.03, 0.07])
 
 
+def test_what_waits_on_the_stack_of_torchscripts_interpreter_is_not_an_operators_own() -> None:
+    """Shapes as torch.profiler records them from a scripted model's second run on."""
+    image, gate = [1, 16, 16, 16], [1, 4, 1, 1]
+    dims = {
+        "aten::_convolution": [image, gate, [16, 4, 1, 1], [16], *[[]] * 10],
+        "aten::sigmoid": [image, [1, 16, 1, 1]],
+        "aten::cat": [[1, 5], [1, 256, 8], [[1, 256, 16], [1, 256, 16]], []],
+        "aten::mean": [image, gate, [], [], []],
+        "aten::relu": [gate],
+    }
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "ts": place, "dur": 0.5, "args": {"Input Dims": own}}
+        for place, (name, own) in enumerate(dims.items())
+    ]
+    assert [(call.kind, call.shapes) for call in kineto(json.dumps(events).encode()).calls()] == [
+        ("conv2d", ((1, 4, 1, 1), (16, 4, 1, 1), (16,))),
+        ("sigmoid", ((1, 16, 1, 1),)),
+        ("cat", ((1, 256, 16), (1, 256, 16))),
+        ("mean", ((1, 4, 1, 1),)),
+        ("relu", ((1, 4, 1, 1),)),
+    ]
+
+
+def test_operators_take_as_many_arguments_as_pytorch_says() -> None:
+    torch = pytest.importorskip("torch", reason="its schemas are what the table is held against; it is not installed")
+    counts: dict[str, set[int]] = {}
+    for schema in torch._C._jit_get_all_schemas():
+        counts.setdefault(schema.name.removeprefix("aten::").rstrip("_"), set()).add(len(schema.arguments))
+    asked = ("_convolution", "conv2d", "linear", "addmm", "bmm", "cat", "add", "batch_norm", "layer_norm", "relu", "lstm")
+    assert {name for name in asked if not set(ARGUMENTS[name]) <= counts[name]} == set()
+    wrong = {name for name, own in ARGUMENTS.items() if name in counts and not counts[name] & set(own)}
+    assert wrong == set() and len(ARGUMENTS) > 250
+
+
 def test_a_trace_that_ends_early_or_is_none_is_refused_in_one_line_wherever_that_is() -> None:
     whole = (FOLDER / "kineto.json").read_bytes()
     for end in range(0, len(whole) - 2, 1009):
@@ -125,6 +160,7 @@ def test_a_trace_that_ends_early_or_is_none_is_refused_in_one_line_wherever_that
         b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": Infinity}]}',
         b'{"traceEvents": [{"ph": "X", "name": 4, "ts": 1, "dur": 1}]}',
         b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "args": 4}]}',
+        b'{"traceEvents": [{"ph": "X", "name": "a", "cat": ["kernel"], "ts": 1, "dur": 1}]}',
         b"[" * 100_000,
         b'{"traceEvents": ' + b"[" * 100_000,
         b"\xff\xfe{}",

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.networks.bench import SPLITS, evaluate, split
-from jetdvfs.profiles.networks.predictors.estimator import Packed, Told, silent
+from jetdvfs.profiles.networks.graph import PerformanceGraph
+from jetdvfs.profiles.networks.predictors.estimator import Levels, Packed, Told, silent, swept
 from jetdvfs.profiles.networks.record import About, Query, Recorder, Sample
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, measured, samples
 
@@ -30,6 +31,9 @@ class Constant:
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         return np.full((len(queries), len(self.metrics)), 2.0)
+
+    def sweep(self, graph: PerformanceGraph, levels: Levels, memory_gib: float) -> NDArray[np.float64]:
+        return swept(self, graph, levels, memory_gib)
 
     def packed(self) -> Packed:
         return {}, {}
@@ -83,6 +87,22 @@ def test_scores_are_those_of_a_count_by_hand() -> None:
 def test_sizes_that_there_are_not_become_all_there_are() -> None:
     found = [score.networks for score in evaluate(samples(30), {"constant": Constant}, [5, 10, 500, 1000], ["unseen size"])]
     assert sorted(set(found)) == [5, 10, 24]
+
+
+def test_a_run_that_was_stopped_is_gone_on_with(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "scores"
+    asked = ["profile", "evaluate", "--networks", str(record), "--json", "--keep", str(kept), "--metric", "peak_mib"]
+    asked += ["--predictor", "roofline", "--split", "in distribution"]
+    assert main([*asked, "--train-size", "5"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)["scores"]
+    assert first["metric"] == "peak_mib"
+    with kept.open("a") as file:
+        file.write('{"method": "roofl')  # where it was stopped
+    assert main([*asked, "--train-size", "5", "--train-size", "10"]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert scores[0] == first and [score["networks"] for score in scores] == [5, 10]  # the time of training is that of then
+    assert main([*asked, "--seed", "1"]) == 3
+    assert "of another run" in capsys.readouterr().err
 
 
 @pytest.fixture

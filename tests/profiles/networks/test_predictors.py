@@ -163,7 +163,7 @@ def test_a_grid_is_one_sweep_and_the_same_as_one_by_one() -> None:
     made.fit(samples(40))
     graph = samples(1, seed=9)[0].graph
     levels = [np.array(axis, np.float32) for axis in ((1.0, 2.0), (250.0, 500.0, 1000.0), (50.0, 100.0))]
-    swept = made.sweep(graph, 32.0, levels)
+    swept = made.sweep(graph, levels, 32.0)
     assert swept.shape == (2, 2, 3, 2)
     asked = [Query(graph, (a, b, c, 32.0)) for a in levels[0] for b in levels[1] for c in levels[2]]
     assert_allclose(np.moveaxis(swept, 0, -1).reshape(-1, 2), made.predict(asked), rtol=1e-6)

@@ -143,5 +143,5 @@ def test_the_processor_and_simulated_boards_are_measured_from_the_command_line(
     # Measured again, another process that was forked from a fresh one takes about the same memory.
     assert main([*asked[:2], str(tmp_path / "cpu"), "--again", "1", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)["again"]
-    assert again["peak_mib"]["mean"] < 0.25 and again["latency_ms"]["rows"] == 1
+    assert again["peak_mib"]["mean"] < 0.05 and again["latency_ms"]["rows"] == 1
     assert len(read_record(tmp_path / "cpu").networks) == 1

@@ -19,7 +19,7 @@ from jetdvfs.tests.support.paths import SHARED_DATA
 pytest.importorskip("scipy", reason="rates are fitted with scipy")
 
 ORIN = Clocks("agx-orin-64gb", 8, 1300.5e6, 204.8e9)
-KNOWN = Rates(memory=1.3, work=0.02, start=9000.0, active_mw=20_000.0, byte_mj=2e-7)
+KNOWN = Rates(memory=1.3, work=0.008, start=9000.0, unit_mw=2_500.0, byte_mj=1.5e-7, instruction_mj=2e-8)
 VARIANTS = [("q4km", "Q4_K_M", 315), ("iq4xs", "IQ4_XS", 315), ("lcq4km", "Q4_K_M", 15814), ("spec", "F16", 1)]
 NX_MODES = [("10W", 2, 612, 2133), ("25W", 4, 408, 3199), ("40W", 4, 1173, 3199)]
 
@@ -62,6 +62,16 @@ def data(tmp_path: Path) -> Path:
     (tmp_path / "hydra_table6_efficiency.csv").write_text("\n".join(table))
     alone = "platform,backend,dtype,model,itl_ms_mean,mj_per_token_mean\nxavier,hf,torch.bfloat16,Qwen2.5-7B,187.5,3941\n"
     (tmp_path / "hydra_ae_quick_reference.csv").write_text(alone)
+    # What the memory moved: half as much again as is counted.
+    forms = {"HF bf16": "bf16", "F16": "F16", "Q6_K": "Q6_K", "Q4_K_M": "Q4_K_M"}
+    moved = ["Model," + ",".join(f"{form} BW_eff" for form in forms)]
+    for model in ("Qwen2.5-1.5B", "Qwen2.5-3B", "Qwen2.5-7B"):
+        rates = []
+        for form, plain in forms.items():
+            ms, _ = measured(model, plain, 300, ORIN, "transformers" if form.startswith("HF") else "")
+            rates.append(f"1.0(0.1)/{1.5e-6 * token(model, plain, 300).bytes / ms}(0.2)")
+        moved.append(",".join([model, *rates]))
+    (tmp_path / "hydra_table4_gpu_mem_orin.csv").write_text("\n".join(moved))
     return tmp_path
 
 
@@ -87,6 +97,7 @@ def test_the_table_names_what_is_missed(data: Path, capsys: pytest.CaptureFixtur
     (row,) = [line for line in out.splitlines() if line.startswith("  Qwen3-1.7B INT4 10W")]
     assert row.count("MISSED") == 2
     assert out.splitlines()[-2].endswith("of 33 rows within 15% of the tokens per second")
+    assert out.splitlines()[-3].endswith("over those that are counted, 12 rows: median 1.500, 1.500 to 1.500")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +109,7 @@ def test_the_table_names_what_is_missed(data: Path, capsys: pytest.CaptureFixtur
         ("energy-summary.json", lambda text: "[]"),
         ("hydra_table6_efficiency.csv", lambda text: text.replace("/", "")),
         ("hydra_table6_efficiency.csv", None),
+        ("hydra_table4_gpu_mem_orin.csv", lambda text: text.replace("Q6_K BW_eff", "Q6_K")),
     ],
 )
 def test_tables_that_are_not_as_published_end_in_one_line(
@@ -119,6 +131,14 @@ def test_models_have_the_bytes_of_their_files() -> None:
         assert token("Llama-3.1-8B", form, 1).bytes + table == pytest.approx(gib * 2**30, rel=0.015)
 
 
+def test_unpacking_is_counted_by_the_format_of_each_weight() -> None:
+    plain, coarse, fine = (token("Qwen2.5-7B", form, 1) for form in ("F16", "Q8_0", "Q6_K"))
+    weights = (coarse.bytes - plain.bytes) / (34 / 32 - 2)
+    assert plain.instructions < 1e-2 * coarse.instructions
+    assert fine.instructions / weights == pytest.approx(6.75, rel=0.01)
+    assert coarse.instructions / weights == pytest.approx(2.1, rel=0.01)
+
+
 @pytest.mark.shared_data
 def test_the_published_tables_are_met_as_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     if not SHARED_DATA.is_dir():
@@ -126,4 +146,5 @@ def test_the_published_tables_are_met_as_the_page_says(capsys: pytest.CaptureFix
     main(["profile", "tokens", "--data", str(SHARED_DATA)])
     lines = capsys.readouterr().out.splitlines()
     counts = [int(line.split()[0]) for line in lines[-2:]]
-    assert counts[0] >= 43 and counts[1] >= 42
+    assert counts[0] >= 44 and counts[1] >= 48
+    assert "15 rows: median 1.00" in lines[-3]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import rclpy
+from rclpy.executors import ExternalShutdownException
 from rclpy.lifecycle import LifecycleNode
 
 from .lease import NodeLease
@@ -36,8 +37,8 @@ def main() -> None:
     node = Holder()
     try:
         rclpy.spin(node)
-    except KeyboardInterrupt:
-        pass
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass  # an interrupt, or what a launch file sends as it ends
     finally:
         node.clocks.destroy()
         node.destroy_node()

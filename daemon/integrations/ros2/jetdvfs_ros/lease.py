@@ -131,7 +131,11 @@ class NodeLease:
     def _stands(self) -> str:
         if self._lease is None:
             return "not held"
-        return f"held for {self._said('target')}" if self.held else f"not held: {self._lease.error or 'no daemon yet'}"
+        return (
+            f"held for {self._said('target')}"
+            if self.held
+            else f"not held: {self._lease.error or 'no answer from the daemon yet'}"
+        )
 
     def _on_hold(self, _: Any, response: Any) -> Any:
         try:
