@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,6 @@ _FIRST, _LOOKED_AT = 4, 10
 _WORTH, _HOPE = 0.01, 1.5
 # Of a program that is not known a clock is not lowered by more than this part at once.
 _STEP = 0.5
-# By how much more than in proportion to a clock a frame may take longer at the next level.
-_LITTLE = 1.015
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,7 @@ def next_configuration(
     expected = outlook(now, fps)
     affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
     sure = max(confidence or 0.0, SAFE)
-    unpredicted = surface.terms is not None and surface.terms.unpredicted
-    nearby_ms = np.where(_next_to(seen) & unpredicted, _at_most(surface, observations), np.inf)
-    safe = affordable & _safe(now, target, fps, sure, nearby_ms) & ~_far_below(surface, seen)
+    safe = affordable & _safe(now, target, fps, sure) & ~_far_below(surface, seen)
     safe &= ~_below_late(surface, target, fps, observations)
     count = int(seen.sum())
     try:
@@ -105,17 +101,14 @@ def next_configuration(
     if count >= _FIRST and (count % 2 == 0 or count >= _LOOKED_AT) and promising.any():
         cell = np.where(promising, hoped, np.inf).argmin()
         return _at(surface, int(cell), "it may be better than the plan", corrected)
-    middling = _safe(now, target, fps, 0.5, np.array(np.inf))
+    middling = _safe(now, target, fps, 0.5)
     wanted = np.where(middling, 1.0, 0.1)
     gained = information(surface, observations, open_cells, wanted)
     return _at(surface, int(gained.argmax()), "it tells most of all that keep the target", corrected)
 
 
-def _safe(
-    surface: Surface, target: Target, fps: float | None, confidence: float, most_ms: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _safe(surface: Surface, target: Target, fps: float | None, confidence: float) -> NDArray[np.bool_]:
     cautious = outlook(surface, fps, confidence)
-    cautious = replace(cautious, latency_ms=np.minimum(cautious.latency_ms, most_ms))
     safe = in_time(cautious, fps)
     for bound in requirements(target, fps):
         safe = safe & (getattr(cautious, bound.figure) <= bound.limit)
@@ -134,34 +127,6 @@ def _below_late(surface: Surface, target: Target, fps: float | None, observation
             cpu, gpu, emc = surface.grid.index(one.configuration)
             below[: cpu + 1, : gpu + 1, : emc + 1] = True
     return below
-
-
-def _at_most(surface: Surface, observations: Sequence[Observation]) -> NDArray[np.float64]:
-    """How long a frame takes at most by each observation: as many times as long as a clock is lower, and a little.
-
-    Far away that need not hold: what waits for several units at once becomes slower than any of its clocks.
-    """
-    most_ms = np.full(surface.grid.shape, np.inf)
-    for one in observations:
-        if one.latency_ms is None or one.disturbed:
-            continue
-        ratios = (own / np.array(surface.grid.levels(axis), np.float64) for axis, own in one.configuration._asdict().items())
-        cpu, gpu, emc = (np.maximum(ratio, 1.0) for ratio in ratios)
-        slower = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc)
-        most_ms = np.minimum(most_ms, one.latency_ms * slower * _LITTLE)
-    return most_ms
-
-
-def _next_to(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which configurations are no more than one level of each clock away from one that was seen."""
-    near = seen
-    for axis in range(3):
-        moved = np.moveaxis(near, axis, 0)
-        wider = moved.copy()
-        wider[1:] |= moved[:-1]
-        wider[:-1] |= moved[1:]
-        near = np.moveaxis(wider, 0, axis)
-    return near
 
 
 def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:

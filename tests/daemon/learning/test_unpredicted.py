@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.replay.board import replay_board
 from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
 from jetdvfs.profiles.twin.serve import serve
-from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
+from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.profiles.analytic import network, relu
 from jetdvfs.tests.support.profiles.measured_table import latency_ms, write_table
 
@@ -60,7 +61,7 @@ def test_it_begins_at_the_highest_clocks_and_tries_only_what_keeps_the_target(
             assert board.clocks == table.grid.top
             assert other.status()["leases"][0]["predicted"] is None
             tried = {board.clocks: 0.0}
-            while len(tried) < 5 and lease.missed() is None:
+            while len(tried) < 3 and lease.missed() is None:
                 stream = board.twin.infer(network(relu()), frames=5, fps=FPS)
                 for took_s in stream.latencies_s:
                     lease.report(1e3 * took_s)
@@ -69,7 +70,12 @@ def test_it_begins_at_the_highest_clocks_and_tries_only_what_keeps_the_target(
             assert max(tried.values()) <= limit_ms and lease.missed() is None
             said = [entry for entry in other.log(lease.id) if entry["kind"] == "planned_again"]
             assert "its frames are not predicted: it tells most of all that keep the target" in said[0]["message"]
-            assert other.status()["leases"][0]["predicted"]["latency_ms"] == pytest.approx(_took_ms(board.clocks), rel=0.2)
+            # What was reported last may still change the clocks.
+            assert eventually(lambda: _is_known(other.status()["leases"][0], board.clocks), 5)
+
+
+def _is_known(lease: dict[str, Any], clocks: FrequencyConfiguration) -> bool:
+    return bool(lease["predicted"]["latency_ms"] == pytest.approx(_took_ms(clocks), rel=0.2))
 
 
 def test_what_is_known_in_the_end_is_nearly_the_best(table: MeasuredTable) -> None:
