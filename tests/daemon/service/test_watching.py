@@ -126,7 +126,8 @@ def test_prometheus_is_told_joules_and_every_metric_is_documented(daemon: Daemon
     with daemon.client() as client, client.hold(configuration=LOW, app='a "quoted" name') as lease:
         lease.report(12.5)
         lease.flush()
-        assert eventually(lambda: client.status()["leases"][0].get("energy_mj") and client.status()["leases"][0]["frames"] == 1)
+        told = eventually(lambda: client.status()["leases"][0].get("energy_mj") and client.status()["leases"][0]["frames"] == 1)
+        assert told, (client.status(), client.log())
         path = tmp_path / "jetdvfs.prom"
         assert jetdvfs("metrics", "--textfile", str(path), *socket).stdout == ""
         text = path.read_text()
