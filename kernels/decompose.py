@@ -275,12 +275,18 @@ def _input(recorder: Recorder, spec: TensorSpec) -> Any:
 
 def _boundary(error: DataDependent, place: str) -> Boundary:
     # Outside of an operator the only tensors that are looked into are constants of the code.
-    return Boundary(error.operator or "prim::Constant", place[:600] or "the start of the model", " ".join(str(error).split()))
+    where = _one_line(place)[:600] or "the start of the model"
+    return Boundary(error.operator or "prim::Constant", where, _one_line(str(error)))
 
 
 def _located(error: ModelError, where: str, scope: str) -> str:
     """An error's text on one line, with where in the model it came up."""
-    text = " ".join(str(error).split())[:600]
+    text = _one_line(str(error))[:600]
     if not where:
         return text
-    return f"{text} (at {where}{f', in {scope}' if scope else ''})"
+    return f"{text} (at {_one_line(where)}{f', in {_one_line(scope)}' if scope else ''})"
+
+
+def _one_line(text: str) -> str:
+    """Names in a file are what its author likes."""
+    return " ".join(text.split())
