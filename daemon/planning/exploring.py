@@ -17,7 +17,7 @@ from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
 from ..planner import Limits, outlook, plan
 from ..targets import Target, parse_target
-from .outlooks import in_time, requirements
+from .outlooks import in_time, longest_ms, requirements
 from .wishes import SAFE
 
 # So many configurations are looked at before the rates are known well enough to judge what is left to gain.
@@ -115,15 +115,11 @@ def _safe(surface: Surface, target: Target, fps: float | None, confidence: float
     return safe
 
 
-def _limit_ms(target: Target, fps: float | None) -> float:
-    return min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=np.inf)
-
-
 def _below_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
     """What has no clock above those at which frames were late, whatever is thought of them."""
-    below = np.zeros(surface.grid.shape, bool)
+    below, limit_ms = np.zeros(surface.grid.shape, bool), longest_ms(target, fps)
     for one in observations:
-        if one.latency_ms is not None and one.latency_ms > _limit_ms(target, fps) and not one.disturbed:
+        if limit_ms is not None and one.latency_ms is not None and one.latency_ms > limit_ms and not one.disturbed:
             cpu, gpu, emc = surface.grid.index(one.configuration)
             below[: cpu + 1, : gpu + 1, : emc + 1] = True
     return below

@@ -49,6 +49,11 @@ def requirements(target: Target, fps: float | None) -> list[Bound]:
     return [bound for bound in (target.bound, Bound("latency_ms", 1e3 / fps) if fps else None) if bound]
 
 
+def longest_ms(target: Target, fps: float | None) -> float | None:
+    """How long a frame may take by target and rate; None for any time."""
+    return min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=None)
+
+
 def in_time(outlook: Outlook, fps: float | None) -> NDArray[np.bool_]:
     """Where an inference ends within the period of a frame rate; without one, everywhere."""
     met: NDArray[np.bool_] = outlook.latency_ms <= (1e3 / fps if fps else np.inf)

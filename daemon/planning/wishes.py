@@ -18,7 +18,7 @@ from ..leases import Need
 from ..sharing.interference import Work
 from ..targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
 from .limits import Limits
-from .outlooks import requirements
+from .outlooks import longest_ms, requirements
 from .plans import Planned, Plans
 
 SAFE = 0.99
@@ -165,8 +165,7 @@ class Wish:
     @property
     def limit_ms(self) -> float | None:
         """How long a frame may take by target and rate; None for any time."""
-        bounds = requirements(parse_target(self.target), self.fps)
-        return min((bound.limit for bound in bounds if bound.figure == "latency_ms"), default=None)
+        return longest_ms(parse_target(self.target), self.fps)
 
     def missed(self, configuration: FrequencyConfiguration) -> str | None:
         """Which part of what is asked for is not kept at a configuration; None where all is, or that cannot be told."""
