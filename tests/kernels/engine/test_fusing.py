@@ -106,11 +106,12 @@ def test_products_around_a_softmax_are_attention() -> None:
         (product(query, key), (-1, -1)), (pointwise("mul", shape=scores), (0,)), (pointwise("add", 2, scores), (1, -1)),
         (pointwise("softmax", shape=scores), (2,)), (product(scores, value), (3, -1)),
     )  # fmt: skip
-    (made,) = as_engine(wired(*parts)).launches
+    (made,) = as_engine(wired(*parts), half=True).launches
     assert made.kind == "attention" and made.output == (2, 4, 8, 16)
     assert made.inputs == (query, key, scores, value)
-    assert made.bytes == 4 * sum(map(numel, (query, key, scores, value, made.output)))
+    assert made.bytes == 2 * sum(map(numel, (query, key, scores, value, made.output)))
     assert made.flops == sum(launch.flops for launch, _ in parts)
+    assert kinds(as_engine(wired(*parts))) == ["matmul", "mul+add", "softmax", "matmul"]
 
 
 def test_a_softmax_that_is_not_between_products_stays() -> None:
