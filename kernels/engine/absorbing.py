@@ -115,8 +115,8 @@ def take_in_pool(graph: Graph, number: int) -> None:
         unit.kind = POOLED
 
 
-def take_in_bias(graph: Graph, number: int) -> None:
-    """Let a product take in sums with its bias or a number, which nothing launched writes, and then a relu or a clip."""
+def take_in_bias(graph: Graph, number: int, *, half: bool) -> None:
+    """Let a product take in sums with its bias or a number, which nothing launched writes, and then an activation."""
     unit, n = graph.units[number], graph.launches[number].output[-1]
     reader = graph.only_reader(number)
     while reader and graph.launches[reader[0]].kind in ("add", "add_scalar"):
@@ -126,7 +126,8 @@ def take_in_bias(graph: Graph, number: int) -> None:
             return
         graph.merge(unit, graph.units[reader[0]])
         reader = graph.only_reader(reader[0])
-    if reader and graph.launches[reader[0]].kind in ENDS and len(graph.units[reader[0]].members) == 1:
+    ends = {*ENDS, *(_GENERIC if half else ())}
+    if reader and graph.launches[reader[0]].kind in ends and len(graph.units[reader[0]].members) == 1:
         graph.merge(unit, graph.units[reader[0]])
 
 
@@ -168,5 +169,3 @@ def norm_takes_in(graph: Graph, number: int) -> None:
     sums = before.kind in ("add", "fused_pointwise") and before.members[-1] == writer
     if sums and graph.launches[writer].dtype == graph.launches[number].dtype and not graph.reaches(before, unit):
         graph.merge(unit, before)
-
-

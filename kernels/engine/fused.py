@@ -41,7 +41,7 @@ def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
 def _product(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
     """A product with its bias and what it ends in."""
     first, behind = graph.launches[members[0]], [graph.launches[member] for member in members[1:]]
-    ends = [ENDS[launch.kind] for launch in behind if launch.kind in ENDS]
+    ends = [ENDS.get(launch.kind, launch.kind) for launch in behind if launch.kind not in ("add", "add_scalar")]
     params = {**first.params, "bias": len(behind) > len(ends) or bool(first.params.get("bias"))}
     params |= {"epilogue": "+".join(ends)} if ends else {}
     added = [shape for launch in behind for shape in launch.inputs if shape != first.output]
@@ -107,14 +107,18 @@ def _convolution(graph: Graph, members: Sequence[int], *, pooled: bool = False) 
             moved += 0 if params.get("bias") else tensor_bytes(output[1], first.dtype)
             params["bias"] = True
         elif launch.kind == "add":
-            inside = [writer for writer in graph.reads[member] if writer in members and graph.launches[writer].kind == "dequantize"]
+            inside = [
+                writer for writer in graph.reads[member] if writer in members and graph.launches[writer].kind == "dequantize"
+            ]
             other = graph.reads[inside[0]][0] if inside else other
             ends.append("add")
             inputs.append(first.output)
             writers.append(other)
             moved += tensor_bytes(numel(first.output), graph.launches[other].dtype if other >= 0 else dtype)
         elif launch.kind == "quantize_per_tensor":
-            moved += tensor_bytes(numel(output), launch.dtype) - tensor_bytes(numel(output), dtype) if launch.dtype != dtype else 0
+            moved += (
+                tensor_bytes(numel(output), launch.dtype) - tensor_bytes(numel(output), dtype) if launch.dtype != dtype else 0
+            )
             dtype = launch.dtype
         elif pooled and launch.kind == "max_pool2d":
             moved += tensor_bytes(numel(launch.output), dtype) - tensor_bytes(numel(output), dtype)

@@ -12,8 +12,8 @@
 5. In 8 bits, a tensor is converted once. A convolution whose output is converted before it is added takes in no sum. One with a
    sum reads the other operand in 8 bits and writes them, if both are converted; else the conversions are layers. An image's
    convolution with a relu takes in the pool behind it.
-6. A product takes in the sum with its bias, and then a relu or a clip. In half precision, two products around a softmax, with a
-   scale or a mask between them, are one kernel of attention.
+6. A product takes in the sum with its bias, and then a relu or a clip. In half precision it takes in any activation, and two
+   products around a softmax, with a scale or a mask between them, are one kernel of attention.
 7. A mean over whole images is a pool.
 8. What is pointwise of the rest becomes groups, like those of PyTorch's fuser but for concatenations. A norm of rows takes in
    the one that it reads.
@@ -66,7 +66,7 @@ def as_engine(network: Network, *, half: bool = False) -> Network:
             _attend(graph, number)
     for number in _of_kind(graph, "matmul"):
         if len(graph.units[number].members) == 1:
-            absorbing.take_in_bias(graph, number)
+            absorbing.take_in_bias(graph, number, half=half)
     absorbing.join_alike(graph)
     if half:
         for number in convolutions:
