@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..network import KernelInvocation, numel
+from ..network import numel
 from ..rewriting.fusion import Graph, Unit, adds_like
 from .copies import CONVOLUTIONS
 
@@ -118,21 +118,30 @@ def take_in_pool(graph: Graph, number: int) -> None:
 def take_in_bias(graph: Graph, number: int, *, half: bool) -> None:
     """Let a product take in sums with its bias or a number, which nothing launched writes, and then an activation."""
     unit, n = graph.units[number], graph.launches[number].output[-1]
-    reader = graph.only_reader(number)
+    reader = _only_reader_of_rows(graph, number)
     while reader and graph.launches[reader[0]].kind in ("add", "add_scalar"):
         launch = graph.launches[reader[0]]
         others = [numel(shape) for shape, writer in zip(launch.inputs, graph.reads[reader[0]], strict=True) if writer < 0]
         if len(others) != len(launch.inputs) - 1 or any(size not in (1, n) for size in others):
             return
         graph.merge(unit, graph.units[reader[0]])
-        reader = graph.only_reader(reader[0])
+        reader = _only_reader_of_rows(graph, reader[0])
     ends = {*ENDS, *(_GENERIC if half else ())}
     if reader and graph.launches[reader[0]].kind in ends and len(graph.units[reader[0]].members) == 1:
         graph.merge(unit, graph.units[reader[0]])
 
 
+def _only_reader_of_rows(graph: Graph, writer: int) -> tuple[int, int] | None:
+    """The one launch that reads a result, perhaps with its rows grouped in another way."""
+    readers, made = graph.readers[writer], graph.launches[writer].output
+    if len(readers) != 1:
+        return None
+    read = graph.launches[readers[0][0]].inputs[readers[0][1]]
+    return readers[0] if numel(read) == numel(made) and read[-1:] == made[-1:] else None
+
+
 def join_alike(graph: Graph) -> None:
-    """Make one of the convolutions, and of the products with weights, that read the same tensor in the same way and end alike."""
+    """Make one of the convolutions, and of the products with weights, that read one tensor in the same way and end alike."""
     alike: dict[tuple[object, ...], list[int]] = {}
     for number, launch in enumerate(graph.launches):
         way = _way(graph, number)

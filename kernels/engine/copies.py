@@ -97,7 +97,7 @@ class Copying:
         read, written = launch.inputs[0], self._before[writer].output
         if convolves:
             return self._half and numel(read) < numel(written) and writer not in self._parallel
-        image = len(written) > 2 and numel(written[2:]) > 1 and len(read) == 2
+        image = len(written) > 3 and numel(written[2:]) > 1 and len(read) == 2
         return self._half and launch.kind == "matmul" and image
 
     def _copy(self, shape: Shape, launch: KernelInvocation, writer: int) -> int:

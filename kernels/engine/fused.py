@@ -44,7 +44,8 @@ def _product(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, li
     ends = [ENDS.get(launch.kind, launch.kind) for launch in behind if launch.kind not in ("add", "add_scalar")]
     params = {**first.params, "bias": len(behind) > len(ends) or bool(first.params.get("bias"))}
     params |= {"epilogue": "+".join(ends)} if ends else {}
-    added = [shape for launch in behind for shape in launch.inputs if shape != first.output]
+    read = [pair for member in members[1:] for pair in zip(graph.launches[member].inputs, graph.reads[member], strict=True)]
+    added = [shape for shape, writer in read if writer < 0]
     moved = first.bytes + sum(tensor_bytes(numel(shape), first.dtype) for shape in added)
     work = first.flops + sum(launch.flops for launch in behind)
     return replace(first, params=params, flops=work, bytes=moved), list(graph.reads[members[0]])
@@ -162,7 +163,7 @@ def _pooled(launch: KernelInvocation, params: dict[str, ParamValue]) -> int:
 
 
 def halved(network: Network) -> list[KernelInvocation]:
-    """The launches with what works in single precision in half precision; what the application hands to 8 bits stays as it is."""
+    """The launches, those of single precision in half precision; what is converted to 8 bits as it is handed in stays so."""
     return [
         _half(launch, [network.launches[writer].dtype if writer >= 0 else "" for writer in writers])
         for launch, writers in zip(network.launches, network.reads, strict=True)

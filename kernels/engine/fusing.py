@@ -20,9 +20,10 @@
 9. Concatenations are no layers; what is copied for them and otherwise: :mod:`.copies`.
 
 What tactics win is decided as an engine is built, and no file says it: a product of one row may become a reduction of Myelin's,
-a deep convolution may leave its activation to the next layer, of two convolutions before a sum either one may take it. The rules
-are those of the Layer Fusion Catalog in TensorRT's documentation and its pages on quantised networks, as far as published engines
-show them at work; ``tests/kernels/engine/test_fusing.py`` and ``test_published.py`` hold them against those, layer by layer.
+a deep convolution may leave its activation to the next layer, of two convolutions before a sum either one may take it.
+
+The rules are those of the Layer Fusion Catalog in TensorRT's documentation and of its pages on quantised networks, as far as
+published engines show them; ``tests/kernels/engine/test_fusing.py`` and ``test_published.py`` hold them against those.
 """
 
 from __future__ import annotations

@@ -311,7 +311,8 @@ def test_a_vision_transformer_in_half_precision() -> None:
         y = drawn.add("matmul", [y, parts[2]], heads, m=64, k=64, n=24, batch=4, bias=False)
         y = drawn.linear(y, 96, rows=(1, 64, 96))
         x = drawn.then("add", drawn.then("mul", y, -1), x)
-        y = drawn.linear(drawn.then("gelu", drawn.linear(drawn.then("layer_norm", x), 384)), 96)
+        y = drawn.linear(drawn.then("layer_norm", x), 384, rows=(64, 96))
+        y = drawn.linear(drawn.then("gelu", y, parts=[(1, 64, 384)]), 96, rows=(1, 64, 384))
         x = drawn.then("add", drawn.then("mul", y, -1), x)
     block = ["product", "attention", "product", "layer_norm+mul+add", "product+gelu", "product", "layer_norm+mul+add"]
     drawn.then("layer_norm", x)
