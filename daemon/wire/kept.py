@@ -165,7 +165,8 @@ class KeptLease:
             if other is not None:
                 other.descriptor()
             if lease is not None and loaded is not None:
-                lease.change(other and loaded.network(other), target, fps=fps, confidence=confidence)
+                network = None if other is None else loaded.network(other)
+                lease.change(network, target, fps=fps, confidence=confidence)
         except BaseException:
             if other is not None:
                 other.close()

@@ -74,7 +74,7 @@ class Sketch:
     def pool(self, x: int, kernel: int, stride: int) -> int:
         batch, channels, *sides = self.shape(x)
         out = (batch, channels, *((side - 1) // stride + 1 for side in sides))
-        window = {"kernel_size": (kernel,) * 2, "stride": (stride,) * 2, "padding": (kernel // 2,) * 2}
+        window: dict[str, Any] = {"kernel_size": (kernel,) * 2, "stride": (stride,) * 2, "padding": (kernel // 2,) * 2}
         return self.add("max_pool2d", [x], out, **window)
 
     def cat(self, *reads: int, parts: Sequence[Shape] = ()) -> int:
