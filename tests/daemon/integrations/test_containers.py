@@ -82,7 +82,8 @@ class Containers:
             self._before = ["podman", *kept, "run", *PODMAN, "-v", f"{daemon.socket}:{MOUNTED}"]
             self._after = ["--rootfs", str(image), "/bin/client"]
         else:
-            self._before = ["systemd-nspawn", *NSPAWN, f"--bind={daemon.socket}:{MOUNTED}"]
+            # It mounts cgroups of its own on some machines, and leaves them there: in its own namespace nobody else sees them.
+            self._before = ["unshare", "--mount", "systemd-nspawn", *NSPAWN, f"--bind={daemon.socket}:{MOUNTED}"]
             self._after = ["-D", str(image), "/bin/client"]
         answer, _ = self.run()
         if not answer[:1].isdigit():
