@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from .held import LoadedModel
 
 _MOST = 8
 """How many networks stay loaded on a connection: a daemon takes 16, and an application may load others by itself."""
+_MOST_BYTES = 16 << 20
 
 
 class OpenModel:
-    """A model with its inputs. The file is kept open from the first use on: what was loaded stays the same when it is replaced.
+    """A model with its inputs, or a list of launches without. The file is kept open from the first use on: what was loaded stays the same when it is replaced.
 
     Raises:
         InputError, UsageError: an input makes no sense.
@@ -49,6 +50,16 @@ class OpenModel:
         found = os.fstat(self.descriptor())
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, json.dumps(self.tensors, sort_keys=True)
 
+    def listed(self) -> Mapping[str, Any] | None:
+        """The list of launches that the file is (``jetdvfs decompose --json``); None where it is a model, or no such list."""
+        if Path(self.path).suffix != ".json":
+            return None
+        try:
+            data = json.loads(os.pread(self.descriptor(), _MOST_BYTES, 0))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return data if isinstance(data, dict) and "launches" in data else None
+
     def close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -76,8 +87,12 @@ class Loaded:
                 oldest = self._networks.pop(next(iter(self._networks)))
                 with contextlib.suppress(DaemonError):
                     oldest.unload()
-            network = self._client.load_descriptor(
-                model.descriptor(), model.tensors, name=Path(model.path).stem, accept_boundary=self._accept_boundary
-            )
+            network = self._read(model)
         self._networks[key] = network
         return network
+
+    def _read(self, model: OpenModel) -> LoadedModel:
+        if (listed := model.listed()) is not None:
+            return self._client.load_network(listed, accept_boundary=self._accept_boundary)
+        name = Path(model.path).stem
+        return self._client.load_descriptor(model.descriptor(), model.tensors, name=name, accept_boundary=self._accept_boundary)

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
-from jetdvfs.tests.support.models import handmade, handmade_gguf
-from jetdvfs.tests.support.models.handmade_gguf import gguf
+from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.paths import REFERENCE
 
 MODEL = REFERENCE / "squeezenet1_0.pt"
@@ -65,21 +64,6 @@ def test_the_command_line_takes_a_scalar_input_and_clocks_in_mhz(
         assert held["applied"]["verified"]
     assert held["applied"]["requested"] == LOW._asdict()
     assert board.settings() == found
-
-
-def test_the_command_line_holds_for_a_phase_of_a_language_model(daemon: Daemon, tmp_path: Path) -> None:
-    path = tmp_path / "small.gguf"
-    path.write_bytes(gguf(*handmade_gguf.model()))
-    daemon.client().close()
-    hold = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", str(path)]
-    env = {**os.environ, "JETDVFS_SOCKET": str(daemon.socket)}
-    for phase, target, code in (
-        (["--decode", "64"], "tokens_per_s=1", 0),
-        (["--prefill", "64"], "tokens_per_s=1", 2),
-    ):
-        done = subprocess.run([*hold, *phase, "--target", target, "--", "true"], capture_output=True, text=True, env=env)
-        assert done.returncode == code, done.stderr
-        assert code or target in done.stderr.splitlines()[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -25,6 +25,10 @@ class Reading:
         self.read.append(name)
         return LoadedModel(cast(Any, self), {"network": str(len(self.read)), "name": name, "launches": 1})
 
+    def load_network(self, network: Any, *, accept_boundary: Any) -> LoadedModel:
+        self.read.append(f"list of {len(network['launches'])}")
+        return LoadedModel(cast(Any, self), {"network": str(len(self.read)), "name": "list", "launches": 1})
+
     def call(self, method: str, parameters: dict[str, str]) -> None:
         assert method == "Unload"
         self.forgotten.append(parameters["network"])
@@ -57,6 +61,15 @@ def test_what_was_used_longest_ago_is_forgotten(model: Path) -> None:
     for tokens in [*range(1, 9), 1, *range(9, 12)]:
         loaded.network(OpenModel(model, [f"decode={tokens}:int"]))
     assert len(client.read) == 11 and client.forgotten == ["2", "3", "4"]
+
+
+def test_a_list_of_launches_is_handed_over_and_any_other_file_is_read_by_the_daemon(tmp_path: Path) -> None:
+    client = Reading()
+    for number, text in enumerate(('{"launches": [1, 2]}', '{"Layers": []}', "[" * 100_000, "{", "\ud800")):
+        path = tmp_path / f"{number}.json"
+        path.write_text(text, errors="surrogatepass")
+        Loaded(cast(Client, client), ()).network(OpenModel(path, ()))
+    assert client.read == ["list of 2", "1", "2", "3", "4"]
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
