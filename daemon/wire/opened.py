@@ -21,7 +21,9 @@ _MOST_BYTES = 16 << 20
 
 
 class OpenModel:
-    """A model with its inputs, or a list of launches without. The file is kept open from the first use on: what was loaded stays the same when it is replaced.
+    """A model with its inputs, or a list of launches without.
+
+    The file is kept open from the first use on: what was loaded stays the same when it is replaced.
 
     Raises:
         InputError, UsageError: an input makes no sense.
