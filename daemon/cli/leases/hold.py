@@ -144,15 +144,16 @@ def _listed(model: str) -> Sequence[TensorSpec]:
 
     Raises:
         UsageError: it does not.
-        KernelsError: it is no such list.
+        KernelsError: it is no such list, or of a kind that is not read.
     """
-    from ....kernels.decompose import says_its_inputs  # what reads models is loaded where it is needed
+    from ....kernels.decompose import refuse_other_kinds, says_its_inputs  # what reads models is loaded where it is needed
     from ..networks import read_model
 
     path = Path(model)
     if says_its_inputs(path):
         return ()
     if path.suffix != ".json":
+        refuse_other_kinds(path)
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
     return read_model(path, ()).inputs
 
