@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jetdvfs import qos
 from jetdvfs.daemon.errors import (
     InputError,
     UsageError,
@@ -84,12 +83,6 @@ def test_a_language_model_is_loaded_by_its_phase(daemon: Daemon, tmp_path: Path)
             client.hold(client.load(MODEL, IMAGE), "mj_per_token=5")
         with pytest.raises(InputError, match="prefill=TOKENS:int"):
             client.load(path)
-    with qos.hold(path, ["prefill=4096:int"], "ttft_ms=5000", socket_path=daemon.socket) as lease:
-        for target, inputs in (("tokens_per_s=1", ["decode=64:int"]), ("ttft_ms=5000", ["prefill=4096:int"])):
-            lease.change(target, model=path, inputs=inputs)
-            assert lease.plan is not None and lease.plan["target"] == target
-        with pytest.raises(UsageError, match="said of a language model making tokens"):
-            lease.change("tokens_per_s=2")
 
 
 def test_a_network_given_as_launches_predicts_as_the_model_does(daemon: Daemon) -> None:
