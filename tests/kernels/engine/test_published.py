@@ -228,7 +228,7 @@ def split_block(drawn: Sketch, x: int, width: int) -> int:
 
 
 def test_yolo_26_in_full_precision() -> None:
-    """A list of YOLO26n (TensorRT 10, GPU not said), as far as the pyramid's pools: parts are read where they are."""
+    """A list of YOLO26n (version and GPU not said), as far as the pyramid's pools: parts are read where they are."""
     drawn = Sketch(1, 3, 64, 64)
     x = split_block(drawn, drawn.silu(drawn.silu(-1, 16, 3, 2), 32, 3, 2), 16)
     x = drawn.conv(x, 16)
@@ -299,7 +299,7 @@ def test_mish_and_other_activations_stay_behind_convolutions_in_full_precision()
 
 
 def test_a_vision_transformer_in_half_precision() -> None:
-    """DINOv2-small inside RF-DETR (TensorRT 10, Turing): seven kernels a block, of which one is for three products."""
+    """DINOv2-small inside RF-DETR (on Turing): seven kernels a block, of which one is for three products."""
     drawn = Sketch(1, 64, 96)
     x = drawn.then("add", drawn.linear(-1, 96), -1)
     for _ in range(2):
