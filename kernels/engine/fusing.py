@@ -51,11 +51,19 @@ def as_engine(network: Network, *, half: bool = False) -> Network:
         half: with half precision allowed (``trtexec --fp16``), which then is used throughout, but for what works in 8 bits.
 
     Raises:
-        ModelError: the network does not say which launch reads what another one wrote, or a runtime has compiled it already.
+        ModelError: the network does not say which launch reads what another one wrote, or a launch does not say what one of its
+            kind has; or a runtime has compiled it already.
     """
     if network.runtime:
         raise ModelError(f"network {network.name!r:.80} is listed as {network.runtime} launches it already")
     graph = Graph(network)
+    try:
+        return _fused(network, graph, half=half)
+    except (LookupError, TypeError, ValueError) as error:  # lists may be written by others
+        raise ModelError(f"network {network.name!r:.80}: a launch lacks what its kind has ({error!r:.80})") from error
+
+
+def _fused(network: Network, graph: Graph, *, half: bool) -> Network:
     absorbing.quantize_once(graph)
     convolutions = [number for number in reversed(range(len(graph.launches))) if graph.launches[number].kind in CONVOLUTIONS]
     for number in convolutions:

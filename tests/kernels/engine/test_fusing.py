@@ -251,6 +251,14 @@ def test_what_cannot_be_fused_is_refused() -> None:
     assert as_engine(network()).calls == ()
 
 
+@pytest.mark.parametrize("lacking", ["weight", "stride"])
+def test_a_list_by_others_that_lacks_something_is_refused_in_one_line(lacking: str) -> None:
+    torn = dataclasses.replace(convolution(), params={name: value for name, value in WEIGHTS.items() if name != lacking})
+    with pytest.raises(ModelError, match="a launch lacks what its kind has") as caught:
+        as_engine(wired((pointwise("exp"), (-1,)), (torn, (0,)), (torn, (0,))))
+    assert "\n" not in str(caught.value)
+
+
 def test_the_command_line_lists_an_engine_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["decompose", str(REFERENCE / "resnet18.pt"), "--input", "1x3x224x224"]
     assert main([*asked, "--as", "engine-half"]) == 0
