@@ -253,7 +253,8 @@ def test_what_cannot_be_fused_is_refused() -> None:
 
 @pytest.mark.parametrize("lacking", ["weight", "stride"])
 def test_a_list_by_others_that_lacks_something_is_refused_in_one_line(lacking: str) -> None:
-    torn = dataclasses.replace(convolution(), params={name: value for name, value in WEIGHTS.items() if name != lacking})
+    own = convolution()
+    torn = dataclasses.replace(own, params={name: value for name, value in own.params.items() if name != lacking})
     with pytest.raises(ModelError, match="a launch lacks what its kind has") as caught:
         as_engine(wired((pointwise("exp"), (-1,)), (torn, (0,)), (torn, (0,))))
     assert "\n" not in str(caught.value)
