@@ -66,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
     network.check_whole(args.accept_boundary)
     if not comparison.inferences:
         if {call.kind for call in calls}.intersection(network.kinds):
-            raise InputError(
-                f"{args.trace}: nothing of it is of the size that {network.label} has: was it run on that input?"
-            )
+            raise InputError(f"{args.trace}: nothing of it is of the size that {network.label} has: was it run on that input?")
         raise InputError(f"{args.trace}: nothing of it is a kind that {network.label} launches")
     predicted_ms = _predicted_ms(network, args) if args.profile else None
     by_node = bool(session.nodes)
