@@ -96,9 +96,11 @@ class SampledSensors:
         return self._rails
 
     def energy_mj(self) -> dict[str, float]:
-        """Energy of every rail since it was read first."""
+        """Energy of every rail since it was read first; none yet of the board's own until all were read once, so that what
+        begins with the daemon has something to count from."""
         now = self._monotonic()
-        return {rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}
+        unread = self._description.energy_rails if self._round_s == float("-inf") else ()
+        return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}
 
     def temperatures_mc(self) -> dict[str, int]:
         return {name: sample.value for name, sample in self._zones.items() if self._fresh(sample)}
