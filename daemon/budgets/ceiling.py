@@ -44,7 +44,7 @@ class Ceiling:
     def see(self, now_s: float, drawn_mw: float, hottest_c: float | None = None) -> None:
         """Note what the board draws; to be called every few seconds, whether there is a ceiling or not.
 
-        The first time it is taken to have drawn as much for long, but no more than its hottest zone tells in usual surroundings.
+        The first time it is taken to have drawn as much for long, but no more than its temperature tells in usual surroundings.
         """
         if self.drawn is None:
             long_mw = math.inf if hottest_c is None else 1e3 * max(hottest_c - _USUAL_SURROUNDINGS_C, 0.0) / self._k_per_w
