@@ -158,7 +158,8 @@ class Correcting:
         surface, shape = self.surface, self.grid.shape
         timed, timing = self.timing()
         log_ms, variance = self.latency(timed, timing)
-        if self.terms.unpredicted and timing is not None:
+        stands = self._smooth and self.terms.unpredicted
+        if stands and timing is not None:
             self._know(timed, LATENCY, self.seen(timed, LATENCY) - log_ms[self.cells[timed]], log_ms, variance)
         latency_ms = np.exp(log_ms)
         powering = self.powering(timing, latency_ms)
@@ -170,7 +171,7 @@ class Correcting:
             energy_sigma = np.maximum(surface.energy_sigma.ravel(), np.sqrt(variance))
         else:
             log_mw, power_variance, smooth = drawing.predict(everywhere, self._alike_everywhere(metered))
-            if self.terms.unpredicted:
+            if stands:
                 at_observations = powering.observed(self.cells[metered], self.of(metered))(unknowns)[0]
                 left = self.seen(metered, POWER) - at_observations - smooth[self.cells[metered]]
                 self._know(metered, POWER, left, log_mw, power_variance)
