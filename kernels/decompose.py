@@ -108,6 +108,21 @@ def says_its_inputs(path: Path) -> bool:
         return False
 
 
+def refuse_other_kinds(path: Path) -> None:
+    """Refuse a file that starts as no model does that is read; what its inputs are need not be known for that.
+
+    Raises:
+        ModelError: it is of another kind, which the text names with what to do instead; or it cannot be read.
+    """
+    try:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            refuse_foreign(stream)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}") from error
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
 def _decompose(
     source: BinaryIO,
     inputs: Sequence[TensorSpec],

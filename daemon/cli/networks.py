@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...kernels.budget import Account, Budget
-from ...kernels.decompose import decompose, says_its_inputs
+from ...kernels.decompose import decompose, refuse_other_kinds, says_its_inputs
 from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import ModelError
 from ...kernels.inputs import parse_input
@@ -48,6 +48,7 @@ def read_model(
             raise UsageError(f"{path}: its launches are listed {have}; the other view is taken of the model's file alone")
         return network
     if not inputs and not says_its_own:
+        refuse_other_kinds(path)
         raise UsageError(f"{path}: say the shape of its inputs, for instance --input 1x3x224x224")
     specs = [parse_input(text) for text in inputs]
     with progress(f"reading {path.name}"):
@@ -70,6 +71,12 @@ def read_measured(path: Path, network: Network) -> LayerTimes:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except ModelError as error:
         raise type(error)(f"{path}: {error}") from error
+
+
+def measured_text(times: LayerTimes) -> str:
+    """What was measured of the launches, and of layers that launch nothing."""
+    listed, others = sum(times.launches_ms), sum(times.others_ms.values())
+    return f"measured by trtexec: {listed:.4g} ms of launches, {others:.4g} ms of {len(times.others_ms)} other layers"
 
 
 def named_networks(

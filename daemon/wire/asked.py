@@ -49,7 +49,10 @@ def tensor(item: Any) -> AskedTensor:
 
 def _spec(item: Any) -> TensorSpec:
     from ...kernels.inputs import input_spec, parse_input, read_input  # an application that loads no model need not wait for it
+    from ...kernels.network import TensorSpec
 
+    if isinstance(item, TensorSpec):
+        return item
     if isinstance(item, str):
         return parse_input(item)
     if isinstance(item, Mapping):

@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +18,7 @@ from .asked import Configuration
 from .client import Client
 from .counted import counting
 from .held import RELEASE_S, HeldLease, LoadedModel
+from .opened import Loaded, OpenModel
 from .reports import Reporter
 
 FIRST_WAIT_S = 0.1
@@ -76,8 +76,7 @@ class KeptLease:
         socket_path: str | os.PathLike[str] | None = None,
         told: Callable[[str], object] | None = None,
     ) -> None:
-        self._model = model
-        self._tensors = [asked.tensor(item) for item in inputs]
+        self._model = None if model is None else OpenModel(model, inputs)
         self._accept_boundary = accept_boundary
         self._target = target
         self._wanted: dict[str, Any] = {
@@ -101,9 +100,9 @@ class KeptLease:
         self.used: Mapping[str, Any] | None = None
         send = counting()
         self._counter = None if send is None else Reporter(send)
-        self._descriptor: int | None = None
         self._lease: HeldLease | None = None
         self._client: Client | None = None
+        self._loaded: Loaded | None = None
         self._last: HeldLease | None = None
         self._dropped = 0
         self._unread = 0
@@ -153,18 +152,29 @@ class KeptLease:
     ) -> None:
         """Ask for something else from now on: a target, a rate, another model with its inputs; the rest stays as it was.
 
-        While nothing is held, it is what will be held.
+        While nothing is held, it is what will be held. A model that was asked for before is not read again: a language model's
+        prompts and tokens, each with clocks of their own, are changed between in the time that the clocks take.
 
         Raises:
             TargetNotAttainable: no permitted configuration meets it; the lease stays as it was.
             DaemonError: it was refused, or there is no answer; likewise.
         """
-        lease, client, network = self._lease, self._client, None
-        if model is not None:
-            self._change_model(model, inputs)
-        if lease is not None and client is not None:
-            network = self._load(client) if model is not None else None
-            lease.change(network, target, fps=fps, confidence=confidence)
+        lease, loaded = self._lease, self._loaded
+        other = None if model is None else OpenModel(model, inputs)
+        try:
+            if other is not None:
+                other.descriptor()
+            if lease is not None and loaded is not None:
+                network = None if other is None else loaded.network(other)
+                lease.change(network, target, fps=fps, confidence=confidence)
+        except BaseException:
+            if other is not None:
+                other.close()
+            raise
+        if other is not None:
+            before, self._model = self._model, other
+            if before is not None:
+                before.close()
         given = {"fps": fps, "confidence": confidence}
         self._wanted.update({name: value for name, value in given.items() if value is not None})
         self._target = target or self._target
@@ -191,8 +201,8 @@ class KeptLease:
             DaemonError: the model or the target was refused; whatever ``required`` says.
         """
         if self._model is not None:
-            with contextlib.suppress(OSError):  # said where it is loaded, if there is anybody to load it
-                self._open_model(self._model)
+            with contextlib.suppress(InputError):  # said where it is loaded, if there is anybody to load it
+                self._model.descriptor()
         forked.stays_behind(self)
         self._thread = threading.Thread(target=self._keep, name="jetdvfs-lease", daemon=True)
         try:
@@ -249,15 +259,13 @@ class KeptLease:
             if time.monotonic() - began_s > LONGEST_WAIT_S:
                 waits = _waits()
             self._ending.wait(0 if self.over else next(waits))
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        if self._model is not None:
+            self._model.close()
 
     def _hold_and_watch(self, client: Client) -> None:
         """Hold, and return when the connection has ended."""
-        network = None
-        if self._model is not None:
-            network = self._load(client)
-        lease = self._hold(client, network)
+        self._loaded = Loaded(client, self._accept_boundary)
+        lease = self._hold(client, None if self._model is None else self._loaded.network(self._model))
         if lease is None:
             return
         self._dropped, self._last = self.dropped, lease
@@ -295,32 +303,6 @@ class KeptLease:
         elif not isinstance(error, NoDaemon) and str(error) != str(before):
             self._say(f"not held for now: {error}")
         self._tried.set()
-
-    def _load(self, client: Client) -> LoadedModel:
-        """Have the model read."""
-        assert self._model is not None
-        try:
-            descriptor = self._open_model(self._model)
-        except OSError as error:
-            raise InputError(f"model {os.fspath(self._model)}: {error.strerror}") from error
-        name = Path(self._model).stem
-        return client.load_descriptor(descriptor, self._tensors, name=name, accept_boundary=self._accept_boundary)
-
-    def _change_model(self, model: str | os.PathLike[str], inputs: Sequence[Any]) -> None:
-        tensors = [asked.tensor(item) for item in inputs]
-        try:
-            descriptor = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as error:
-            raise InputError(f"model {os.fspath(model)}: {error.strerror}") from error
-        before, self._descriptor = self._descriptor, descriptor
-        self._model, self._tensors = model, tensors
-        if before is not None:
-            os.close(before)
-
-    def _open_model(self, model: str | os.PathLike[str]) -> int:
-        if self._descriptor is None:
-            self._descriptor = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        return self._descriptor
 
     def _say(self, text: str) -> None:
         # How it goes at the start is told by the call that waits for it.

@@ -4,12 +4,11 @@
 1. What is joined is written into its place by whoever makes it: no layer of its own. Copied into it is what cannot be: a part
    of a tensor, what the application hands in, what is resized, a convolution's output with a sum, and what a pool, a resize or
    an earlier join reads, too.
-2. A convolution that reads a part of a tensor reads a copy of it.
-3. In half precision, channels come last. Copied into that layout is an image that the application hands to a convolution, and
-   out of it an image whose pixels become the row of a product.
-4. A pool of regions that keeps the size of what it reads is nothing.
+2. In half precision, channels come last. Copied into that layout is an image that the application hands to a convolution, and
+   out of it an image whose pixels become the row of a product. A convolution that reads some channels reads a copy of them.
+3. A pool of regions that keeps the size of what it reads is nothing.
 
-So it is in the layers that were published of engines of YOLOv8, YOLO11 and AlexNet (TensorRT 8 and 10 on Ampere).
+So it is in the layers that were published of engines of YOLOv5, YOLOv8, YOLO11, YOLO26 and AlexNet (TensorRT 8 and 10).
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ class Copying:
             return first
         read, written = launch.inputs[0], self._before[writer].output
         if convolves:
-            return numel(read) < numel(written) and writer not in self._parallel
-        image = len(written) > 2 and numel(written[2:]) > 1 and len(read) == 2
+            return self._half and numel(read) < numel(written) and writer not in self._parallel
+        image = len(written) > 3 and numel(written[2:]) > 1 and len(read) == 2
         return self._half and launch.kind == "matmul" and image
 
     def _copy(self, shape: Shape, launch: KernelInvocation, writer: int) -> int:

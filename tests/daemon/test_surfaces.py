@@ -69,6 +69,7 @@ def test_a_network_s_key_is_not_what_a_child_that_was_taken_over_says(
     program.write_text(
         f"#!{sys.executable} -I\nimport json, socket, struct, sys\n"
         "sock = socket.socket(fileno=json.loads(sys.argv[-1])['socket'])\n"
+        "sock.recv(1 << 16)\n"  # the request: an end that comes before it is read is no answer
         f"sock.sendall(struct.pack('>II', {len(header)}, {len(payload)}) + {header!r} + {payload!r})\n"
     )
     program.chmod(0o755)

@@ -23,7 +23,8 @@ class Page:
         self.commands: list[str] = []
         for kind, text in _BLOCK.findall((DOCS / "deploy" / name).read_text(encoding="utf-8")):
             if kind == "console":
-                self.commands += [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
+                lines = re.sub(r"\\\n\s*", "", text).splitlines()
+                self.commands += [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
             elif named := _NAME.match(text):
                 (folder / named[1]).write_text(text, encoding="utf-8")
 

@@ -16,11 +16,12 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from ....kernels.inputs import parse_input, phase_of
+from ....kernels.network import TensorSpec
 from ....kernels.text import printable
 from ... import arguments
 from ...errors import UsageError
@@ -45,7 +46,10 @@ _OF_A_MODEL = {
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s ([MODEL --input SHAPE ...] --target TARGET | --config CPU,GPU,EMC) [options] [-- CMD ...]"
     parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="a TorchScript, torch.export or ONNX file, an engine's layers or GGUF"
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a TorchScript, torch.export or ONNX file, an engine's layers, GGUF, or a list that decompose --json printed",
     )
     arguments.add_input(parser)
     arguments.add_accept_boundary(parser)
@@ -81,13 +85,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{model}: no such file; a command stands after --, as in: jetdvfs hold ... -- {model}")
     if (model is None and args.target is None) == (args.config is None):
         raise UsageError("expected either --target, with a MODEL or without, or --config")
-    if model is not None and (args.target is None or (not args.inputs and not _says_its_inputs(model))):
+    if model is not None and args.target is None:
         raise UsageError("a MODEL needs --target and an --input for each of its inputs")
     options = {**(_OF_A_TARGET if args.target is None else {}), **(_OF_A_MODEL if model is None else {})}
     if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [])]:
         raise UsageError(f"{', '.join(useless)}: said of {'--target' if args.target is None else 'a MODEL'}, and there is none")
     check_url(args.metrics)
     inputs = [parse_input(text) for text in args.inputs]
+    listed = _listed(model) if model is not None and not inputs else ()
     held = KeptLease(
         model,
         inputs,
@@ -106,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         socket_path=args.socket,
         told=_tell,
     )
-    with held as lease, reported(args.metrics, phase_of(inputs), lease, _tell):
+    with held as lease, reported(args.metrics, phase_of(inputs or listed), lease, _tell):
         # From here on a request to end is for the command, or for the wait; none may fall in between.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         # A command's output is its own.
@@ -134,10 +139,23 @@ def _summary(used: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _says_its_inputs(model: str) -> bool:
-    from ....kernels.decompose import says_its_inputs  # what reads models is loaded where it is needed
+def _listed(model: str) -> Sequence[TensorSpec]:
+    """The inputs that a list of launches is for; nothing for a model that says its inputs itself.
 
-    return says_its_inputs(Path(model))
+    Raises:
+        UsageError: it does not.
+        KernelsError: it is no such list, or of a kind that is not read.
+    """
+    from ....kernels.decompose import refuse_other_kinds, says_its_inputs  # what reads models is loaded where it is needed
+    from ..networks import read_model
+
+    path = Path(model)
+    if says_its_inputs(path):
+        return ()
+    if path.suffix != ".json":
+        refuse_other_kinds(path)
+        raise UsageError("a MODEL needs --target and an --input for each of its inputs")
+    return read_model(path, ()).inputs
 
 
 def _tell(text: str) -> None:

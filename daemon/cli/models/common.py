@@ -104,6 +104,15 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False)
         )
 
 
+def add_measured_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--measured",
+        type=arguments.named_file,
+        metavar="PROFILE.json",
+        help="of an engine: show the time of each layer that trtexec --exportProfile measured",
+    )
+
+
 def read_network(args: argparse.Namespace) -> Network:
     """The network that MODEL and --input name, all of it or up to what --accept-boundary names; fused with --fused.
 

@@ -64,16 +64,14 @@ from typing import Any
 from ....kernels.cost.board import KernelModel
 from ....kernels.cost.features import can_be_modelled
 from ....kernels.cost.guesses import GuessedKind, guessed_kinds, unmodelled_kinds
-from ....kernels.engine.program import LayerTimes
 from ....kernels.kinds import is_fused
 from ....kernels.modules import Module, modules_of
 from ....kernels.network import KernelInvocation, Network
 from ....kernels.text import printable
 from ....profiles.networks.graph import PerformanceGraph, graph_of
-from ... import arguments
 from ...errors import UsageError
 from .. import output
-from ..networks import read_measured, read_model
+from ..networks import measured_text, read_measured, read_model
 from . import common
 
 _NO_PROFILE = "what no profile can have a model for"
@@ -89,12 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depth", type=int, metavar="N", help="with --tree: only N levels of modules")
     parser.add_argument("--host-calls", action="store_true", help="list the host-only calls as well")
     parser.add_argument("--graph", action="store_true", help="show which launch reads what another wrote, and memory needed")
-    parser.add_argument(
-        "--measured",
-        type=arguments.named_file,
-        metavar="PROFILE.json",
-        help="of an engine: show the time of each layer that trtexec --exportProfile measured",
-    )
+    common.add_measured_argument(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="say which launches this profile has no model for")
     common.add_output_arguments(parser, plot=True)
 
@@ -138,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
         )
         print(listed)
     if times:
-        print(f"\n{_measured(times)}")
+        print(f"\n{measured_text(times)}")
     if args.host_calls and not args.launches:
         print(f"\n{_host_calls(network)}")
     if args.graph:
@@ -189,12 +182,6 @@ def _headline(network: Network, fused: bool) -> str:
 
 def _totals(network: Network) -> tuple[int, int]:
     return sum(call.flops for call in network.launches), sum(call.bytes for call in network.launches)
-
-
-def _measured(times: LayerTimes) -> str:
-    """What was measured of the launches, and of layers that launch nothing."""
-    listed, others = sum(times.launches_ms), sum(times.others_ms.values())
-    return f"measured by trtexec: {listed:.4g} ms of launches, {others:.4g} ms of {len(times.others_ms)} other layers"
 
 
 def _summary(

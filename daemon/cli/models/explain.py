@@ -7,26 +7,32 @@ far below 100% is held up by something else than the clocks' rates. Kernels' ene
 divides the whole latency in the same way; what the GPU waits, and what the host does after the last kernel, counts as launch.
 A step of a clock that bounds little changes little: that clock can go down.
 
+--measured shows beside it what trtexec --exportProfile measured of an engine's layers, on whatever GPU and clocks that ran.
+
 examples:
   jetdvfs explain resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim
   jetdvfs explain resnet18.pt --input 1x3x224x224 --profile agx-xavier-sim --config 1190.4,905.25,1600
+  jetdvfs explain engine.json --measured profile.json --profile agx-orin-64gb-sim
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ....kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
 from ....kernels.cost.model import METHODS
+from ....kernels.engine.program import LayerTimes
 from ....kernels.network import Network
 from ....kernels.surface import Prediction
 from ....kernels.text import printable
 from ....kernels.units import CLOCKS, mhz_text
 from ... import arguments
 from .. import output
+from ..networks import measured_text, read_measured
 from . import common
 
 _ROWS = 12
@@ -36,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser)
     common.add_profile_arguments(parser, METHODS)
     arguments.add_config(parser, "the configuration (default: the top clocks)")
+    common.add_measured_argument(parser)
     common.add_output_arguments(parser)
 
 
@@ -45,24 +52,36 @@ def run(args: argparse.Namespace) -> int:
     grid = bundle.cost.grid
     configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
     network = common.read_network(args)
+    times = read_measured(args.measured, network) if args.measured else None
+    measured = _by_kernel(network, times) if times else {}
     with output.progress(f"predicting {network.name}"):
         explanation = explain(
             network, bundle.cost, configuration, args.method, execution=args.execution, beside=common.beside(args)
         )
     if args.json:
-        output.print_json({**common.about(network, bundle, args), **_to_json(explanation)})
+        output.print_json({**common.about(network, bundle, args), **_to_json(explanation, measured)})
         return 0
     print(
         f"{common.network_label(network, args)} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}"
     )
     common.print_origin(network, bundle, args)
-    print(f"\n{_whole(explanation)}\n\n{_kernels(explanation)}")
+    print(f"\n{_whole(explanation)}\n\n{_kernels(explanation, measured)}")
+    if times:
+        print(f"\n{measured_text(times)}")
     if explanation.host:
         print(f"\n{_host(explanation, network)}")
     print(f"\none step of a clock would change:\n{_steps(explanation)}")
     for note in common.model_notes(network, bundle.cost, explanation.guessed):
         print(note)
     return 0
+
+
+def _by_kernel(network: Network, times: LayerTimes) -> dict[tuple[Any, ...], float]:
+    """What all launches of each distinct kernel took together, in ms, by its signature."""
+    taken: dict[tuple[Any, ...], float] = {}
+    for launch, ms in zip(network.launches, times.launches_ms, strict=True):
+        taken[launch.signature] = taken.get(launch.signature, 0.0) + ms
+    return taken
 
 
 def _whole(explanation: Explanation) -> str:
@@ -84,19 +103,20 @@ def _range(value: float, sigma: float) -> str:
     return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
 
 
-def _kernels(explanation: Explanation) -> str:
+def _kernels(explanation: Explanation, measured: Mapping[tuple[Any, ...], float]) -> str:
     at, shown = explanation.prediction, explanation.kernels[:_ROWS]
     rows = [
         (
             part.kernel.kind, part.kernel.scope, output.dimensions(part.kernel.output), part.limit,
             str(part.launches), f"{part.gpu_ms:.3f}", output.share(part.gpu_ms, at.latency_ms), f"{part.waited_ms:.3f}",
             f"{part.energy_mj:.2f}", output.share(part.energy_mj, at.energy_mj), _roofline(part),
+            *([f"{measured[part.kernel.signature]:.3f}"] if measured else []),
         )
         for part in shown
     ]  # fmt: skip
     headers = (
         "kernel", "first called from", "output", "bound by", "launches", "GPU ms", "", "waited ms", "energy mJ", "",
-        "of roofline",
+        "of roofline", *(["measured ms"] if measured else []),
     )  # fmt: skip
     text = output.table(headers, rows, text_columns=4)
     rest = explanation.kernels[_ROWS:]
@@ -136,7 +156,7 @@ def _change(there: float, here: float) -> str:
     return f"{there / here - 1:+.1%}"
 
 
-def _to_json(explanation: Explanation) -> dict[str, Any]:
+def _to_json(explanation: Explanation, measured: Mapping[tuple[Any, ...], float]) -> dict[str, Any]:
     def point(prediction: Prediction) -> dict[str, Any]:
         return {**asdict(prediction), "configuration": prediction.configuration._asdict()}
 
@@ -157,6 +177,7 @@ def _to_json(explanation: Explanation) -> dict[str, Any]:
                 "kernel": part.kernel.to_json(), "launches": part.launches, "gpu_ms": part.gpu_ms, "waited_ms": part.waited_ms,
                 "energy_mj": part.energy_mj, "limit": part.limit, "roofline_share": part.roofline_share,
                 "modelled": part.modelled, "guessed": part.guessed,
+                **({"measured_ms": measured[part.kernel.signature]} if measured else {}),
             }
             for part in explanation.kernels
         ],

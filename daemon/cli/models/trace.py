@@ -56,14 +56,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     kineto, session = _read(args.trace)
+    calls = kineto.calls()
     if session.nodes:
         network = decompose(args.model, [parse_input(text) for text in args.inputs], by_node=True)
         comparison = compare_nodes(network, session.nodes, session.recorder)
     else:
         network = common.compiled(read_model(Path(args.model), args.inputs, optimized=args.optimized, default=False), args)
-        comparison = compare(network, kineto.calls(), kineto.recorder)
+        comparison = compare(network, calls, kineto.recorder)
     network.check_whole(args.accept_boundary)
     if not comparison.inferences:
+        if {call.kind for call in calls}.intersection(network.kinds):
+            raise InputError(f"{args.trace}: nothing of it is of the size that {network.label} has: was it run on that input?")
         raise InputError(f"{args.trace}: nothing of it is a kind that {network.label} launches")
     predicted_ms = _predicted_ms(network, args) if args.profile else None
     by_node = bool(session.nodes)

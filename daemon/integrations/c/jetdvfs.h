@@ -45,7 +45,8 @@ typedef struct {
     int verified;                   /* whether those are the ones that were asked for */
     unsigned long frames, dropped;  /* noted so far, and those of them that no daemon took */
     char error[512];                /* what the last failure was; empty after success */
-    uint64_t began_ns, sent_ns;     /* from here on the header's own */
+    double fps, confidence;         /* from here on the header's own: as the lease has them */
+    uint64_t began_ns, sent_ns;
     unsigned noted;
     size_t empty_bytes, report_bytes, sent_bytes;
     char report[JETDVFS_CALL_BYTES];
@@ -92,10 +93,8 @@ static inline void jetdvfs_put_string_(jetdvfs_call_ *call, const char *text) {
 
 static inline void jetdvfs_put_member_(jetdvfs_call_ *call, const char *name, const char *text) {
     if (!text || !*text) return;
-    jetdvfs_put_(call, ",");
-    jetdvfs_put_string_(call, name);
-    jetdvfs_put_(call, ":");
-    jetdvfs_put_string_(call, text);
+    jetdvfs_put_(call, ","), jetdvfs_put_string_(call, name);
+    jetdvfs_put_(call, ":"), jetdvfs_put_string_(call, text);
 }
 
 static inline void jetdvfs_put_number_(jetdvfs_call_ *call, const char *name, double number) {
@@ -292,8 +291,7 @@ static inline int jetdvfs_load(jetdvfs_client *client, const char *model, const 
     if (code) return code;
     found = jetdvfs_member_(jetdvfs_member_(answer, "parameters"), "network");
     jetdvfs_string_(jetdvfs_member_(found, "network"), network->handle, sizeof network->handle);
-    network->launches = jetdvfs_whole_(jetdvfs_member_(found, "launches"));
-    free(answer);
+    network->launches = jetdvfs_whole_(jetdvfs_member_(found, "launches")), free(answer);
     return 0;
 }
 
@@ -313,38 +311,40 @@ static inline int jetdvfs_release(jetdvfs_client *client) {
     return code;
 }
 
-/* Have clocks held until release, or the connection's end; a lease that is held already is given back first. */
+/* Have clocks held until release, or the connection's end. What is held already is changed where only its network and target
+ * are to be others, and stays as it was if that is refused; else it is given back first. */
 static inline int jetdvfs_hold(jetdvfs_client *client, const jetdvfs_wish *wish) {
     static const char three[] = ",\"configuration\":{\"cpu_khz\":%ld,\"gpu_hz\":%ld,\"emc_hz\":%ld}";
     static const char report[] = "{\"method\":\"io.jetdvfs.Report\",\"parameters\":{\"lease\":\"%s\",\"latency_ms\":[";
     jetdvfs_call_ call;
     const char *told, *applied, *clocks;
     char text[160], *answer;
-    int code = jetdvfs_release(client);
-    jetdvfs_begin_(&call, "Hold");
-    jetdvfs_put_(&call, "reason\":");
-    jetdvfs_put_string_(&call, wish->reason ? wish->reason : "");
-    jetdvfs_put_member_(&call, "app", wish->app);
+    int alike = wish->fps == client->fps && wish->confidence == client->confidence;
+    int code, direct = wish->cpu_khz || wish->gpu_hz || wish->emc_hz;
+    int change = client->lease[0] && wish->network && wish->target && !direct && alike;
+    if (!change) jetdvfs_release(client);
+    jetdvfs_send_noted_(client, jetdvfs_now_ns_(), MSG_DONTWAIT);
+    jetdvfs_begin_(&call, change ? "Change" : "Hold");
+    jetdvfs_put_(&call, change ? "lease\":" : "reason\":");
+    jetdvfs_put_string_(&call, change ? client->lease : wish->reason ? wish->reason : "");
+    if (!change) jetdvfs_put_member_(&call, "app", wish->app);
     jetdvfs_put_member_(&call, "network", wish->network ? wish->network->handle : NULL);
     jetdvfs_put_member_(&call, "target", wish->target);
     jetdvfs_put_number_(&call, "fps", wish->fps);
     jetdvfs_put_number_(&call, "confidence", wish->confidence);
     snprintf(text, sizeof text, three, wish->cpu_khz, wish->gpu_hz, wish->emc_hz);
-    if (wish->cpu_khz || wish->gpu_hz || wish->emc_hz) jetdvfs_put_(&call, text);
-    code = jetdvfs_ask_(client, &call, -1, client->timeout_ms, &answer);
-    if (code) return code;
-    told = jetdvfs_member_(answer, "parameters");
-    applied = jetdvfs_member_(told, "applied");
-    clocks = jetdvfs_member_(applied, "effective");
-    jetdvfs_string_(jetdvfs_member_(told, "lease"), client->lease, sizeof client->lease);
+    if (direct) jetdvfs_put_(&call, text);
+    if ((code = jetdvfs_ask_(client, &call, -1, client->timeout_ms, &answer))) return code;
+    told = jetdvfs_member_(answer, "parameters"), applied = jetdvfs_member_(told, "applied");
+    clocks = jetdvfs_member_(applied, "effective"), applied = jetdvfs_member_(applied, "verified");
+    if (!change) jetdvfs_string_(jetdvfs_member_(told, "lease"), client->lease, sizeof client->lease);
     client->cpu_khz = jetdvfs_whole_(jetdvfs_member_(clocks, "cpu_khz"));
     client->gpu_hz = jetdvfs_whole_(jetdvfs_member_(clocks, "gpu_hz"));
     client->emc_hz = jetdvfs_whole_(jetdvfs_member_(clocks, "emc_hz"));
-    applied = jetdvfs_member_(applied, "verified");
-    client->verified = applied && *applied == 't';
-    free(answer);
+    client->verified = applied && *applied == 't', free(answer);
+    client->fps = wish->fps, client->confidence = wish->confidence, client->sent_ns = jetdvfs_now_ns_();
+    if (change) return 0;
     client->empty_bytes = client->report_bytes = (size_t)snprintf(client->report, sizeof client->report, report, client->lease);
-    client->sent_ns = jetdvfs_now_ns_();
     return 0;
 }
 

@@ -38,6 +38,12 @@ def test_a_profile_of_onnx_runtime_is_of_the_model_that_it_optimised(capsys: pyt
     assert code == 3 and "missing: launch 0, conv2d of 1x3x16x16" in text and "ReorderOutput" in text
 
 
+def test_a_trace_of_another_size_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["trace", "check", str(FOLDER / "kineto.json"), str(FOLDER / "small.pt"), "--input", "2x3x16x16"])
+    error = capsys.readouterr().err
+    assert code == 3 and error.count("\n") == 1 and "nothing of it is of the size that small has" in error
+
+
 def test_what_is_no_trace_of_the_model_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     torn = tmp_path / "torn.json"
     torn.write_bytes((FOLDER / "kineto.json").read_bytes()[:5000])

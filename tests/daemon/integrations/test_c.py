@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
+from jetdvfs.tests.support.models.handmade_gguf import gguf, model
 from jetdvfs.tests.support.pages import INTEGRATIONS, Page
 from jetdvfs.tests.support.paths import REFERENCE
 
@@ -56,6 +57,33 @@ int main(int count, char **words) {{
 """
 
 
+# Holds for prompts and for tokens in turn, is refused once, and waits for a line each time.
+PHASES = """
+#include "jetdvfs.h"
+int main(int count, char **words) {
+    static const char *prompt[] = {"prefill=4096:int", NULL}, *token[] = {"decode=64:int", NULL};
+    static const char *targets[] = {"ttft_ms=5000", "tokens_per_s=1", "ttft_ms=5000", "tokens_per_s=nan", "tokens_per_s=2"};
+    jetdvfs_client daemon;
+    jetdvfs_network networks[2];
+    jetdvfs_wish wish = {0};
+    int code = jetdvfs_connect(&daemon, words[1]), turn;
+    if (!code) code = jetdvfs_load(&daemon, words[2], prompt, &networks[0]);
+    if (!code) code = jetdvfs_load(&daemon, words[2], token, &networks[1]);
+    for (turn = 0; !code && turn < 5; turn++) {
+        wish.network = &networks[turn % 2 || turn == 4];
+        wish.target = targets[turn];
+        printf("%d ", jetdvfs_hold(&daemon, &wish));
+        jetdvfs_report(&daemon, 1.0);
+        printf("%s %d %s\\n", daemon.lease, jetdvfs_held(&daemon), daemon.error);
+        fflush(stdout);
+        getchar();
+    }
+    jetdvfs_close(&daemon);
+    return count != 3 || code;
+}
+"""
+
+
 def compiler(name: str) -> str:
     found = shutil.which(name)
     if found is None:
@@ -63,13 +91,16 @@ def compiler(name: str) -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def holder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("c")
-    (folder / "holder.c").write_text(HOLDER)
+def compiled(source: str, folder: Path) -> Path:
+    (folder / "holder.c").write_text(source)
     options = ["-std=c99", "-D_GNU_SOURCE", "-Wconversion", *STRICT]
     subprocess.run([compiler("cc"), *options, "holder.c", "-o", "holder"], cwd=folder, check=True, timeout=120)
     return folder / "holder"
+
+
+@pytest.fixture(scope="module")
+def holder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(HOLDER, tmp_path_factory.mktemp("c"))
 
 
 @pytest.fixture
@@ -118,6 +149,27 @@ def test_clocks_are_held_frames_arrive_and_the_board_is_given_back(
         assert running.line() == "released 0 0"
         assert eventually(lambda: board.settings() == found)
         assert client.status()["leases"] == []
+
+
+def test_a_lease_changes_between_prompts_and_tokens_and_outlasts_a_refusal(
+    board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path
+) -> None:
+    (tmp_path / "small.gguf").write_bytes(gguf(*model()))
+    with daemon.client() as client, Running(compiled(PHASES, tmp_path), daemon.socket, tmp_path / "small.gguf") as running:
+        code, lease, held = running.line().split()
+        assert (code, held) == ("0", "1")
+        for target in ("tokens_per_s=1", "ttft_ms=5000"):
+            running.go_on()
+            assert running.line() == f"0 {lease} 1"
+            (shown,) = client.status()["leases"]
+            assert (shown["lease"], shown["target"]) == (lease, target)
+        running.go_on()
+        assert running.line().startswith(f"2 {lease} 1 target 'tokens_per_s=nan': expected tokens_per_s=NUMBER")
+        assert [shown["target"] for shown in client.status()["leases"]] == ["ttft_ms=5000"]
+        running.go_on()
+        assert running.line() == f"0 {lease} 1"
+        running.go_on()
+        assert eventually(lambda: board.settings() == found)
 
 
 def test_frames_are_reported_while_they_come(daemon: Daemon, holder: Path) -> None:

@@ -71,10 +71,10 @@ def test_a_language_model_is_loaded_by_its_phase(daemon: Daemon, tmp_path: Path)
     path = tmp_path / "small.gguf"
     path.write_bytes(gguf(*model()))
     with daemon.client() as client:
-        token = client.predict(client.load(path, ["decode=64:int"]))["top"]
+        token_network = client.load(path, ["decode=64:int"])
+        token = client.predict(token_network)["top"]
         prompt = client.predict(client.load(path, ["prefill=4096:int"]))["top"]
         assert prompt["latency_ms"] > token["latency_ms"] > 0
-        token_network = client.load(path, ["decode=64:int"])
         assert token_network.info["phase"] == "decode"
         assert client.plan(token_network, "tokens_per_s=1")["choice"]["latency_ms"] <= 1000
         with pytest.raises(UsageError, match=r"ttft_ms=500 is said of a language model reading .*, not of making"):

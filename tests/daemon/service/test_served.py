@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.cli.leases.served import KNOWN, Pace, read_counters
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Daemon, eventually
+from jetdvfs.tests.support.models.handmade_engine import account, small
+from jetdvfs.tests.support.models.handmade_gguf import gguf, model
+from jetdvfs.tests.support.pages import Page
 from jetdvfs.tests.support.paths import FIXTURES
 
 LLAMA = """# HELP llamacpp:tokens_predicted_total Number of generation tokens processed.
@@ -146,3 +153,23 @@ def test_what_is_no_address_is_refused(url: str, daemon: Daemon) -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--config", "1,2,3", "--metrics", url, "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "expected an address such as" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_what_the_page_shows_runs_with_programs_of_those_names(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.client().close()
+    page = Page("servers.md", tmp_path)
+    (tmp_path / "model.gguf").write_bytes(gguf(*model()))
+    (tmp_path / "detector.json").write_bytes(account(small(), "x", "y"))
+    token = decompose(tmp_path / "model.gguf", [parse_input("decode=2048:int")])
+    (tmp_path / "model.json").write_text(json.dumps(token.to_json()))
+    (tmp_path / "jetdvfs").write_text(f'#!/bin/sh\nexec {sys.executable} -m jetdvfs.daemon.cli "$@"\n')
+    for name in ("llama-server", "tritonserver", "vllm"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$(basename $0) $*"\n')
+    for name in ("jetdvfs", "llama-server", "tritonserver", "vllm"):
+        (tmp_path / name).chmod(0o755)
+    said = []
+    for command in page.commands:
+        done = page.run(command, daemon.socket, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        assert done.returncode == 0 and " in force" in done.stderr, done.stderr
+        said.append(done.stdout)
+    assert said == ["llama-server -m model.gguf --metrics\n", "tritonserver --model-repository=models\n", "vllm serve model\n"]

@@ -302,6 +302,17 @@ def test_arbitrary_profiles_end_in_times_or_in_one_line(choices: bytes) -> None:
         assert "\n" not in str(error)
 
 
+def test_an_engine_itself_is_refused_with_the_command_that_tells_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("model.engine", "model.plan", "model"):
+        (tmp_path / name).write_bytes(b"ftrt" + bytes(100))
+        for asked in (["decompose", str(tmp_path / name)], ["hold", str(tmp_path / name), "--target", "latency_ms=5"]):
+            assert main(asked) == 3
+            error = capsys.readouterr().err
+            assert "trtexec --loadEngine=FILE" in error and "--exportLayerInfo" in error and error.count("\n") == 1
+
+
 def test_an_engine_is_listed_with_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "engine.json").write_bytes(account(small(), "x", "y"))
     (tmp_path / "times.json").write_bytes(profile([made["Name"] for made in small()]))

@@ -106,11 +106,12 @@ def test_products_around_a_softmax_are_attention() -> None:
         (product(query, key), (-1, -1)), (pointwise("mul", shape=scores), (0,)), (pointwise("add", 2, scores), (1, -1)),
         (pointwise("softmax", shape=scores), (2,)), (product(scores, value), (3, -1)),
     )  # fmt: skip
-    (made,) = as_engine(wired(*parts)).launches
+    (made,) = as_engine(wired(*parts), half=True).launches
     assert made.kind == "attention" and made.output == (2, 4, 8, 16)
     assert made.inputs == (query, key, scores, value)
-    assert made.bytes == 4 * sum(map(numel, (query, key, scores, value, made.output)))
+    assert made.bytes == 2 * sum(map(numel, (query, key, scores, value, made.output)))
     assert made.flops == sum(launch.flops for launch, _ in parts)
+    assert kinds(as_engine(wired(*parts))) == ["matmul", "mul+add", "softmax", "matmul"]
 
 
 def test_a_softmax_that_is_not_between_products_stays() -> None:
@@ -248,6 +249,15 @@ def test_what_cannot_be_fused_is_refused() -> None:
     with pytest.raises(ModelError, match="listed as TensorRT launches it already"):
         as_engine(engine)
     assert as_engine(network()).calls == ()
+
+
+@pytest.mark.parametrize("lacking", ["weight", "stride"])
+def test_a_list_by_others_that_lacks_something_is_refused_in_one_line(lacking: str) -> None:
+    own = convolution()
+    torn = dataclasses.replace(own, params={name: value for name, value in own.params.items() if name != lacking})
+    with pytest.raises(ModelError, match="a launch lacks what its kind has") as caught:
+        as_engine(wired((pointwise("exp"), (-1,)), (torn, (0,)), (torn, (0,))))
+    assert "\n" not in str(caught.value)
 
 
 def test_the_command_line_lists_an_engine_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.engine.fusing import as_engine
 from jetdvfs.kernels.errors import UnsupportedOperator
 from jetdvfs.kernels.network import KernelInvocation, TensorSpec
 from jetdvfs.tests.support.models.handmade_onnx import declared, graph, model, node, tensor
@@ -128,3 +129,37 @@ def test_an_input_quantised_by_its_own_extremes_is_measured_first() -> None:
 def test_types_that_are_not_followed_are_named() -> None:
     with pytest.raises(UnsupportedOperator, match="QuantizeLinear to float32 is not followed; valid: int8, uint8"):
         launches(node("QuantizeLinear", ["x", "s", "s"], ["y"]))
+
+
+@pytest.mark.parametrize(
+    ("added", "layers"),
+    [
+        ("xf", [("quantize_per_tensor", "quint8"), ("conv2d_add_relu", "quint8"), ("conv2d", "float32")]),
+        (
+            "x",
+            [
+                ("quantize_per_tensor", "quint8"),
+                ("conv2d_add_relu", "float32"),
+                ("quantize_per_tensor", "quint8"),
+                ("conv2d", "float32"),
+            ],
+        ),
+    ],
+)
+def test_an_engine_adds_in_8_bits_where_both_operands_are(added: str, layers: list[tuple[str, str]]) -> None:
+    """As TensorRT's guide to quantised networks has it, and its own ResNets (trt-engine-explorer)."""
+    nodes = (
+        *BETWEEN[:3],
+        node("DequantizeLinear", ["w3", "s", "wz"], ["w3f"]),
+        node("Conv", ["xf", "w3f"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Add", ["c", added], ["sum"]),
+        node("Relu", ["sum"], ["r"]),
+        *converted("r", "rf"),
+        node("Conv", ["rf", "wf"], ["y"], kernel_shape=[3, 3]),
+    )
+    weights = (*WEIGHTS, tensor("w3", (3, 3, 3, 3), b"\0" * 81, INT8))
+    content = model(graph(nodes, [declared("x", X.shape)], ["y"], weights))
+    engine = as_engine(decompose(io.BytesIO(content), [X]))
+    assert [(launch.kind, launch.dtype) for launch in engine.launches] == layers
+    if added == "xf":
+        assert engine.launches[1].bytes == 3 * PICTURE + 81

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from jetdvfs.tests.support.models.handmade_engine import account, profile, small
 from jetdvfs.tests.support.profiles.analytic import GRID
 from jetdvfs.tests.support.verbs import run, run_json
 
@@ -37,3 +39,26 @@ def test_explain_json_holds_the_whole_and_its_parts(
     assert [(step["axis"], step["direction"]) for step in data["steps"]] == [
         ("cpu_khz", "down"), ("gpu_hz", "down"), ("emc_hz", "down"),
     ]  # fmt: skip
+
+
+def test_what_was_measured_of_an_engines_layers_stands_beside_their_prediction(
+    simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, times = tmp_path / "engine.json", tmp_path / "profile.json"
+    engine.write_bytes(account(small(), "x", "y"))
+    times.write_bytes(profile([made["Name"] for made in small()]))
+    asked = ["explain", str(engine), "--measured", str(times), "--profile", "small-sim"]
+    code, out, _ = run(capsys, *asked)
+    assert code == 0 and re.search(r"^kernel .* measured ms$", out, re.MULTILINE) and "measured by trtexec: " in out
+    kernels = run_json(capsys, *asked)["kernels"]
+    listed = run_json(capsys, "decompose", str(engine), "--measured", str(times))["measured_ms"]
+    assert sum(kernel["measured_ms"] for kernel in kernels) == pytest.approx(sum(listed)) and sum(listed) > 0
+    assert "measured_ms" not in run_json(capsys, *asked[:2], *asked[4:])["kernels"][0]
+
+
+def test_times_of_an_engine_are_not_another_models(
+    model: str, simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "profile.json").write_bytes(profile(["r"]))
+    code, _, error = run(capsys, "explain", model, "--measured", str(tmp_path / "profile.json"), "--profile", "small-sim")
+    assert code == 2 and "its times are of an engine's layers; the model is none" in error and error.count("\n") == 1
