@@ -29,6 +29,8 @@ from .board.desk import Desk
 from .board.left_behind import LAST_TRY_S, keeper_of
 from .board.thread import STUCK_S
 from .budgets.budgets import Budgets
+from .budgets.drawn import FILE_NAME as DRAWN_FILE
+from .budgets.drawn import KeptDrawn
 from .config import AXES, INSTALLED_GROUP, ConfigFile
 from .controller import Controller
 from .descriptors.stragglers import Stragglers
@@ -122,7 +124,8 @@ class Resident:
         for note in hardware.notes:
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
-        budgets = Budgets(sensors[0], hardware.description, files, time.monotonic, _operators())
+        drawn = KeptDrawn(runtime_dir.resolve() / DRAWN_FILE, files)
+        budgets = Budgets(sensors[0], hardware.description, files, time.monotonic, _operators(), drawn)
         controller = Controller(hardware, config, time.monotonic, demands, Sleep(time.monotonic, since_boot).over, budgets)
         controller.recover()
         controller.check_limits()

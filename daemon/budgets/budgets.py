@@ -15,6 +15,7 @@ from ..system.journal import BUDGET, fields
 from .asked import Asked, Asking, Budget, heeded
 from .battery import Battery, Draining, read_battery
 from .ceiling import Ceiling
+from .drawn import KeptDrawn
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Budgets:
     Args:
         files: of the board, for its batteries.
         operators: the users whose wishes bound everybody; those of others count while all leases are theirs.
+        drawn: keeps what the board drew of late; None where that is not worth keeping.
 
     Attributes:
         budget: what may be drawn; None where nothing bounds it.
@@ -61,6 +63,7 @@ class Budgets:
         files: Files,
         monotonic: Callable[[], float],
         operators: Collection[int] = frozenset({0}),
+        drawn: KeptDrawn | None = None,
     ) -> None:
         self.budget: Budget | None = None
         self.supply: Supply | None = None
@@ -72,7 +75,8 @@ class Budgets:
         self._monotonic = monotonic
         self._operators = operators
         self._k_per_w = float(description.section("thermal").get("k_per_w", 0.0))
-        self._ceiling = Ceiling(self._k_per_w)
+        self._drawn = drawn
+        self._ceiling = Ceiling(self._k_per_w, drawn.read(monotonic()) if drawn is not None else None)
         self._draining: dict[str, Draining] = {}
         self._battery: Battery | None = None
         self._unread = False
@@ -108,7 +112,9 @@ class Budgets:
         """
         now_s, drawn_mw = self._monotonic(), self._drawn_mw()
         if drawn_mw is not None:
-            self._ceiling.see(now_s, drawn_mw)
+            self._ceiling.see(now_s, drawn_mw, self._hottest_c())
+            if self._drawn is not None and self._ceiling.drawn is not None:
+                self._drawn.keep(self._ceiling.drawn)
         heard = heeded(leases, self._operators)
         lasting = {one.lease: one.asked for one in leases if one.asked.hours is not None}
         for name, one in lasting.items():

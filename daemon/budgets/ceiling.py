@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import math
 
+from .drawn import Drawn
+
 MARGIN_C = 2.0
 """The board is to settle so far below its ceiling: sensors scatter, and zones differ."""
 ASSUMED_K_PER_W = 1.0
 _TAU_S = 60.0  # of small heat sinks with a fan; assumed
+_USUAL_SURROUNDINGS_C = 25.0
 _EVERY_S = 10.0
 _LOWER_BY, _RAISE_BY = 0.03, 0.10
 _CALM_S = 60.0
@@ -27,22 +30,28 @@ class Ceiling:
 
     Args:
         k_per_w: its thermal resistance; 0 where nobody knows, and :data:`ASSUMED_K_PER_W` is taken.
+        drawn: what it drew of late as somebody else saw it in this boot; None where nobody did.
+
+    Attributes:
+        drawn: what the board drew of late, averaged as its heat sink does; None while nothing was seen.
     """
 
-    def __init__(self, k_per_w: float) -> None:
+    def __init__(self, k_per_w: float, drawn: Drawn | None = None) -> None:
         self._k_per_w = k_per_w or ASSUMED_K_PER_W
-        self._mean_mw: float | None = None
-        self._seen_s = 0.0
+        self.drawn = drawn
         self._limit: tuple[float, float] | None = None  # mW, and when it was found
 
-    def see(self, now_s: float, drawn_mw: float) -> None:
-        """Note what the board draws; to be called every few seconds, whether there is a ceiling or not."""
-        if self._mean_mw is None:
-            self._mean_mw = drawn_mw
-        else:
-            near = 1.0 - math.exp(-(now_s - self._seen_s) / _TAU_S)
-            self._mean_mw += near * (drawn_mw - self._mean_mw)
-        self._seen_s = now_s
+    def see(self, now_s: float, drawn_mw: float, hottest_c: float | None = None) -> None:
+        """Note what the board draws; to be called every few seconds, whether there is a ceiling or not.
+
+        The first time it is taken to have drawn as much for long, but no more than its temperature tells in usual surroundings.
+        """
+        if self.drawn is None:
+            long_mw = math.inf if hottest_c is None else 1e3 * max(hottest_c - _USUAL_SURROUNDINGS_C, 0.0) / self._k_per_w
+            self.drawn = Drawn(min(drawn_mw, long_mw), now_s)
+            return
+        near = 1.0 - math.exp(-(now_s - self.drawn.seen_s) / _TAU_S)
+        self.drawn = Drawn(self.drawn.mean_mw + near * (drawn_mw - self.drawn.mean_mw), now_s)
 
     def forget(self) -> None:
         """There is no ceiling any more."""
@@ -58,10 +67,10 @@ class Ceiling:
 
         It is lowered at once and raised after a minute of calm, so that clocks do not follow every reading.
         """
-        if self._mean_mw is None:
+        if self.drawn is None:
             return None
         left_c = ceiling_c - MARGIN_C - hottest_c
-        found_mw = max(self._mean_mw + 1e3 * left_c / self._k_per_w, 0.0)
+        found_mw = max(self.drawn.mean_mw + 1e3 * left_c / self._k_per_w, 0.0)
         if self._limit is None:
             self._limit = (_rounded(found_mw), now_s)
             return self._limit[0]

@@ -52,10 +52,10 @@ class Child:
 def spawn(name: str, command: Sequence[str], folder: Path) -> Child:
     """Start a module of the product; its standard output is a pipe, what it complains about lies in ``folder``.
 
-    However this process ends, it is asked to end then.
+    However this process ends, it is asked to end then; where this one could not remove ``folder``, it does.
     """
     log = folder / f"{name.split()[-1]}.log"
-    tethered = [sys.executable, "-m", "jetdvfs.daemon.cli.tethered", str(os.getpid()), *command]
+    tethered = [sys.executable, "-m", "jetdvfs.daemon.cli.tethered", str(os.getpid()), str(folder), *command]
     with log.open("wb") as errors:
         popen = subprocess.Popen(tethered, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=folder)
     return Child(name, popen, log)

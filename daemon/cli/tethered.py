@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a module for as long as the process lives that started it, which may end without a word to its children.
 
-    python -m jetdvfs.daemon.cli.tethered PID MODULE [ARGUMENT ...]
+    python -m jetdvfs.daemon.cli.tethered PID FOLDER MODULE [ARGUMENT ...]
 
-Linux, prctl(2): PR_SET_PDEATHSIG.
+Where that process has ended, its folder is removed in the end. Linux, prctl(2): PR_SET_PDEATHSIG.
 """
 
 from __future__ import annotations
@@ -11,21 +11,34 @@ from __future__ import annotations
 import ctypes
 import os
 import runpy
+import shutil
 import signal
 import sys
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    parent, module = int(sys.argv[1]), sys.argv[2]
+    parent, folder, module = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the folder goes; modules have their own
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
     if os.getppid() != parent:  # it has ended already, and nobody will be told
         return
-    sys.argv = sys.argv[2:]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = sys.argv[3:]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        if os.getppid() != parent:
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder; one in which a simulated board is still mounted is left to who serves that."""
+    if folder.is_dir() and not any(map(os.path.ismount, folder.iterdir())):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

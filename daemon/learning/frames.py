@@ -149,7 +149,9 @@ class Frames:
         if seen is None or oldest_s <= self._power_s or oldest_s < max(setting.since_s, self._steady_s) + _POWER_SETTLES_S:
             return
         self._power_s = oldest_s
-        seen.powers_mw.append(sum(sample.value for sample in samples))
+        # A monitor that fails reads zero; a board that makes frames draws something.
+        if (drawn_mw := sum(sample.value for sample in samples)) > 0:
+            seen.powers_mw.append(drawn_mw)
 
     def renew(self) -> None:
         """Let only the last frames count at the clocks in force: their target is missed.

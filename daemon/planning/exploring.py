@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from ...kernels.correction.informing import information
 from ...kernels.correction.observation import Corrected, Observation
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
+from ...kernels.units import AXES
 from ..errors import TargetNotAttainable
 from ..planner import Limits, outlook, plan
 from ..targets import Target, parse_target
@@ -24,8 +26,14 @@ from .wishes import SAFE
 _FIRST, _LOOKED_AT = 4, 10
 # What else could be gained, as a part, so that it is worth trying on; and how many standard deviations are hoped for.
 _WORTH, _HOPE = 0.01, 1.5
+# How far a program that nobody predicted may be from what is thought of it: as Student's t has it with so many degrees of
+# freedom and one more for each configuration that was seen, for few that agree do not prove that others will.
+_FREEDOM = 6
+# Until so many were seen it is enough that no frame can take longer by its clocks.
+_FEW = 3
 # Of a program that is not known a clock is not lowered by more than this part at once.
 _STEP = 0.5
+_MOST_CERTAIN = 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,9 @@ def next_configuration(
     """Choose where to run next.
 
     It begins at the highest permitted clocks. After that it tries only what keeps the target (and the period) with the
-    probability :data:`SAFE`: by turns what tells most about all that may keep it, and what may be best. It ends when ten were
-    looked at and nothing that is left could gain 1%, or ``most`` configurations were observed.
+    probability :data:`SAFE`: at first what tells most about all that may keep it, from the fourth on what may be best, of a
+    predicted network by turns. It ends when ten were looked at and nothing that is left could gain 1%, or ``most``
+    configurations were observed.
 
     Args:
         surface: as it was predicted, or :func:`jetdvfs.kernels.correction.flat.flat_surface`.
@@ -81,9 +90,13 @@ def next_configuration(
     expected = outlook(now, fps)
     affordable = permitted if limits is None else permitted & limits.affords(expected.power_mw)
     sure = max(confidence or 0.0, SAFE)
+    count = int(seen.sum())
     safe = affordable & _safe(now, target, fps, sure) & ~_far_below(surface, seen)
     safe &= ~_below_late(surface, target, fps, observations)
-    count = int(seen.sum())
+    unpredicted = surface.terms is not None and surface.terms.unpredicted
+    if unpredicted:
+        certain = _safe(now, target, fps, _with_tails(sure, _FREEDOM + count))
+        safe &= certain | _never_late(surface, target, fps, observations) if count < _FEW else certain
     try:
         chosen = plan(now, target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
@@ -98,7 +111,8 @@ def next_configuration(
     promising = open_cells & (hoped < best * (1 - _WORTH))
     if count >= _LOOKED_AT and not promising.any():
         return Step(chosen.configuration, chosen.reason, False, corrected)
-    if count >= _FIRST and (count % 2 == 0 or count >= _LOOKED_AT) and promising.any():
+    turn = unpredicted or count % 2 == 0 or count >= _LOOKED_AT
+    if count >= _FIRST and turn and promising.any():
         cell = np.where(promising, hoped, np.inf).argmin()
         return _at(surface, int(cell), "it may be better than the plan", corrected)
     middling = _safe(now, target, fps, 0.5)
@@ -113,6 +127,30 @@ def _safe(surface: Surface, target: Target, fps: float | None, confidence: float
     for bound in requirements(target, fps):
         safe = safe & (getattr(cautious, bound.figure) <= bound.limit)
     return safe
+
+
+def _with_tails(confidence: float, freedom: int) -> float:
+    """The confidence whose quantile in the normal distribution is the one asked for of Student's t distribution.
+
+    The first terms of Fisher's expansion (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5).
+    """
+    normal = NormalDist()
+    x = normal.inv_cdf(confidence)
+    further = (x**3 + x) / (4 * freedom) + (5 * x**5 + 16 * x**3 + 3 * x) / (96 * freedom**2)
+    return min(normal.cdf(x + further), _MOST_CERTAIN)
+
+
+def _never_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:
+    """Where no frame can be late: none takes more times as long as seen than the clock is lower that was lowered most."""
+    never, limit_ms = np.zeros(surface.grid.shape, bool), longest_ms(target, fps)
+    clocks = [np.array(surface.grid.levels(axis), np.float64) for axis in AXES]
+    for one in observations:
+        if limit_ms is not None and one.latency_ms is not None and not one.disturbed:
+            places = surface.grid.index(one.configuration)
+            cpu, gpu, emc = (np.maximum(levels[place] / levels, 1.0) for levels, place in zip(clocks, places, strict=True))
+            lower = np.maximum(np.maximum(cpu[:, None, None], gpu[:, None]), emc)
+            never |= one.latency_ms * lower <= limit_ms
+    return never
 
 
 def _below_late(surface: Surface, target: Target, fps: float | None, observations: Sequence[Observation]) -> NDArray[np.bool_]:

@@ -34,7 +34,7 @@ MOST_OBSERVATIONS = 32
 # (square root of time).
 _FRAME, _DISTURBED, _DRIFT_PER_HOUR = 0.02, 0.5, 0.02
 # Of the constant's and the overlap's logarithms; a predicted surface's constant is a part of its host's.
-_CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.5, 0.3
+_CONSTANT_SIGMA, _OVERLAP_SIGMA, _PREDICTED_CONSTANT_SIGMA = 1.2, 0.75, 0.3
 # How far apart clocks are (in natural logarithms) that have what the rates do not explain in common.
 _REACH = 1.0
 # The part of it (of its variance) that a configuration has for itself: clocks that are tied to others change by steps.
@@ -158,6 +158,9 @@ class Correcting:
         surface, shape = self.surface, self.grid.shape
         timed, timing = self.timing()
         log_ms, variance = self.latency(timed, timing)
+        stands = self._smooth and self.terms.unpredicted
+        if stands and timing is not None:
+            self._know(timed, LATENCY, self.seen(timed, LATENCY) - log_ms[self.cells[timed]], log_ms, variance)
         latency_ms = np.exp(log_ms)
         powering = self.powering(timing, latency_ms)
         metered, drawing = self.drawing(powering)
@@ -168,6 +171,10 @@ class Correcting:
             energy_sigma = np.maximum(surface.energy_sigma.ravel(), np.sqrt(variance))
         else:
             log_mw, power_variance, smooth = drawing.predict(everywhere, self._alike_everywhere(metered))
+            if stands:
+                at_observations = powering.observed(self.cells[metered], self.of(metered))(unknowns)[0]
+                left = self.seen(metered, POWER) - at_observations - smooth[self.cells[metered]]
+                self._know(metered, POWER, left, log_mw, power_variance)
             energy_sigma = np.sqrt(power_variance + variance)
         idle_mw = np.exp(everywhere.of(powering.idle, unknowns) + smooth)
         power_mw = np.exp(log_mw)
@@ -202,6 +209,18 @@ class Correcting:
             residual_power=drawing.amplitude if drawing else 0.0,
         )
         return Corrected(corrected, correction)
+
+    def _know(self, rows: NDArray[np.intp], figure: Figure, left: Array, logs: Array, variance: Array) -> None:
+        """Let what was observed of a configuration stand for itself, be it an outlier by what others say."""
+        noise = self.noise(rows, figure)
+        shift, precision = np.zeros(self.grid.size), np.zeros(self.grid.size)
+        undisturbed = np.flatnonzero(noise < _DISTURBED)
+        cells, weight = self.cells[rows][undisturbed], noise[undisturbed] ** -2
+        np.add.at(shift, cells, weight * left[undisturbed])
+        np.add.at(precision, cells, weight)
+        known = precision > 0
+        logs[known] += shift[known] / precision[known]
+        variance[known] = 1 / precision[known]
 
     @cached_property
     def _everywhere(self) -> LatencyModel:

@@ -58,6 +58,15 @@ class LatencyModel:
         derivatives[:, 5] = part * slopes[3]
         return np.log(whole), derivatives
 
+    def values(self, unknowns: Array) -> Array:
+        """The same without derivatives, where the norm's exponent is unknown."""
+        logs, exponent = self.terms + unknowns[:3, None], self._exponent(unknowns)
+        largest = logs.max(axis=0)
+        total = np.exp(exponent * (logs - largest)).sum(axis=0)
+        moving = np.exp(largest + np.log(total) / exponent)
+        values: Array = np.log(moving + CONSTANT * np.exp(unknowns[4] + self.top)) + unknowns[3]
+        return values
+
     def busy(self, unknowns: Array, latency: Array) -> Array:
         """The part of the latency, of which this is the logarithm, in which host, GPU and memory are at work, ``(3, n)``."""
         scale = unknowns[3]

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .fitting import Fit, Model
+from .fitting import Fit
+from .models import LatencyModel
 
 Array = NDArray[np.float64]
 
@@ -22,7 +23,7 @@ _COUNTS = 1e-4  # of all weight
 
 
 def sampled(
-    found: Fit, at_observations: Model, everywhere: Model, sigma: Array, observed: Array, alike: Array
+    found: Fit, at_observations: LatencyModel, everywhere: LatencyModel, sigma: Array, observed: Array, alike: Array
 ) -> tuple[Array, Array]:
     """Logarithms at other places and their variance, as :meth:`.fitting.Fit.predict` has them where all is linear.
 
@@ -38,7 +39,7 @@ def sampled(
     drawn = np.vstack([np.zeros(len(free)), half, -half])
     unknowns = np.tile(found.unknowns, (len(drawn), 1))
     unknowns[:, free] += drawn @ factor.T
-    left = np.stack([found.inverse @ (observed - at_observations(one)[0]) for one in unknowns])
+    left = np.stack([found.inverse @ (observed - at_observations.values(one)) for one in unknowns])
     before = unknowns[:, free] / sigma[free]
     log_weight = 0.5 * ((drawn**2).sum(axis=1) - (left**2).sum(axis=1) - (before**2).sum(axis=1))
     weight = np.exp(log_weight - log_weight.max())
@@ -47,7 +48,7 @@ def sampled(
     mean, square = np.zeros(len(alike)), np.zeros(len(alike))
     counting = np.flatnonzero(weight > _COUNTS)
     for number in counting:
-        value = everywhere(unknowns[number])[0] + shared @ left[number]
+        value = everywhere.values(unknowns[number]) + shared @ left[number]
         mean += weight[number] * value
         square += weight[number] * value**2
     whole = weight[counting].sum()

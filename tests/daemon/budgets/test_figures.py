@@ -11,18 +11,22 @@ import pytest
 from jetdvfs.daemon.budgets.asked import Asked
 from jetdvfs.daemon.budgets.battery import Battery, Draining, read_battery
 from jetdvfs.daemon.budgets.ceiling import MARGIN_C, Ceiling
+from jetdvfs.daemon.budgets.drawn import KeptDrawn
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.tests.support.boards.hardware_kernel import Kernel
 
 AMBIENT_C, TAU_S, WANTED_MW = 25.0, 90.0, 30_000.0
 
 
-def run(ceiling: Ceiling, true_k_per_w: float, ceiling_c: float, minutes: float) -> tuple[list[float], list[float]]:
+def run(
+    ceiling: Ceiling, true_k_per_w: float, ceiling_c: float, minutes: float, sink_c: float | None = None, drawn_mw: float = 5e3
+) -> tuple[list[float], list[float]]:
     """Temperatures, and limits as they changed, of a board that draws all that it may and wants 30 W."""
-    sink_c, drawn_mw = AMBIENT_C + true_k_per_w * 5, 5_000.0
+    sink_c = AMBIENT_C + true_k_per_w * 5 if sink_c is None else sink_c
     hottest, limits = [], [math.nan]
     for second in range(int(60 * minutes)):
-        ceiling.see(float(second), drawn_mw)
+        ceiling.see(float(second), drawn_mw, sink_c)
         limit_mw = ceiling.limit_mw(float(second), sink_c, ceiling_c)
         assert limit_mw is not None
         if limit_mw != limits[-1]:
@@ -45,6 +49,35 @@ def test_a_board_settles_below_its_ceiling_whatever_its_heat_sink_without_flappi
 def test_a_board_that_never_comes_near_its_ceiling_may_draw_what_it_wants() -> None:
     hottest, limits = run(Ceiling(1.0), 1.0, 90.0, 10)
     assert min(limits) > WANTED_MW and max(hottest) < 90.0
+
+
+def test_a_board_whose_load_began_a_moment_before_the_daemon_stays_below_its_ceiling() -> None:
+    hottest, _ = run(Ceiling(1.0), 1.0, 45.0, 30, drawn_mw=WANTED_MW)
+    assert max(hottest) <= 45.0
+
+
+def test_a_daemon_that_begins_anew_on_a_hot_board_knows_what_that_may_draw(tmp_path: Path) -> None:
+    board, files = Kernel(), KeptDrawn(tmp_path / "drawn.json", Kernel())
+    before = Ceiling(1.0)
+    for second in range(600):
+        before.see(float(second), 18_000.0)
+        assert before.drawn is not None
+        files.keep(before.drawn)
+    # The daemon is gone for five seconds, in which the board idles.
+    known = KeptDrawn(tmp_path / "drawn.json", board).read(605.0)
+    assert known is not None and known.mean_mw == pytest.approx(18_000, rel=0.01)
+    again, forgetful = Ceiling(1.0, known), Ceiling(1.0)
+    for ceiling in (again, forgetful):
+        ceiling.see(605.0, 3_000.0, 43.0)
+    limit_mw = again.limit_mw(605.0, 43.0, 45.0)
+    assert limit_mw is not None and 14_000 < limit_mw <= 18_000
+    assert forgetful.limit_mw(605.0, 43.0, 45.0) == 3_000
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"boot_id": "other", "mean_mw": 1, "seen_s": 1}', "\x00"])
+def test_what_was_kept_in_another_boot_or_is_damaged_counts_as_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "drawn.json").write_text(text)
+    assert KeptDrawn(tmp_path / "drawn.json", Kernel()).read(10.0) is None
 
 
 def test_a_battery_tells_energy_or_charge_and_others_are_not_the_boards(tmp_path: Path) -> None:

@@ -23,12 +23,14 @@ time.sleep(60)
 """
 
 
-def test_a_verb_that_is_killed_leaves_no_child_behind(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+def test_a_verb_that_is_killed_leaves_no_child_and_no_folder_behind(tmp_path: Path) -> None:
+    environment, folder = {**os.environ, "PYTHONUNBUFFERED": "1"}, tmp_path / "of the verb"
+    folder.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", VERB, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd="/", env=environment
+        [sys.executable, "-c", VERB, str(folder)], stdout=subprocess.PIPE, text=True, cwd="/", env=environment
     ) as verb:
         assert verb.stdout is not None
         child = psutil.Process(int(verb.stdout.readline()))
         verb.send_signal(signal.SIGKILL)
     assert eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    assert eventually(lambda: not folder.exists())

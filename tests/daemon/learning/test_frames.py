@@ -86,6 +86,15 @@ def test_power_counts_where_it_was_read_while_frames_came_and_the_clocks_stood_s
     assert (seen.power_mw, seen.period_ms) == (5000.0, 50.0)
 
 
+def test_a_rail_that_died_and_reads_zero_says_nothing_and_keeps_nothing_else_from_being_learned() -> None:
+    frames = Frames()
+    for now_s in (1.0, 2.0, 3.0):
+        frames.report([10.0, 10.0], now_s, Setting(LOW, 0.0))
+        frames.power({"VDD_IN": Sample(0.0, now_s - 0.1)}, ["VDD_IN"])
+    (seen,) = frames.observations(3.0, ALONE)
+    assert (seen.latency_ms, seen.power_mw) == (10.0, None)
+
+
 @pytest.mark.parametrize(
     ("latencies_ms", "confidence", "missed"),
     [

@@ -15,6 +15,7 @@ from jetdvfs.daemon.planning.exploring import Step, next_configuration
 from jetdvfs.daemon.planning.replaying import Replay, replay, simulated_programs
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
+from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.twin.replay.tables import MeasuredTable, load_tables
 from jetdvfs.tests.support.paths import ROOT
@@ -22,6 +23,10 @@ from jetdvfs.tests.support.profiles.measured_table import write_table
 
 # Tables that others measured; they are not part of the repository.
 SHARED = next((path for parent in ROOT.parents if (path := parent / "shared" / "data").exists()), ROOT / "shared" / "data")
+
+
+GPU_HZ = tuple(mhz * 1_000_000 for mhz in (115, 217, 319, 421, 523, 625, 727, 854, 931, 1033, 1122, 1237, 1300))
+EMC_HZ = tuple(mhz * 1_000_000 for mhz in (204, 408, 666, 800, 1062, 1331, 1600, 1866))
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +63,16 @@ def test_it_begins_at_the_highest_permitted_clocks(table: MeasuredTable) -> None
 def test_no_deadline_is_missed_on_the_way(runs: list[Replay]) -> None:
     assert [run.deadline for run in runs] == [1.15, 1.5, 2.5, None]
     assert not any(run.late for run in runs)
+
+
+def test_memory_that_the_gpu_hides_at_high_clocks_is_not_run_into() -> None:
+    grid = FrequencyGrid((1_421_000,), GPU_HZ, EMC_HZ)
+    gpu, emc = (np.array(levels, np.float64) / levels[-1] for levels in (GPU_HZ, EMC_HZ))
+    latency_ms = 10 * np.maximum(1 / gpu[:, None], 0.8 / emc)[None]
+    power_mw = (2000 + 3000 * gpu[:, None] ** 2 + 3000 * emc**2)[None]
+    hidden = MeasuredTable("hidden", "memory", "tx2", "a formula", grid, latency_ms, power_mw)
+    for run in replay(hidden, deadlines=(1.15, 1.3, 1.5)):
+        assert not any(number > 3 for number in run.late) and run.after[10].regret < 0.03
 
 
 def test_after_ten_configurations_the_plan_is_nearly_the_best(runs: list[Replay]) -> None:

@@ -180,6 +180,16 @@ def test_a_program_nobody_predicted_is_known_after_ten_configurations() -> None:
     assert np.sqrt((scores**2).mean()) < 2
 
 
+def test_what_was_seen_of_a_program_nobody_predicted_stands_for_itself_and_misleads_nothing_else() -> None:
+    truth, places = _overlapping(WIDE), _random(WIDE, 10)
+    seen, other = _seen(truth, places), places[4]
+    plain = correct(flat_surface(WIDE), seen).surface
+    thrifty = replace(seen[4], power_mw=0.8 * truth.power_mw[other])
+    found = correct(flat_surface(WIDE), [*seen[:4], thrifty, *seen[5:]]).surface
+    assert found.power_mw[other] == pytest.approx(0.8 * truth.power_mw[other], rel=0.01)
+    assert found.power_mw[WIDE.index(WIDE.top)] == pytest.approx(plain.power_mw[WIDE.index(WIDE.top)], rel=0.05)
+
+
 def test_a_board_with_one_clock_needs_only_a_few() -> None:
     grid = FrequencyGrid((1_000_000,), WIDE.gpu_hz, (1_600_000_000,))
     truth = _overlapping(grid)
