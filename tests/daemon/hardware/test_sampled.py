@@ -45,6 +45,13 @@ def test_what_was_read_last_is_told_without_reading(sampled: Sampled) -> None:
     assert eventually(again)
 
 
+def test_what_begins_before_sensors_were_read_has_energy_to_count_from(sampled: Sampled) -> None:
+    began_mj = sampled.sensors.energy_mj()
+    assert began_mj == dict.fromkeys(XAVIER.energy_rails, 0.0) and began_mj
+    sampled.sensors.start()
+    assert eventually(lambda: all(sampled.sensors.energy_mj()[rail] > 0 for rail in began_mj))
+
+
 def test_while_they_are_read_sensors_keep_their_order(sampled: Sampled) -> None:
     sampled.sensors.start()
     assert eventually(lambda: set(sampled.sensors.rails_mw()) == RAILS and sampled.sensors.temperatures_mc())
