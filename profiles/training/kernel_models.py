@@ -30,7 +30,7 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # what must be left of a time without what timing adds
-_LEAF_STEPS = 1024.0
+_LEAF_STEP, _OF_RATE = 1 / 1024, 0.4  # of slow learners, whose many leaves are small, as much of the rate's square
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
 _LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
 
@@ -264,7 +264,8 @@ def train_model(table: Table, key: str, options: TrainingOptions, earlier: Train
     else:
         recipe, sigma = earlier.recipe, earlier.sigma
     booster = _boost(table, recipe, options, recipe.rounds)[0]
-    return TrainedModel(treelite_bytes(booster), recipe, sigma, len(table.label))
+    step = min(_LEAF_STEP, _OF_RATE * recipe.learning_rate**2)
+    return TrainedModel(treelite_bytes(booster, step), recipe, sigma, len(table.label))
 
 
 def choose_recipe(table: Table, recipes: Sequence[Recipe], options: TrainingOptions) -> tuple[Recipe, float]:
@@ -334,10 +335,10 @@ def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, An
     }
 
 
-def treelite_bytes(booster: Any) -> bytes:
+def treelite_bytes(booster: Any, step: float = _LEAF_STEP) -> bytes:
     """A booster in treelite's serialised form, without the statistics of its training, which predictions do not need.
 
-    Leaves are rounded, so that they compress: by far less than a sum of hundreds of them is off.
+    Leaves are rounded to multiples of ``step``, so that they compress: by far less than a sum of hundreds of them is off.
     """
     import treelite
 
@@ -346,7 +347,7 @@ def treelite_bytes(booster: Any) -> bytes:
         tree = model.get_tree_accessor(index)
         nodes = int(tree.get_field("num_nodes")[0])
         leaves = tree.get_field("leaf_value")
-        tree.set_field("leaf_value", (np.rint(leaves * _LEAF_STEPS) / _LEAF_STEPS).astype(leaves.dtype))
+        tree.set_field("leaf_value", (np.rint(leaves / step) * step).astype(leaves.dtype))
         for name, kind in (("sum_hess", np.float64), ("gain", np.float64), ("data_count", np.uint64)):
             if len(tree.get_field(name)) == nodes:
                 tree.set_field(name, np.zeros(nodes, kind))
