@@ -56,6 +56,7 @@ class SampledSensors:
         self._zones: Mapping[str, Sample[int]] = {}
         self._events: Mapping[str, int] = {}
         self._missing: tuple[str, ...] = ()
+        self._silent: tuple[str, ...] = ()
         self._wanted_s = monotonic()
         self._told: tuple[Mapping[str, Sample[int]], float, tuple[str, ...]] = {}, float("-inf"), ()
         self._round_s = float("-inf")
@@ -86,7 +87,8 @@ class SampledSensors:
         old = [name for name, sample in self._rails.items() if not self._fresh(sample)]
         old += [name for name, sample in self._zones.items() if not self._fresh(sample)]
         said = (f"{', '.join(old)}: not read for {TOO_OLD_S:g} s",) if old else ()
-        return (*self._missing, *self._files.hanging, *said)
+        silent = (f"{', '.join(self._silent)}: 0 mW is read, but no board draws nothing",) if self._silent else ()
+        return (*self._missing, *self._files.hanging, *said, *silent)
 
     def rails_mw(self) -> dict[str, float]:
         return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
@@ -151,13 +153,21 @@ class SampledSensors:
             self._wake.wait(WATCHED_S if watched else IDLE_S)
 
     def _round(self, sensors: Sensors, zones: tuple[thermal.Zone, ...]) -> None:
+        read: dict[str, Sample[float]] = {}
         for channel in sensors.channels():
             power_mw = channel.read_mw(self._files)
             self._rails = self._with(self._rails, channel.label, power_mw)
             if power_mw is not None:
-                if channel.label not in self._energies:
-                    self._energies = {**self._energies, channel.label: Energy(TOO_OLD_S)}
-                self._energies[channel.label].add(power_mw, self._monotonic())
+                read[channel.label] = Sample(power_mw, self._monotonic())
+        own = self._description.energy_rails
+        self._silent = own if all(rail in read and read[rail].value == 0 for rail in own) else ()
+        for rail in self._silent:
+            self._rails = self._with(self._rails, rail, None)
+        for rail, sample in read.items():
+            if rail not in self._silent:
+                if rail not in self._energies:
+                    self._energies = {**self._energies, rail: Energy(TOO_OLD_S)}
+                self._energies[rail].add(*sample)
         self._missing = sensors.notes
         self._events = sensors.over_current()
         for zone in zones:

@@ -96,6 +96,22 @@ def test_a_value_that_is_too_old_is_none_and_is_said_to_be(sampled: Sampled) -> 
     assert "CPU-therm" in note and "VDDRQ" in note and "not read for 15 s" in note
 
 
+def test_monitors_that_read_nothing_are_said_to_and_count_for_nothing(sampled: Sampled) -> None:
+    milliamperes = {path: text for path, text in sampled.kernel.store.items() if "in_current" in path or "/curr" in path}
+    sampled.kernel.store.update(dict.fromkeys(milliamperes, "0"))
+    sampled.sensors.start()
+    assert eventually(lambda: any("0 mW is read" in note for note in sampled.sensors.notes))
+    assert not set(XAVIER.energy_rails) & set(sampled.sensors.rails_mw())
+    assert not any(sampled.sensors.energy_mj().get(rail, 0.0) for rail in XAVIER.energy_rails)
+    sampled.kernel.store.update(milliamperes)
+
+    def measured() -> bool:
+        sampled.sensors.want()
+        return set(XAVIER.energy_rails) <= set(sampled.sensors.rails_mw()) and not sampled.sensors.notes
+
+    assert eventually(measured)
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "1e300", str(10**40), "", "-300000", "9999999", "²", "<unknown>"])
 def test_figures_that_are_none_are_absent(sampled: Sampled, text: str) -> None:
     sampled.kernel.store[f"{ZONE}/temp"] = text

@@ -32,8 +32,11 @@ GOALS: Mapping[tuple[str, str], float] = {
 """Mean error in per cent that is aimed at."""
 _HELD_OUT = 0.2
 _PLAIN_ROUNDS, _PLAIN_DEPTH, _PLAIN_RATE = 600, 8, 0.1
-_MOST_ROUNDS, _PATIENCE = 5000, 100
-_RECIPES = {"": (Recipe(7, 0.02, 2.0, 0.8, 0.6), Recipe(7, 0.1))}
+_MOST_ROUNDS, _PATIENCE = 5000, 60
+_RECIPES = {
+    "matmul": (Recipe(7, 0.02, 2.0, 0.8, 0.6), Recipe(8, 0.01, 2.0, 0.6, 0.8)),
+    "": (Recipe(7, 0.05, 2.0, 0.8, 0.6), Recipe(7, 0.1)),
+}
 
 
 @dataclass(frozen=True)

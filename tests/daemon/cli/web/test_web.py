@@ -202,7 +202,8 @@ def test_a_browser_shows_the_figures_of_the_status_draws_them_and_outlives_the_d
             def drawn_as_shown() -> bool:  # by what may be the reading before
                 told = client.status()
                 watts = sum(told["rails_mw"][rail] for rail in told["energy_rails"]) / 1e3
-                return 0.5 * watts < float(browser.run(f"return {figure('power')}").split()[0]) < 2 * watts
+                shown_w = float(browser.run(f"return {figure('power')}").split()[0])
+                return bool(0.5 * watts < shown_w < 2 * watts)
 
             assert eventually(drawn_as_shown)
             points = "[...document.querySelectorAll('#plots figure')].map(one => one.querySelectorAll('polyline').length)"
