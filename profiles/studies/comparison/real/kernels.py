@@ -34,8 +34,9 @@ _HELD_OUT = 0.2
 _PLAIN_ROUNDS, _PLAIN_DEPTH, _PLAIN_RATE = 600, 8, 0.1
 _MOST_ROUNDS, _PATIENCE = 5000, 60
 _RECIPES = {
-    "matmul": (Recipe(7, 0.02, 2.0, 0.8, 0.6), Recipe(8, 0.01, 2.0, 0.6, 0.8)),
-    "": (Recipe(7, 0.05, 2.0, 0.8, 0.6), Recipe(7, 0.1)),
+    "matmul": (Recipe(7, 0.02, 2.0, 0.8, 0.6),),
+    "conv2d": (Recipe(7, 0.05, 2.0, 0.8, 0.6), Recipe(7, 0.1)),
+    "": (Recipe(5, 0.02, 2.0, 0.8, 0.6),),
 }
 
 
