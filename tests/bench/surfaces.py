@@ -205,8 +205,13 @@ def large_bundle(profile: str, networks: Sequence[Network], trees: int, depth: i
     checksums = dict(own.manifest.checksums)
     for name in ("board.npz", "host.json"):
         (bundle / name).write_bytes((resolve_bundle(profile) / name).read_bytes())
-    size = 0
+    size, drawn = 0, {ELEMENTWISE, *Sampler(networks).kinds}
     for number, model in enumerate(own.cost.kernels.values()):
+        if model.kind not in drawn:  # none of the networks launches it: its own models stay
+            for what in ("time", "power"):
+                name = f"{model.kind}.{what}.treelite.xz"
+                (bundle / name).write_bytes((resolve_bundle(profile) / name).read_bytes())
+            continue
         for other, (what, ensemble) in enumerate(
             zip(("time", "power"), trained_kind(model, networks, trees, depth), strict=True)
         ):
