@@ -114,12 +114,17 @@ def _grown(table: node_table.NodeTable, trees: int) -> node_table.NodeTable:
     return replace(table, nodes=np.ascontiguousarray(nodes[: roots[-1]]), roots=roots)
 
 
+def _launched(networks: Sequence[Network]) -> set[str]:
+    """The kinds of models that kernels like those of the networks can train."""
+    return {ELEMENTWISE, *Sampler(networks).kinds}
+
+
 def trained_board(cost: BoardCost, networks: Sequence[Network], trees: int, depth: int) -> BoardCost:
-    """The board with models of that size in place of its own."""
-    kernels = {}
-    for kind, model in cost.kernels.items():
-        time_model, power_model = trained_kind(model, networks, trees, depth)
-        kernels[kind] = replace(model, time=time_model, power=power_model)
+    """The board with models of that size in place of its own, of the kinds that the networks launch."""
+    kernels = dict(cost.kernels)
+    for kind in _launched(networks) & kernels.keys():
+        time_model, power_model = trained_kind(kernels[kind], networks, trees, depth)
+        kernels[kind] = replace(kernels[kind], time=time_model, power=power_model)
     return replace(cost, kernels=kernels)
 
 
@@ -205,9 +210,9 @@ def large_bundle(profile: str, networks: Sequence[Network], trees: int, depth: i
     checksums = dict(own.manifest.checksums)
     for name in ("board.npz", "host.json"):
         (bundle / name).write_bytes((resolve_bundle(profile) / name).read_bytes())
-    size, drawn = 0, {ELEMENTWISE, *Sampler(networks).kinds}
+    size, launched = 0, _launched(networks)
     for number, model in enumerate(own.cost.kernels.values()):
-        if model.kind not in drawn:  # none of the networks launches it: its own models stay
+        if model.kind not in launched:  # none of the networks launches it: its own models stay
             for what in ("time", "power"):
                 name = f"{model.kind}.{what}.treelite.xz"
                 (bundle / name).write_bytes((resolve_bundle(profile) / name).read_bytes())
