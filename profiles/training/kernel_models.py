@@ -335,7 +335,7 @@ def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, An
     }
 
 
-def treelite_bytes(booster: Any, step: float = _LEAF_STEP) -> bytes:
+def treelite_bytes(booster: Any, step: float) -> bytes:
     """A booster in treelite's serialised form, without the statistics of its training, which predictions do not need.
 
     Leaves are rounded to multiples of ``step``, so that they compress: by far less than a sum of hundreds of them is off.
