@@ -29,6 +29,7 @@ from .attributes import Tree
 _MARK = ".jetdvfs-twin"
 _REFRESH_S, _SETTLING_S = 0.1, 0.005
 _SETTLES_S = 0.05
+_LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.0005
 _VALUE_BYTES = 1 << 16
 _IN_MODIFY, _IN_CLOSE_WRITE = 0x2, 0x8
 _EVENT = struct.Struct("iIII")
@@ -202,17 +203,27 @@ class FolderMirror:
 
 @contextlib.contextmanager
 def _alone(descriptor: int) -> Iterator[None]:
-    """Keep others from opening a file meanwhile, by a lease; where somebody has it open already, go on without."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # tells of an opener who waits; ignored by default
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except OSError:
-        yield
-        return
+    """Keep others from opening a file meanwhile, by a lease; where somebody keeps it open, go on without."""
+    leased = _leased(descriptor)
     try:
         yield
     finally:
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        if leased:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def _leased(descriptor: int) -> bool:
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # tells of an opener who waits; ignored by default
+    # Who writes a value has the file open for a moment, and what he writes in it would be lost.
+    for left in reversed(range(_LEASE_TRIES)):
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError:
+            if left:
+                time.sleep(_LEASE_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 class _Watcher:
