@@ -39,14 +39,16 @@ _WORK = ("launches", "flops", "input_bytes", "output_bytes", "weight_bytes")
 _WITH_FLOPS = {name for name in PARTS if any(word in name for word in ("conv", "matmul", "attention", "pool"))}
 #: Which of the device's figures each takes its time by.
 _RATE_OF = (0, 1, 2, 2, 2)
-#: What an operator takes of memory while it runs, besides what is live: shares of these. The last is a convolution's input
-#: with a column for each place of its window, as general matrix products want it.
-_MOMENT = ("input_bytes", "output_bytes", "weight_bytes", "unfolded_bytes")
-_WHOLE = ("weights", "inputs", "launches", "always")
+#: What a product takes of memory while it runs, besides what is live: shares of these. Input and output in a layout of whole
+#: vectors of channels, group by group, weights in another order, and of one image's input a column for each place of a window.
+_COPIES = ("input_bytes", "output_bytes", "weight_bytes", "unfolded_bytes")
+_COPIED = tuple(name for name in PARTS if "conv" in name or name == "matmul")
+_WHOLE = ("weights", "inputs", "always", *(f"launches of {name}" for name in PARTS))
 # Of what a column explains in the mean, squared: what few networks tell apart is divided evenly. Chosen on families left out.
 _TIME_RIDGE, _MEMORY_RIDGE = 1e-2, 1e-5
-_ROUNDS = 12
+_ROUNDS, _FIRST_SHARE = 20, 0.5
 _MIB = 1 << 20
+_VECTOR = 16  # channels
 
 
 def part_of(node: Node) -> str:
@@ -63,38 +65,45 @@ class _Counted:
 
     Attributes:
         work: (parts, work) sums over launches; in 1e9, which GFLOP/s and GB/s go with, launches in thousands: times are ms.
-        whole: (4,) what of memory adds up, in MiB and launches.
-        parts: (launches,) which of the parts each is.
+        whole: what of memory adds up, in MiB and launches.
         live: (launches,) MiB live while each runs.
-        moment: (launches, 4) MiB that it may take besides.
+        copies: (launches, 4) MiB that it may take besides.
+        copied: (launches,) which of the parts that make copies each is; the first for all others, whose copies are nothing.
     """
 
     work: Matrix
     whole: Matrix
-    parts: NDArray[np.int64]
     live: Matrix
-    moment: Matrix
+    copies: Matrix
+    copied: NDArray[np.int64]
 
 
 def _counted(graph: PerformanceGraph) -> _Counted:
-    work, rows, parts = np.zeros((len(PARTS), len(_WORK))), [], []
-    for node in graph.nodes:
+    work, launches = np.zeros((len(PARTS), len(_WORK))), np.zeros(len(PARTS))
+    copies, copied = np.zeros((len(graph.nodes), len(_COPIES))), np.zeros(len(graph.nodes), np.int64)
+    for number, node in enumerate(graph.nodes):
         name = part_of(node)
+        at = _AT[name]
         flops = node.flops if name in _WITH_FLOPS else 0
-        figures = (1e3, flops, node.input_bytes, node.output_bytes, node.weight_bytes)
-        work[_AT[name]] += figures
-        parts.append(_AT[name])
-        rows.append((*figures[2:], _unfolded_bytes(node) if "conv" in name else 0.0))
-    memory = graph.memory
-    whole = np.array([memory.weight_bytes / _MIB, memory.input_bytes / _MIB, len(graph.nodes), 1.0])
-    live, moment = np.array(graph.live_bytes, np.float64) / _MIB, np.array(rows, np.float64) / _MIB
-    return _Counted(work / 1e6, whole, np.array(parts), live, moment)
+        work[at] += (1e3, flops, node.input_bytes, node.output_bytes, node.weight_bytes)
+        launches[at] += 1
+        if name in _COPIED:
+            copies[number], copied[number] = _copies(node), _COPIED.index(name)
+    memory, live = graph.memory, np.array(graph.live_bytes, np.float64)
+    whole = np.concatenate([[memory.weight_bytes / _MIB, memory.input_bytes / _MIB, 1.0], launches])
+    return _Counted(work / 1e6, whole, live / _MIB, copies / _MIB, copied)
 
 
-def _unfolded_bytes(node: Node) -> float:
-    """Of one image: bytes of the input with a column for each place of the window."""
+def _copies(node: Node) -> tuple[float, float, float, float]:
+    """Bytes of :data:`_COPIES`."""
+    groups = node.groups if 1 < node.groups < node.in_channels else 1  # channels that are groups of their own share vectors
+    read, written = (
+        size * _VECTOR * -(-channels // (groups * _VECTOR)) * groups / max(channels, 1)
+        for size, channels in ((node.input_bytes, node.in_channels), (node.output_bytes, node.out_channels))
+    )
     places = node.output_bytes / max(node.out_channels * node.output[0], 1)
-    return places * node.in_channels / max(node.groups, 1) * node.kernel[0] * node.kernel[1]
+    columns = node.in_channels / max(node.groups, 1) * node.kernel[0] * node.kernel[1]
+    return read, written, node.weight_bytes, places * columns
 
 
 class Rates(Scaled):
@@ -173,8 +182,8 @@ class Rates(Scaled):
 
 
 def _shape(metric: str) -> tuple[int, ...]:
-    moments = 1 + len(PARTS) * len(_MOMENT)
-    return (len(_WHOLE) + moments,) if metric.endswith("_mib") else (len(PARTS), len(_WORK))
+    memory = len(_WHOLE) + 1 + len(_COPIED) * len(_COPIES)
+    return (memory,) if metric.endswith("_mib") else (len(PARTS), len(_WORK))
 
 
 def _of_graphs(queries: Sequence[Query]) -> list[_Counted]:
@@ -194,27 +203,31 @@ def _fit_time(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> M
 
 
 def _fit_memory(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
-    """What of memory adds up, then shares of the greatest moment: of what is live, and by part of what may be there besides.
+    """What of memory adds up, then shares of the greatest moment: of what is live, and by part of the copies there.
 
-    Which moment is the greatest follows from the shares, and those from which it is; some rounds settle that.
+    Which moment is the greatest follows from the shares, and those from which it is; of some rounds the best is taken.
     """
-    shares = np.concatenate([[1.0], np.full(len(PARTS) * len(_MOMENT), 0.2)])
+    shares = np.concatenate([[1.0], np.full(len(_COPIED) * len(_COPIES), _FIRST_SHARE)])
     whole = np.stack([own.whole for own in counted])
+    best, least = np.zeros(0), np.inf
     for _ in range(_ROUNDS):
         moments = np.zeros((len(counted), len(shares)))
         for row, own in zip(moments, counted, strict=True):
             at = int(_moments(own, shares).argmax())
             row[0] = own.live[at]
-            row[1:].reshape(len(PARTS), len(_MOMENT))[own.parts[at]] = own.moment[at]
+            row[1:].reshape(len(_COPIED), len(_COPIES))[own.copied[at]] = own.copies[at]
         found = _least(np.concatenate([whole, moments], axis=1), values, _MEMORY_RIDGE)
-        shares = found[len(_WHOLE) :]
-    return found
+        off = float(np.square([_memory(own, found) / value - 1 for own, value in zip(counted, values, strict=True)]).mean())
+        if off < least:
+            best, least = found, off
+        shares = (shares + found[len(_WHOLE) :]) / 2  # halfway: else two moments take turns
+    return best
 
 
 def _moments(own: _Counted, shares: Matrix) -> Matrix:
     """(launches,) MiB that come and go while each runs."""
-    by_part = shares[1:].reshape(len(PARTS), len(_MOMENT))
-    return np.asarray(own.live * shares[0] + (own.moment * by_part[own.parts]).sum(1))
+    by_part = shares[1:].reshape(len(_COPIED), len(_COPIES))
+    return np.asarray(own.live * shares[0] + (own.copies * by_part[own.copied]).sum(1))
 
 
 def _memory(own: _Counted, found: Matrix) -> float:
