@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.errors import RecordError
@@ -46,10 +47,10 @@ def known(count: int, seed: int = 0) -> list[Sample]:
     return [dataclasses.replace(one, values=truth(one.graph, one.device)) for one in samples(count, seed=seed)]
 
 
-def off(made: Rates, graph: PerformanceGraph) -> np.ndarray:
+def off(made: Rates, graph: PerformanceGraph) -> NDArray[np.float64]:
     """By what part each metric is off on each device."""
     wanted = np.array([list(truth(graph, device).values()) for device in DEVICES])
-    return np.abs(made.predict([Query(graph, device) for device in DEVICES]) / wanted - 1)
+    return np.asarray(np.abs(made.predict([Query(graph, device) for device in DEVICES]) / wanted - 1))
 
 
 def renamed(network: Network, kind: str) -> PerformanceGraph:
