@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.cost.host import issue_key
-from ...kernels.grid import FrequencyConfiguration
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Call, HostOp, KernelInvocation, Network
 from ..device import Device, MeasuredDevice
 from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, kernel_power
@@ -48,6 +48,7 @@ class CampaignSize:
         warm_configurations: random configurations per board and temperature of the die beside the campaign's.
         idle_configurations: random configurations per board that idle power is measured at; 0 for all.
         fixed_observations: of each network at the same few configurations on every board; its kernels are measured there once.
+        kernels_at_once: how many kernels a step measures; an interruption loses no more.
     """
 
     nodes: tuple[int, ...]
@@ -60,6 +61,7 @@ class CampaignSize:
     warm_configurations: int = 0
     idle_configurations: int = 0
     fixed_observations: int = 0
+    kernels_at_once: int = 64
 
     def kernels_of(self, kind: str) -> int:
         return self.random_kernels.get(kind, self.random_kernels_default)
@@ -90,6 +92,7 @@ class Campaign:
         networks: the networks, measured as a whole to see what their kernels' models do not say.
         units: the steps, in order.
         temperatures_c: others that idle power is measured at.
+        offered: the part of the board's grid that is measured, where it is not all of it.
     """
 
     board: MeasuredDevice
@@ -102,12 +105,14 @@ class Campaign:
     networks: tuple[Network, ...]
     units: tuple[Unit, ...]
     temperatures_c: tuple[float, ...] = ()
+    offered: FrequencyGrid | None = None
 
     @property
     def digest(self) -> str:
         """A name for exactly this campaign: equal campaigns measure the same things in the same order."""
         about = [self.board.name, self.silicon_version, self.temperature_c, self.temperatures_c, self.seed]
         about += [self.size.idle_configurations] if self.size.idle_configurations else []
+        about += [self.offered.to_json()] if self.offered else []
         about += [[unit.kind, unit.node, unit.what, unit.configurations] for unit in self.units]
         about += [invocation.to_json() for invocation in self.invocations]
         about += [call_json(call) for call in self.calls]
@@ -159,11 +164,14 @@ def plan_campaign(
         units += [Unit("host_us", node, tuple(range(len(calls))), size.host_configurations)]
         units += [Unit("network", node, (what,), size.whole_network_configurations) for what in range(len(networks))]
         for kind in ("kernel_ms", "kernel_mw") if board.energy_rails else ("kernel_ms",):
-            units += [Unit(kind, node, part, size.network_configurations) for part in _parts(range(len(of_networks)))]
-            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine)]
+            units += [
+                Unit(kind, node, part, size.network_configurations)
+                for part in _parts(range(len(of_networks)), size.kernels_at_once)
+            ]
+            units += [Unit(kind, node, part, size.configurations) for part in _parts(mine, size.kernels_at_once)]
         if size.fixed_observations:
             units += [Unit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
-            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)))]
+            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), size.kernels_at_once)]
     return Campaign(
         board,
         silicon_version,
@@ -260,14 +268,12 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
     Where no rail is the host's own, calls that launch nothing instead.
     """
     smallest = min(campaign.invocations, key=_work)
-    grid = campaign.board.grid
-    top = np.array(
-        [np.ravel_multi_index((cpu, grid.shape[1] - 1, grid.shape[2] - 1), grid.shape) for cpu in range(grid.shape[0])]
-    )
+    grid = campaign.offered or campaign.board.grid
+    configurations = [FrequencyConfiguration(cpu_khz, grid.gpu_hz[-1], grid.emc_hz[-1]) for cpu_khz in grid.cpu_khz]
+    top = _flat(campaign.board.grid, configurations)
     rails = campaign.board.host_rails
     parts = []
     for _ in range(max(unit.configurations // 8, 1)):
-        configurations = [grid.configuration(np.unravel_index(index, grid.shape)) for index in top]
         idle = meter.idle_rails_mw(configurations)
         if not rails:
             parts.append(
@@ -284,11 +290,12 @@ def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: n
 
 def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
     """Over the grid, and at other temperatures at random configurations."""
-    grid = campaign.board.grid
+    grid = campaign.offered or campaign.board.grid
     if (some := campaign.size.idle_configurations) and some < grid.size:
         flat, configurations = _random_configurations(campaign, some, np.random.default_rng([campaign.seed, 6, unit.node]))
     else:
-        flat, configurations = np.arange(grid.size), list(grid)
+        configurations = list(grid)
+        flat = _flat(campaign.board.grid, configurations)
     tables = {"idle_mw": _idle_rows(campaign, unit, flat, configurations, meter)}
     warm = []
     for what, temperature_c in enumerate(campaign.temperatures_c):
@@ -355,9 +362,15 @@ def _pairs(
 def _random_configurations(
     campaign: Campaign, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
-    grid = campaign.board.grid
+    grid = campaign.offered or campaign.board.grid
     flat = rng.choice(grid.size, min(count, grid.size), replace=False)
-    return flat, configurations_at(grid, flat)
+    configurations = configurations_at(grid, flat)
+    return (_flat(campaign.board.grid, configurations) if campaign.offered else flat), configurations
+
+
+def _flat(grid: FrequencyGrid, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.int64]:
+    """The flat index of each configuration."""
+    return np.array([np.ravel_multi_index(grid.index(one), grid.shape) for one in configurations], np.int64)
 
 
 def _work(call: Call) -> int:
@@ -374,6 +387,6 @@ def _some_of_each_name(calls: Sequence[Call], rng: np.random.Generator) -> list[
     return [call for name in sorted(names) for call in names[name]]
 
 
-def _parts(what: Sequence[int] | NDArray[np.int64], length: int = 64) -> Iterator[tuple[int, ...]]:
+def _parts(what: Sequence[int] | NDArray[np.int64], length: int) -> Iterator[tuple[int, ...]]:
     for start in range(0, len(what), length):
         yield tuple(int(index) for index in what[start : start + length])

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...kernels.cost.features import MODELLED_KINDS
 from ...kernels.kinds import ELEMENTWISE
 from ...kernels.network import Call, HostOp, KernelInvocation, Network, TensorSpec, numel
-from ..device import Device
+from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError
 from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
 from .measurements import Measurements
@@ -19,7 +19,17 @@ from .meters.rapl import Rapl
 from .meters.torch_process import TorchProcess
 from .variation import Variations
 
-_MOST_FLOPS, _MOST_ELEMENTS = 2e9, 8e6  # a processor takes a tenth of a second for them
+
+@dataclass(frozen=True)
+class Most:
+    """The largest random kernels that are measured, and the element types."""
+
+    flops: float
+    elements: float
+    dtypes: tuple[str, ...]
+
+
+_MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
 
 
 @dataclass(frozen=True)
@@ -50,12 +60,13 @@ def only_host_calls(call: Call) -> bool:
 
 
 def plan_processor(
-    device: Device,
+    device: MeasuredDevice,
     models: Sequence[Model],
     runnable: Collection[str],
     size: CampaignSize,
     seed: int = 0,
     issued: Callable[[Call], bool] = only_host_calls,
+    most: Most = _MOST,
 ) -> Campaign:
     """Decide what is measured: the networks, their kernels and random ones around them, and calls that launch nothing.
 
@@ -75,8 +86,8 @@ def plan_processor(
 
     def wanted(call: KernelInvocation) -> bool:
         largest = max(map(numel, (*call.inputs, call.output)))
-        sizes = call.flops <= _MOST_FLOPS and largest <= _MOST_ELEMENTS
-        return call.dtype in DTYPES and call.kind in runnable and sizes
+        sizes = call.flops <= most.flops and largest <= most.elements
+        return call.dtype in most.dtypes and call.kind in runnable and sizes
 
     variations = Variations(networks, seed)
     kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if any(map(wanted, variations.own(kind)))]

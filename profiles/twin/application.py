@@ -12,6 +12,8 @@ request                                            answer
 ``{"op": "run", "network": ID, "fps": 15,          ``{"latencies_ms", "waited_ms", "started_s", "opened_s", "elapsed_s",
 "seconds": 2}`` (or ``"frames": 30``; without       "rails_mw", "rails_mj"}``: paced inside the board; power is the mean over
 ``fps``: back to back)                              the whole interval, idle between frames included
+``{"op": "busy", "network": ID}``                  ``{"gpu_ms", "host_ms"}``: how long a frame keeps either at work, at the
+                                                    present clocks
 ``{"op": "energy"}``                               ``{"time_s", "rails_mj"}`` since the board was started
 ``{"op": "state"}``                                clocks (requested, effective), governors, temperatures, mean power,
                                                     how often a program was allowed to reboot the board
@@ -119,6 +121,10 @@ class Application:
         """Run a stream of frames, paced where a rate is given, for some seconds or a number of frames."""
         members = {"fps": fps, "seconds": seconds, "frames": frames}
         return self.request("run", network=network, **{name: value for name, value in members.items() if value is not None})
+
+    def busy(self, network: str) -> dict[str, float]:
+        """How long a frame keeps the GPU (``gpu_ms``) and the host (``host_ms``) at work, at the present clocks."""
+        return self.request("busy", network=network)
 
     def close(self) -> None:
         self._socket.close()

@@ -48,6 +48,7 @@ class ApplicationPort:
             "load": lambda request, caller: self._load(request),
             "frame": self._frame,
             "run": self._stream,
+            "busy": lambda request, caller: self._busy(request),
             "energy": lambda request, caller: self._energy(),
             "state": lambda request, caller: self._state(),
             "fault": lambda request, caller: self._fault(request),
@@ -159,6 +160,10 @@ class ApplicationPort:
     def _drawn_mj(self, stream: Stream) -> dict[str, float]:
         pairs = zip(self._board.rails.rails, stream.opening_j, stream.closing_j, strict=True)
         return {rail: 1e3 * (after - before) for rail, before, after in pairs}
+
+    def _busy(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        gpu_ms, host_ms = self._board.busy_ms(self._network(request))
+        return {"gpu_ms": gpu_ms, "host_ms": host_ms}
 
     def _energy(self) -> dict[str, Any]:
         board = self._board

@@ -244,6 +244,16 @@ class SimulatedBoard:
             with self._lock:
                 self._work.cancel(stream)
 
+    def busy_ms(self, network: Network) -> tuple[float, float]:
+        """How long one frame of a network keeps the GPU and the host at work at the present clocks, as a profiler would say.
+
+        Raises:
+            TwinError: the silicon does not know one of the network's kinds.
+        """
+        with self.present():
+            cost = self._cost(Stream(network, self.now))
+            return 1e3 * cost.latency_s * cost.gpu_share, 1e3 * cost.latency_s * cost.host_share
+
     def _advance(self, until: float) -> None:
         while self.now < until and not self.off:
             self._work.start(self.now, lambda stream: 1.0 - self._cost(stream).gpu_share)

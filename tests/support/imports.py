@@ -14,8 +14,8 @@ from jetdvfs.tests.support.paths import ROOT
 #: The product's rooms from top to bottom: each imports only rooms on floors below its own. A room is a folder, or a module that
 #: stands on another floor than the rest of its folder; subfolders that have a line of their own are rooms of their own.
 FLOORS = (
-    ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles", "daemon.cli.setup"),
-    ("daemon.cli.paper", "daemon.cli.records"),
+    ("daemon.cli.demo", "daemon.cli.models", "daemon.notebook", "daemon.cli.profiles"),
+    ("daemon.cli.paper", "daemon.cli.records", "daemon.cli.setup"),
     ("daemon.cli.leases", "daemon.cli.pictures", "daemon.cli.boards", "daemon.cli.service", "daemon.cli.web"),
     ("daemon.cli",),
     ("daemon",),

@@ -33,7 +33,7 @@ _DEPTH, _RATE = 5, 0.1
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     """Add the actions; ``verb(name, summary, action)`` gives the parser of a new one."""
-    sub = verb("collect", "measure networks and kernels of one board, or of this machine's processor, into a record", collect)
+    sub = verb("collect", "measure networks and kernels of a board, or of this machine's processor, into a record", collect)
     sub.add_argument(
         "models",
         nargs="*",
@@ -45,9 +45,16 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--meter",
         default="cpu",
-        choices=("cpu", "nvml", "simulated"),
-        help="what measures: PyTorch on this machine's processor (default), PyTorch on its NVIDIA GPU with power by NVML, or "
-        "one simulated board, in virtual time",
+        choices=("cpu", "board", "nvml", "simulated"),
+        help="what measures: PyTorch on this machine's processor (default); PyTorch on the GPU of the Jetson that this is, its "
+        "clocks held by the daemon; PyTorch on a workstation's GPU with power by NVML; or one simulated board, in virtual time",
+    )
+    arguments.add_root(sub)
+    sub.add_argument(
+        "--bench",
+        type=Path,
+        metavar="PATH",
+        help="with --meter board: a simulated board's application port, which stands in for PyTorch",
     )
     sub.add_argument(
         "--gpu-mhz",
@@ -57,7 +64,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="MHZ",
         help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
     )
-    arguments.add_simulated_board(sub)
+    sub.add_argument(
+        "--board",
+        metavar="NAME",
+        help=f"which board to simulate (default: {arguments.BOARD}); with --meter board its description, where it does not say "
+        "itself what it is",
+    )
     sub.add_argument(
         "--node",
         type=arguments.individuals,
@@ -81,7 +93,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "--kernels",
         type=arguments.whole(1),
         metavar="N",
-        help=f"random kernels of each kind, and three times as many convolutions and products (default {KERNELS})",
+        help=f"random kernels of each kind, and several times as many convolutions and products (default {KERNELS})",
     )
     sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
@@ -101,13 +113,26 @@ def collect(args: argparse.Namespace) -> int:
         raise UsageError(f"--gpu-mhz: clocks are locked with --meter nvml; --meter is {args.meter}")
     if args.boards is not None and args.meter != "simulated":
         raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
-    collectors = {"cpu": _collect_processor, "nvml": _collect_gpu, "simulated": _collect_simulated}
+    if args.bench is not None and args.meter != "board":
+        raise UsageError(f"--bench: stands in for PyTorch with --meter board; --meter is {args.meter}")
+    if args.board is not None and args.meter not in ("board", "simulated"):
+        raise UsageError(f"--board: is of --meter board or simulated; --meter is {args.meter}")
+    collectors = {"cpu": _collect_processor, "board": _collect_board, "nvml": _collect_gpu, "simulated": _collect_simulated}
     return collectors[args.meter](args)
+
+
+def _collect_board(args: argparse.Namespace) -> int:
+    from ..setup.kernels import collect_board
+
+    models = _models(args.models, args.inputs)
+    _print_about(collect_board(args, models, args.kernels or (QUICK_KERNELS if args.quick else KERNELS)), args.json)
+    return 0
 
 
 def _collect_simulated(args: argparse.Namespace) -> int:
     from ....profiles.measuring.one_twin import measure_twin, plan_twin
 
+    args.board = args.board or arguments.BOARD
     networks = named_networks(args.models, args.inputs)
     if args.boards is not None:
         return _collect_fleet(args, networks)
@@ -186,10 +211,10 @@ def _collect_processor(args: argparse.Namespace) -> int:
 
 
 def _collect_gpu(args: argparse.Namespace) -> int:
+    from ....profiles.measuring.gpus import measure_gpu, plan_gpu, workstation
     from ....profiles.measuring.meters.cpu import Patience
     from ....profiles.measuring.meters.nvml import installed_library
     from ....profiles.measuring.meters.torch_process import TorchProcess
-    from ....profiles.measuring.workstation import measure_gpu, plan_gpu, workstation
 
     models = _models(args.models, args.inputs)
 
@@ -218,7 +243,7 @@ def _print_about(what: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(what)
     else:
-        print("\n".join(f"{key:10} {value}" for key, value in what.items()))
+        print("\n".join(f"{key:14} {value}" for key, value in what.items()))
 
 
 def _models(names: Sequence[str], inputs: Sequence[str]) -> list[Model]:

@@ -5,10 +5,11 @@ sensors itself."""
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,9 @@ from ..children import spawn, when_it_answers
 from .runners import Candidate, Runner
 
 _READ_EVERY_S = 0.05
-_SETTLING_S, _IDLE_S = 0.2, 0.4
+SETTLING_S = 0.2
+"""From clocks being set to what is measured."""
+_IDLE_S = 0.4
 _LONG_MEAN_S = 0.5  # a monitor that averages over more than this shows what was before
 _UPDATE = "update_interval"
 _OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards have 30 at their top clocks always
@@ -91,6 +94,39 @@ class SetUpBoard:
         found = self._sensors.rails_mw()
         return [rail for rail in self.description.energy_rails if rail not in found]
 
+    def rails_mw(self) -> dict[str, float]:
+        """Power of each rail now, those that cannot be read left out."""
+        return self._sensors.rails_mw()
+
+    def over_current(self) -> dict[str, int]:
+        """Over-current events so far, by what counts them."""
+        return self._sensors.over_current()
+
+    def hottest_c(self) -> float | None:
+        """The hottest zone's temperature; None where none can be read."""
+        return max((mc / 1e3 for mc in self._sensors.temperatures_mc().values()), default=None)
+
+    def why_rejected(
+        self, accepted: FrequencyConfiguration, notes: Sequence[str], over_before: Mapping[str, int], seconds: float
+    ) -> str:
+        """Why what was measured does not count, or an empty string: heat, over-current events, clocks that are no levels.
+
+        Args:
+            accepted: the clocks that the board took.
+            notes: what was amiss with them.
+            over_before: over-current events when it began, so many ``seconds`` ago.
+        """
+        hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
+        if amiss := (*hot, *notes):
+            return amiss[0]
+        over_per_s = {name: (count - over_before.get(name, 0)) / seconds for name, count in self.over_current().items()}
+        often = [name for name, rate in over_per_s.items() if rate > _OVER_CURRENT_PER_S]
+        if often:
+            return f"over-current throttling ({often[0]}) takes more than a twentieth of the time"
+        grid = self.description.grid
+        astray = [axis for axis, value in accepted._asdict().items() if value not in grid.levels(axis)]
+        return f"{astray[0]} is at {getattr(accepted, astray[0])}, no level of it" if astray else ""
+
     @contextlib.contextmanager
     def daemon(self, own: bool) -> Iterator[Client]:
         """A connection to its daemon; with ``own``, or where there is none, to one that is started for the time being.
@@ -133,7 +169,7 @@ class SetUpBoard:
         except NoDaemon:
             raise
         except DaemonError as error:  # heat takes levels away; others' limits do
-            return Observed(configuration, 0.0, None, None, next(iter(self._hot()), str(error)))
+            return Observed(configuration, 0.0, None, None, self.why_rejected(configuration, (str(error),), {}, math.inf))
 
     def _observed(
         self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
@@ -142,37 +178,22 @@ class SetUpBoard:
             assert lease.applied is not None
             accepted = FrequencyConfiguration(**lease.applied["accepted"])
             notes = () if lease.applied["verified"] else tuple(lease.applied["notes"]) or ("not as requested",)
-            self._clock.sleep(_SETTLING_S)
-            before = self._sensors.over_current()
+            self._clock.sleep(SETTLING_S)
+            before = self.over_current()
             mean_s = self.averaging_s()
             idle_mw = self._mean_mw(_IDLE_S) if mean_s <= _LONG_MEAN_S else None
             with self._sampling() as samples:
                 ran = runner.run(candidate, seconds + mean_s)
             ended = self._clock.monotonic() - ran.over_s
             began = ended - seconds
-            hot = self._hot()
             after = client.status()["applied"]
             if after is not None and after["accepted"] != lease.applied["accepted"]:
                 notes += ("clocks were kept up for other work meanwhile",)
-            over = {name: count - before.get(name, 0) for name, count in self._sensors.over_current().items()}
+            rejected = self.why_rejected(accepted, notes, before, seconds + mean_s)
         return Observed(
             accepted, ran.latency_ms, _mean([mw for at, mw in samples if began < at <= ended]), idle_mw,
-            self._why_rejected(accepted, (*hot, *notes), {name: count / (seconds + mean_s) for name, count in over.items()}),
-            ran.launches_ms,
+            rejected, ran.launches_ms,
         )  # fmt: skip
-
-    def _hot(self) -> tuple[str, ...]:
-        return tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
-
-    def _why_rejected(self, accepted: FrequencyConfiguration, amiss: tuple[str, ...], over_per_s: Mapping[str, float]) -> str:
-        if amiss:
-            return amiss[0]
-        often = [name for name, rate in over_per_s.items() if rate > _OVER_CURRENT_PER_S]
-        if often:
-            return f"over-current throttling ({often[0]}) takes more than a twentieth of the time"
-        grid = self.description.grid
-        astray = [axis for axis, value in accepted._asdict().items() if value not in grid.levels(axis)]
-        return f"{astray[0]} is at {getattr(accepted, astray[0])}, no level of it" if astray else ""
 
     def _total_mw(self) -> float | None:
         found = self._sensors.rails_mw()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import psutil
@@ -23,7 +23,6 @@ from ...board import ChipRates
 from ...device import Device
 from ...errors import MeasurementError
 from .meter import KernelPower
-from .torch_process import TorchProcess
 
 DTYPES = ("float32",)
 """The element types that processors are measured in: others are emulated on most."""
@@ -31,15 +30,39 @@ DTYPES = ("float32",)
 _UNKNOWN_HZ = 1_000_000_000  # where the system does not say: rates and clock are measured together, only their product counts
 _MEMORY_HZ = 1_000_000_000
 
+Answer = TypeVar("Answer")
+
 
 @dataclass(frozen=True)
 class Patience:
-    """How long one figure may take, in seconds, and from how many timings it comes at most."""
+    """How long one figure may take, in seconds, and from how many timings it comes at most.
+
+    Attributes:
+        lead_s: how long what is measured has run before its power counts: a monitor that averages shows what was before.
+    """
 
     kernel_s: float = 0.3
     network_s: float = 2.0
     power_s: float = 1.0
     timings: int = 100
+    lead_s: float = 0.0
+
+
+class Worker(Protocol):
+    """What runs kernels and networks: :class:`~.torch_process.TorchProcess`, or a simulated board in its place."""
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What it is, and the ``kinds`` of kernels that it runs."""
+        ...
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request of :mod:`.torch_worker`.
+
+        Raises:
+            MeasurementError: it refused, ended, or did not answer in time.
+        """
+        ...
 
 
 class Counters(Protocol):
@@ -65,7 +88,7 @@ def processor_hz() -> int:
     return round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
 
 
-def processor(process: TorchProcess, counters: Counters, name: str = "cpu") -> Device:
+def processor(process: Worker, counters: Counters, name: str = "cpu") -> Device:
     """This machine's processor, its rates measured: what a matrix product and a copy reach."""
     rates = process.ask({"do": "rates"})
     hz = processor_hz()
@@ -86,7 +109,7 @@ class CpuMeter:
 
     def __init__(
         self,
-        process: TorchProcess,
+        process: Worker,
         models: Mapping[str, tuple[Path, Sequence[TensorSpec]]],
         counters: Counters,
         patience: Patience = Patience(),
@@ -130,10 +153,8 @@ class CpuMeter:
     def idle_rails_mw(
         self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
-        before, began = self._counters.read_uj(), time.monotonic()
-        self._wait(self._patience.power_s)
-        self._read(before, began, rails)
+        self._wait(self._patience.lead_s)
+        _, rails = self.drawn_mw(lambda: self._wait(self._patience.power_s))
         return {rail: np.repeat(found, len(configurations)) for rail, found in rails.items()}  # at the one there is
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
@@ -158,6 +179,13 @@ class CpuMeter:
             self._repeated(self._model(network), rails)
         return _arrays(rails)
 
+    def drawn_mw(self, run: Callable[[], Answer]) -> tuple[Answer, dict[str, float]]:
+        """Do something, and each rail's mean power in mW meanwhile."""
+        before, began = self._counters.read_uj(), time.monotonic()
+        answer = run()
+        took_s = max(time.monotonic() - began, 1e-9)
+        return answer, {rail: energy_mj / took_s for rail, energy_mj in self._counters.since_mj(before).items()}
+
     def _kernel_ms(self, call: KernelInvocation) -> float:
         limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}
         answer = self._process.ask({"do": "kernel", "kernel": call.to_json(), **limits})
@@ -167,16 +195,12 @@ class CpuMeter:
 
     def _repeated(self, what: Mapping[str, object], rails: Mapping[str, list[float]]) -> float:
         """Time in ms from one repetition to the next; adds each rail's mean power in mW."""
-        self._process.ask({**what, "do": "repeat", "seconds": 0.0})  # operands are made, and nothing is measured
-        before, began = self._counters.read_uj(), time.monotonic()
-        period_ms = float(self._process.ask({**what, "do": "repeat", "seconds": self._patience.power_s})["period_ms"])
-        self._read(before, began, rails)
-        return period_ms
-
-    def _read(self, before: Mapping[str, int], began: float, rails: Mapping[str, list[float]]) -> None:
-        took_s = max(time.monotonic() - began, 1e-9)
-        for rail, energy_mj in self._counters.since_mj(before).items():
-            rails[rail].append(energy_mj / took_s)
+        self._process.ask({**what, "do": "repeat", "seconds": self._patience.lead_s})  # operands are made, nothing is measured
+        request = {**what, "do": "repeat", "seconds": self._patience.power_s}
+        answer, drawn_mw = self.drawn_mw(lambda: self._process.ask(request))
+        for rail, power_mw in drawn_mw.items():
+            rails[rail].append(power_mw)
+        return float(answer["period_ms"])
 
     def _model(self, network: Network) -> dict[str, object]:
         if network.name not in self._models:

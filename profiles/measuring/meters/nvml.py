@@ -8,20 +8,14 @@ given back. NVML's functions and units: the NVML API reference, "Device Queries"
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.network import Call, HostOp, KernelInvocation, Network
 from ...board import ChipRates
 from ...device import Device
 from ...errors import MeasurementError
-from .cpu import CpuMeter, Patience, processor_hz
-from .meter import KernelPower
-from .torch_process import TorchProcess
+from .cpu import Worker, processor_hz
 
 RAIL = "gpu"
 _MHZ = 1_000_000
@@ -147,7 +141,7 @@ class Nvml:
             raise MeasurementError(f"meter: NVML, {what}: {error}") from error
 
 
-def gpu_device(process: TorchProcess, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
+def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
     """A GPU by what it reaches: a matrix product and a copy at the clock it takes, or at the highest of those to be locked."""
     if clocks_mhz:
         nvml.check_offered(clocks_mhz)
@@ -160,72 +154,21 @@ def gpu_device(process: TorchProcess, nvml: Nvml, name: str, clocks_mhz: Sequenc
     return Device(name, grid, chip, nvml.rails, ())
 
 
-class GpuMeter:
-    """A :class:`~jetdvfs.profiles.measuring.meters.meter.Meter` of a workstation's GPU.
+class LockedClocks:
+    """A workstation's GPU as the clocks of a :class:`~.gpu.GpuMeter`.
 
     Args:
-        torch: what measures by PyTorch and reads NVML's counter, at the clocks there are.
-        process: its worker, on the GPU.
         locking: whether each configuration's clock is locked.
     """
 
-    def __init__(self, torch: CpuMeter, process: TorchProcess, nvml: Nvml, patience: Patience, locking: bool) -> None:
-        self._torch, self._process, self._nvml = torch, process, nvml
-        self._patience, self._locking = patience, locking
+    def __init__(self, nvml: Nvml, locking: bool) -> None:
+        self._nvml, self._locking = nvml, locking
         self.seen_mhz: set[int] = set()
 
-    def kernel_times_ms(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
-    ) -> NDArray[np.float64]:
-        each = zip(invocations, self._set(configurations), strict=True)
-        return np.array([self._torch.kernel_times_ms([call], [one])[0] for call, one in each])
+    def set(self, configuration: FrequencyConfiguration) -> None:
+        if self._locking:
+            self._nvml.lock(configuration.gpu_hz // _MHZ)
 
-    def kernel_powers(
-        self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
-    ) -> KernelPower:
-        rail_mw, period_ms, gpu_ms, host_ms = [], [], [], []
-        for call, one in zip(invocations, self._set(configurations), strict=True):
-            power = self._torch.kernel_powers([call], [one])
-            rail_mw.append(power.rails_mw[RAIL][0])
-            period_ms.append(power.period_ms[0])
-            gpu_ms.append(self._torch.kernel_times_ms([call], [one])[0])
-            host_ms.append(self._issue_ms([call]))
-        return KernelPower({RAIL: np.array(rail_mw)}, np.array(period_ms), np.array(gpu_ms), np.array(host_ms))
-
-    def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
-        return np.array([self._issue_ms(calls) for _ in self._set(configurations)])
-
-    def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
-        return self.idle_rails_mw(configurations)  # the host has no rail here, and what launches nothing leaves the GPU idle
-
-    def idle_rails_mw(
-        self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
-    ) -> dict[str, NDArray[np.float64]]:
-        found = [self._torch.idle_rails_mw([one])[RAIL][0] for one in self._set(configurations)]
-        return {RAIL: np.array(found)}
-
-    def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
-        return np.array([self._torch.network_latency_ms(network, [one])[0] for one in self._set(configurations)])
-
-    def network_rails_mw(
-        self, network: Network, configurations: Sequence[FrequencyConfiguration]
-    ) -> dict[str, NDArray[np.float64]]:
-        found = [self._torch.network_rails_mw(network, [one])[RAIL][0] for one in self._set(configurations)]
-        return {RAIL: np.array(found)}
-
-    def _set(self, configurations: Sequence[FrequencyConfiguration]) -> Iterator[FrequencyConfiguration]:
-        """Each configuration, set for as long as it is at hand."""
-        for one in configurations:
-            if self._locking:
-                self._nvml.lock(one.gpu_hz // _MHZ)
-            yield one
-            self.seen_mhz.add(self._nvml.clocks_mhz()[0])
-
-    def _issue_ms(self, calls: Sequence[Call]) -> float:
-        made = [{"name": call.name} if isinstance(call, HostOp) else call.to_json() for call in calls]
-        distinct = [one for place, one in enumerate(made) if one not in made[:place]]
-        request = {
-            "do": "issue", "calls": distinct, "order": [distinct.index(one) for one in made],
-            "timings": self._patience.timings, "seconds": self._patience.kernel_s,
-        }  # fmt: skip
-        return float(self._process.ask(request)["ms"])
+    def amiss(self) -> str:
+        self.seen_mhz.add(self._nvml.clocks_mhz()[0])
+        return ""

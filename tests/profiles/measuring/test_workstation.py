@@ -11,11 +11,11 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.measuring.gpus import measure_gpu, plan_gpu, workstation
 from jetdvfs.profiles.measuring.measurements import Measurements
 from jetdvfs.profiles.measuring.meters.cpu import Patience
 from jetdvfs.profiles.measuring.meters.torch_process import TorchProcess
 from jetdvfs.profiles.measuring.processor import Model
-from jetdvfs.profiles.measuring.workstation import measure_gpu, plan_gpu, workstation
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.profiles.nvml_stand_in import POWER_W, StandInNvml
 

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board's clocks and rails as a campaign sees them: its daemon holds each configuration, its power sensors are added up."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+
+from ....kernels.grid import FrequencyConfiguration
+from ....profiles.errors import MeasurementError
+from ....profiles.timing import SystemClock
+from ...errors import DaemonError, NoDaemon
+from ...wire.client import Client
+from ...wire.held import HeldLease
+from .board import SETTLING_S, SetUpBoard
+
+_REST_S = 20.0  # without work and at the board's own clocks, after it was too hot
+_READ_EVERY_S = 0.05
+_BLIND_S = 1.0  # for so long a rail may not be read
+
+
+class HeldClocks:
+    """The clocks of a :class:`~jetdvfs.profiles.measuring.meters.gpu.GpuMeter`: one lease after the other.
+
+    Args:
+        rest_s: how long the board is left alone after what was measured did not count.
+    """
+
+    def __init__(self, board: SetUpBoard, client: Client, rest_s: float = _REST_S) -> None:
+        self._board, self._client, self._rest_s = board, client, rest_s
+        self._clock = SystemClock()
+        self._lease: HeldLease | None = None
+        self._amiss = ""
+        self._accepted: FrequencyConfiguration | None = None
+        self._notes: tuple[str, ...] = ()
+        self._over: Mapping[str, int] = {}
+        self._since_s = 0.0
+        self.hottest_c: list[float] = []
+
+    def set(self, configuration: FrequencyConfiguration) -> None:
+        """Hold a configuration; at rest first where what was measured last did not count.
+
+        Raises:
+            NoDaemon: it has gone.
+        """
+        self.close()
+        if self._amiss:
+            self._clock.sleep(self._rest_s)
+        self._accepted, self._notes = configuration, ()
+        try:
+            self._lease = self._client.hold(configuration=configuration, reason="measured", app="jetdvfs profile collect")
+        except NoDaemon:
+            raise
+        except DaemonError as error:  # heat takes levels away; others' limits do
+            self._notes = (str(error),)
+        else:
+            applied = self._lease.applied
+            assert applied is not None
+            self._accepted = FrequencyConfiguration(**applied["accepted"])
+            if not applied["verified"] or self._accepted != configuration:
+                self._notes = (*applied["notes"], f"{configuration} was asked for, {self._accepted} is held")
+        self._clock.sleep(SETTLING_S)
+        self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
+
+    def amiss(self) -> str:
+        """Heat, over-current events, clocks that were not as asked for."""
+        assert self._accepted is not None
+        seconds = max(self._clock.monotonic() - self._since_s, 1e-3)
+        self._amiss = self._board.why_rejected(self._accepted, self._notes, self._over, seconds)
+        if (hottest_c := self._board.hottest_c()) is not None:
+            self.hottest_c.append(hottest_c)
+        return self._amiss
+
+    def close(self) -> None:
+        """Give the clocks back; a second time is no harm."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            with contextlib.suppress(DaemonError):
+                lease.release()
+
+
+class SampledRails:
+    """Energy of a board's rails: their power, read again and again and added up, for as long as the context lasts."""
+
+    def __init__(self, board: SetUpBoard) -> None:
+        self._board, self._clock = board, SystemClock()
+        self.rails = board.description.energy_rails
+        self._lock = threading.Lock()
+        self._energy_uj = dict.fromkeys(self.rails, 0.0)
+        self._last: dict[str, tuple[float, float]] = {}
+
+    @contextlib.contextmanager
+    def sampling(self) -> Iterator[SampledRails]:
+        over = threading.Event()
+
+        def read() -> None:
+            while not over.wait(_READ_EVERY_S):
+                self._sample()
+
+        self._sample()
+        thread = threading.Thread(target=read, name="rails", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+
+    def read_uj(self) -> dict[str, int]:
+        """What each has taken since sampling began, in uJ.
+
+        Raises:
+            MeasurementError: one cannot be read any more.
+        """
+        self._sample()
+        with self._lock:
+            now = self._clock.monotonic()
+            blind = [rail for rail in self.rails if now - self._last.get(rail, (now - 2 * _BLIND_S, 0.0))[0] > _BLIND_S]
+            if blind:
+                raise MeasurementError(f"meter: rail {blind[0]} cannot be read")
+            return {rail: round(energy_uj) for rail, energy_uj in self._energy_uj.items()}
+
+    def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
+        return {rail: (energy_uj - before[rail]) / 1e3 for rail, energy_uj in self.read_uj().items()}
+
+    def _sample(self) -> None:
+        with self._lock:
+            found, now = self._board.rails_mw(), self._clock.monotonic()
+            for rail in self.rails:
+                if rail not in found:
+                    continue
+                then, power_mw = self._last.get(rail, (now, found[rail]))
+                self._energy_uj[rail] += 1e3 * (now - then) * (power_mw + found[rail]) / 2
+                self._last[rail] = now, found[rail]

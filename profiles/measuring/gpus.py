@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaigns on GPUs: a workstation's, by NVML at the clocks there are or at some that are locked, and a board's, whose daemon
+sets the clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...kernels.grid import FrequencyGrid
+from ..board import BoardDescription
+from ..device import Device
+from .campaign import Campaign, CampaignSize, Progress, run_campaign
+from .measurements import Measurements
+from .meters.cpu import Counters, CpuMeter, Patience, Worker
+from .meters.gpu import Clocks, GpuMeter
+from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
+from .meters.torch_process import TorchProcess
+from .one_twin import one_board_size
+from .processor import Model, Most, plan_processor, processor_size
+
+_MOST_CONFIGURATIONS = 4
+_MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
+_QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
+_SWITCH_S = 0.5  # to set clocks, see them settle, and give them back
+
+
+@dataclass(frozen=True)
+class Workstation:
+    """A GPU, what runs on it and what it is like.
+
+    Attributes:
+        locking: whether clocks are locked.
+    """
+
+    process: TorchProcess
+    nvml: Nvml
+    device: Device
+    locking: bool
+
+
+@contextlib.contextmanager
+def workstation(
+    library: NvmlLibrary, start: Callable[[], TorchProcess], clocks_mhz: Sequence[int] = (), index: int = 0
+) -> Iterator[Workstation]:
+    """A GPU for as long as the context lasts; whatever becomes of it, locked clocks are given back.
+
+    Args:
+        start: starts the worker on that GPU.
+        clocks_mhz: to lock one after the other; none leaves clocks as they are.
+
+    Raises:
+        MeasurementError: there is no such GPU, NVML or PyTorch, or it does not have these clocks.
+    """
+    with contextlib.closing(Nvml(library, index)) as nvml, start() as process:
+        name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
+        yield Workstation(process, nvml, gpu_device(process, nvml, name, clocks_mhz), bool(clocks_mhz))
+
+
+def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str], kernels: int, seed: int = 0) -> Campaign:
+    """Decide what is measured: what is of a processor, and what issuing each call costs the host.
+
+    Raises:
+        MeasurementError: two models have one name, or a model's list of launches ends early.
+    """
+    count = min(device.grid.size, _MOST_CONFIGURATIONS)
+    size: CampaignSize = replace(
+        processor_size(kernels), configurations=count, network_configurations=count,
+        whole_network_configurations=device.grid.size, host_configurations=count,
+    )  # fmt: skip
+    return plan_processor(device, models, runnable, size, seed, issued=lambda call: True)
+
+
+def plan_board(
+    board: BoardDescription,
+    offered: FrequencyGrid,
+    models: Sequence[Model],
+    runnable: Collection[str],
+    kernels: int,
+    quick: bool = False,
+    seed: int = 0,
+) -> Campaign:
+    """Decide what is measured of a board: the networks, their kernels and random ones around them, issuing, idle power.
+
+    Args:
+        offered: the part of the board's grid that its power mode and others' limits leave.
+
+    Raises:
+        MeasurementError: two models have one name, or a model's list of launches ends early.
+    """
+    size = replace(one_board_size(0, kernels), warm_configurations=0, kernels_at_once=1)
+    if quick:
+        few = _QUICK_CONFIGURATIONS
+        size = replace(
+            size, configurations=few, network_configurations=few, whole_network_configurations=few, host_configurations=few,
+            idle_configurations=_QUICK_IDLE,
+        )  # fmt: skip
+    campaign = plan_processor(board, models, runnable, size, seed, issued=lambda call: True, most=_MOST)
+    return replace(campaign, offered=None if offered == board.grid else offered)
+
+
+def about_s(campaign: Campaign, patience: Patience) -> float:
+    """How long a campaign takes on a board, roughly: clocks are set and figures taken one after the other."""
+    power_s = _SWITCH_S + patience.lead_s + patience.power_s
+    each = {
+        "kernel_ms": _SWITCH_S + patience.kernel_s, "host_us": _SWITCH_S + patience.kernel_s,
+        "kernel_mw": 2 * power_s + 3 * patience.kernel_s + _SWITCH_S, "idle_mw": power_s, "host_active_mw": 2 * power_s,
+        "network": power_s + _SWITCH_S + patience.network_s,
+    }  # fmt: skip
+    counts = {"idle_mw": campaign.size.idle_configurations}
+    return sum(each[unit.kind] * len(unit.what) * counts.get(unit.kind, unit.configurations) for unit in campaign.units)
+
+
+def measure_gpu(
+    campaign: Campaign,
+    models: Sequence[Model],
+    gpu: Workstation,
+    patience: Patience,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+) -> Measurements:
+    """Run a campaign on a workstation's GPU.
+
+    Raises:
+        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
+    """
+    clocks = LockedClocks(gpu.nvml, gpu.locking)
+    found = _measured(campaign, models, gpu.process, gpu.nvml, clocks, patience, folder, progress)
+    about = {"meter": "PyTorch and NVML", **found.environment, "clocks_locked": gpu.locking}
+    return replace(found, environment={**about, "clocks_seen_mhz": sorted(clocks.seen_mhz)})
+
+
+def measure_board(
+    campaign: Campaign,
+    models: Sequence[Model],
+    process: Worker,
+    counters: Counters,
+    clocks: Clocks,
+    patience: Patience,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total, text: None,
+) -> Measurements:
+    """Run a campaign on a board's GPU.
+
+    Args:
+        counters: of the board's energy rails.
+        clocks: what holds a configuration of the board.
+
+    Raises:
+        MeasurementError: a measurement did not come out; what was measured until then is kept in ``folder``.
+    """
+    found = _measured(campaign, models, process, counters, clocks, patience, folder, progress)
+    return replace(found, environment={"meter": "PyTorch and the board's sensors", **found.environment})
+
+
+def _measured(
+    campaign: Campaign,
+    models: Sequence[Model],
+    process: Worker,
+    counters: Counters,
+    clocks: Clocks,
+    patience: Patience,
+    folder: Path | None,
+    progress: Progress,
+) -> Measurements:
+    files = {model.network.name: (model.path, model.inputs) for model in models}
+    torch = CpuMeter(process, files, counters, patience)
+    meter = GpuMeter(torch, process, clocks, patience)
+    found = run_campaign(campaign, lambda node: meter, folder, progress)
+    return replace(found, environment={**process.about, "ran": torch.ran})

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``profile collect --meter board``: kernels of a board whose clocks the real daemon holds, on a simulated one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jetdvfs.daemon.cli import main
+from jetdvfs.daemon.cli.demo.stage import Stage, clock_files
+from jetdvfs.daemon.cli.setup.board import SetUpBoard
+from jetdvfs.daemon.cli.setup.held_clocks import HeldClocks, SampledRails
+from jetdvfs.daemon.cli.setup.twin_worker import TwinWorker
+from jetdvfs.daemon.hardware.files import Files
+from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
+from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.measuring.campaign import Campaign
+from jetdvfs.profiles.measuring.gpus import about_s, measure_board, plan_board
+from jetdvfs.profiles.measuring.meters.cpu import CpuMeter, Patience
+from jetdvfs.profiles.measuring.meters.gpu import GpuMeter
+from jetdvfs.profiles.measuring.processor import Model
+from jetdvfs.profiles.reference import reference_input, reference_model
+from jetdvfs.profiles.twin.silicon.chip import Clocks
+from jetdvfs.profiles.twin.silicon.silicon import Silicon
+
+BOARD, NODE, SILICON = load_board("agx-xavier"), 6, 2
+SHORT = Patience(kernel_s=0.02, network_s=0.1, power_s=0.4, timings=10)
+MEASURED = ("idle_mw", "network", "kernel_ms", "kernel_mw")
+PART = FrequencyGrid(BOARD.grid.cpu_khz[8:], BOARD.grid.gpu_hz[3:7], BOARD.grid.emc_hz[-2:])
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with Stage(BOARD.name, NODE, "agx-xavier-sim", "auto", SILICON) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    path, given = reference_model("resnet18"), reference_input("resnet18")
+    return Model(path, decompose(path, (given,), name=path.stem), (given,))
+
+
+def few(model: Model, kinds: list[str]) -> Campaign:
+    """One step of each kind, at one configuration; idle power at two."""
+    whole = plan_board(BOARD, PART, [model], kinds, 1, quick=True)
+    steps = [next(unit for unit in whole.units if unit.kind == kind) for kind in MEASURED]
+    steps[1:] = [replace(unit, configurations=1) for unit in steps[1:]]
+    return replace(whole, units=tuple(steps), size=replace(whole.size, idle_configurations=2))
+
+
+@contextlib.contextmanager
+def measuring(stage: Stage, model: Model) -> Iterator[tuple[SetUpBoard, TwinWorker, SampledRails, HeldClocks]]:
+    board = SetUpBoard(stage.root, BOARD.name)
+    with (
+        contextlib.closing(TwinWorker(Path(stage.application_port), {model.path: model.network})) as worker,
+        board.daemon(own=False) as client,
+        SampledRails(board).sampling() as rails,
+        contextlib.closing(HeldClocks(board, client)) as clocks,
+    ):
+        yield board, worker, rails, clocks
+
+
+def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
+    stage: Stage, model: Model, tmp_path: Path
+) -> None:
+    before = clock_files(Files(stage.root), BOARD)
+    with measuring(stage, model) as (_, worker, rails, clocks):
+        campaign = few(model, worker.about["kinds"])
+        found = measure_board(campaign, [model], worker, rails, clocks, SHORT, tmp_path)
+    assert clock_files(Files(stage.root), BOARD) == before
+    grid, silicon = BOARD.grid, Silicon(NODE, BOARD, version=SILICON)
+    (kernel,) = (campaign.invocations[what] for what in found.tables["kernel_ms"].what)
+    places = {name: [grid.configuration(np.unravel_index(flat, grid.shape)) for flat in found.tables[name].configuration]
+              for name in ("kernel_ms", "idle_mw", "network_ms")}  # fmt: skip
+    for place in (place for some in places.values() for place in some):
+        assert all(level in PART.levels(axis) for axis, level in place._asdict().items())
+    true_ms = 1e3 * silicon.pairs([kernel], Clocks.of(places["kernel_ms"])).seconds
+    assert found.tables["kernel_ms"].value == pytest.approx(true_ms, rel=0.1)
+    idle = silicon.sensed(silicon.idle_rails_w(Clocks.of(places["idle_mw"])))
+    assert found.tables["idle_mw"].value == pytest.approx(1e3 * sum(idle[rail] for rail in BOARD.energy_rails), rel=0.25)
+    assert (found.tables["network_mw"].value > found.tables["idle_mw"].value.min()).all()
+    assert len(list(tmp_path.rglob("unit-*.npz"))) == len(MEASURED)
+
+
+def test_a_worker_that_fails_ends_it_with_the_clocks_back_and_what_was_measured_kept(
+    stage: Stage, model: Model, tmp_path: Path
+) -> None:
+    before = clock_files(Files(stage.root), BOARD)
+    with pytest.raises(MeasurementError, match="the GPU fell off"), measuring(stage, model) as (_, worker, rails, clocks):
+        campaign = few(model, worker.about["kinds"])
+        campaign = replace(campaign, units=campaign.units[::2], size=replace(campaign.size, idle_configurations=1))
+        measure_board(campaign, [model], Failing(worker), rails, clocks, SHORT, tmp_path)
+    assert clock_files(Files(stage.root), BOARD) == before
+    assert len(list(tmp_path.rglob("unit-*.npz"))) == 1
+
+
+class Failing:
+    """A worker whose kernels fail."""
+
+    def __init__(self, worker: TwinWorker) -> None:
+        self._worker, self.about = worker, worker.about
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["do"] == "kernel":
+            raise MeasurementError("meter: the GPU fell off")
+        return self._worker.ask(request)
+
+
+class HotFor:
+    """Clocks of a board that is too hot for so many measurements."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.set_to = times, list[FrequencyConfiguration]()
+
+    def set(self, configuration: FrequencyConfiguration) -> None:
+        self.set_to.append(configuration)
+
+    def amiss(self) -> str:
+        return "it throttles" if len(self.set_to) <= self.times else ""
+
+
+class Counting:
+    """A worker that answers every request with how many there were."""
+
+    about: Mapping[str, Any] = {}
+    asked = 0
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked += 1
+        return {"ms": float(self.asked)}
+
+
+class NoRails:
+    rails = ()
+
+    def read_uj(self) -> dict[str, int]:
+        return {}
+
+    def since_mj(self, before: Mapping[str, int]) -> dict[str, float]:
+        return {}
+
+
+def hot_meter(clocks: HotFor) -> GpuMeter:
+    worker = Counting()
+    return GpuMeter(CpuMeter(worker, {}, NoRails(), SHORT), worker, clocks, SHORT)
+
+
+def test_what_was_measured_while_it_throttled_is_measured_again() -> None:
+    clocks = HotFor(2)
+    assert hot_meter(clocks).host_time_ms([], [BOARD.grid.top]) == 3.0
+    assert clocks.set_to == [BOARD.grid.top] * 3
+
+
+def test_a_board_that_stays_too_hot_ends_the_campaign_with_the_reason() -> None:
+    with pytest.raises(MeasurementError, match="4 measurements one after the other do not count: it throttles"):
+        hot_meter(HotFor(100)).host_time_ms([], [BOARD.grid.top])
+
+
+def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["profile", "collect", "resnet18", "--meter", "board", "--root", str(stage.root), "--bench", stage.application_port]
+    assert main([*words, "--board", BOARD.name, "--out", str(tmp_path / "one.npz"), "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["configurations"] == BOARD.grid.size and told["hours"] > 0 and not list(tmp_path.iterdir())
+    assert main(["profile", "collect", "resnet18", "--bench", stage.application_port, "--out", str(tmp_path / "one.npz")]) == 2
+    assert "--bench: stands in for PyTorch with --meter board" in capsys.readouterr().err
+
+
+def test_more_kernels_and_slower_monitors_take_longer(model: Model) -> None:
+    few_of_them, many = (plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], count) for count in (2, 20))
+    assert about_s(few_of_them, SHORT) < about_s(many, SHORT) < about_s(many, replace(SHORT, lead_s=3.4))
+
+
+def test_a_campaign_of_a_part_of_the_grid_is_another_one(model: Model) -> None:
+    whole, part = (plan_board(BOARD, grid, [model], ["conv2d"], 1, quick=True) for grid in (BOARD.grid, PART))
+    assert whole.offered is None and part.offered == PART and whole.digest != part.digest
