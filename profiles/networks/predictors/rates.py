@@ -31,7 +31,7 @@ _LARGEST_WINDOW = 5  # of a convolution; larger ones are rare and fall to it
 #: The operators that have rates of their own: convolutions by their window, since libraries have other kernels for each.
 PARTS = (
     *(name for name in OPERATORS if name != "conv2d"),
-    *(f"conv2d {size}" for size in range(1, _LARGEST_WINDOW + 1)), "grouped_conv", "anything else",
+    *(f"conv2d {size}" for size in range(2, _LARGEST_WINDOW + 1)), "grouped_conv", "anything else",
 )  # fmt: skip
 _AT = {name: number for number, name in enumerate(PARTS)}
 #: What work is counted in: launches, operations, bytes. Operations of those alone that do not go with their bytes.
