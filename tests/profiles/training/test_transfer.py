@@ -139,8 +139,8 @@ def test_adapt_leaves_a_predictor_of_whole_networks_behind_and_says_so(
     assert main([*asked, "--out", str(tmp_path / "served")]) == 0
     record(5, networks=1).save(tmp_path / "record.npz")
     capsys.readouterr()
-    asked = ("profile", "adapt", str(tmp_path / "served"), str(tmp_path / "record.npz"), "--out")
-    assert main([*asked, str(tmp_path / "nano")]) == 0
+    files = (str(tmp_path / "served"), str(tmp_path / "record.npz"))
+    assert main(["profile", "adapt", *files, "--out", str(tmp_path / "nano")]) == 0
     said = capsys.readouterr().out
     assert "left behind: predictor of whole networks rates, which knows networks on agx-orin-64gb" in said
     assert load_bundle(tmp_path / "nano").manifest.predictor is None and not (tmp_path / "nano" / "predictor.npz").exists()
