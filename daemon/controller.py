@@ -369,6 +369,7 @@ class Controller:
         return applied
 
     def _give_back(self, longest_s: float = 0.0) -> RestoreReport:
+        self._arbiter.forget()
         self.applied, self.floors = None, Floors()
         try:
             report = self._board.restore(longest_s)

@@ -154,7 +154,7 @@ class Frames:
             seen.powers_mw.append(drawn_mw)
 
     def renew(self) -> None:
-        """Let only the last frames count at the clocks in force: their target is missed.
+        """Let only the last frames count at the clocks in force, none from before these were set last: their target is missed.
 
         Where they have become heavier, what was seen elsewhere counts as little as one frame that took so many times as long.
         """
@@ -164,7 +164,8 @@ class Frames:
         factor = heavier(tuple(here.latencies_ms))
         for seen in self._seen.values():
             if seen is here:
-                seen.latencies_ms = deque(list(seen.latencies_ms)[-JUDGED:], maxlen=_TYPICAL_OF)
+                last = min(len(self.recent_ms) or JUDGED, JUDGED)
+                seen.latencies_ms = deque(list(seen.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
             elif factor != 1.0:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
                 seen.frames = 1

@@ -62,6 +62,10 @@ class Arbiter:
             return combine(needs)
         return combine([replace(needs[0], configuration=joint.configuration), *(n for n in needs if n.work is None)])
 
+    def forget(self) -> None:
+        """Let go of what was found for leases that have ended."""
+        self._decided = self._fared = None
+
     def fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, Fare]:
         """How the frames of each fare at a configuration; of nobody where at most one lease has a network."""
         needs, fared = tuple(lease.need for lease in leases), self._fared

@@ -16,14 +16,12 @@ profile was trained on boards of another version of the silicon.
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import random
 import shutil
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -45,6 +43,7 @@ from jetdvfs.tests.soak import boards, checks
 from jetdvfs.tests.soak.boards import Boards
 from jetdvfs.tests.soak.events import service
 from jetdvfs.tests.soak.processes import Resources
+from jetdvfs.tests.soak.reachable import bytes_beside
 from jetdvfs.tests.soak.stage import Places, Stage
 from jetdvfs.tests.soak.wire import Wire
 from jetdvfs.tests.soak.world import USUAL_BOARD, world
@@ -243,11 +242,11 @@ def day(hours: int) -> list[str]:
     began = time.monotonic()
     try:
         passing = Day(folder)
-        tracemalloc.start()
         for hour in range(1, hours + 1):
             broken += [f"hour {hour}: {text}" for text in passing.pass_by(draw, 3600.0)]
             passing.daemon.empty()
-            taken = _taken_by_the_daemon()
+            # The board remembers every configuration that it was in.
+            taken = bytes_beside(passing.board, ends=(FakeClock,))
             first = first or taken
             programs = passing.programs
             said = f"{programs.frames} frames, {programs.late} late, {programs.excused} of them with no way; longest row "
@@ -258,17 +257,7 @@ def day(hours: int) -> list[str]:
                 broken.append(f"hour {hour}: memory grew from {first >> 10} to {taken >> 10} kB")
         return broken
     finally:
-        tracemalloc.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _taken_by_the_daemon() -> int:
-    """Bytes of what is not the simulated board's, which remembers every configuration it was in, nor the harness's."""
-    gc.collect()
-    # Named tuples are made in "<string>": nearly all are those that the board remembers.
-    others = ("*/profiles/twin/*", "*/tests/*", "<string>", tracemalloc.__file__)
-    snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, name) for name in others])
-    return sum(trace.size for trace in snapshot.traces)
 
 
 def main() -> int:

@@ -150,6 +150,16 @@ def test_what_became_heavier_counts_as_such_elsewhere_and_by_its_last_frames_her
     assert (found[HIGH].latency_ms, found[HIGH].period_ms) == (9.0, 40.0)
 
 
+def test_frames_from_before_the_clocks_were_set_again_do_not_hide_that_they_became_heavier_meanwhile() -> None:
+    frames = Frames()
+    frames.report([10.0] * 20, 1.0, Setting(LOW, 0.0))
+    frames.report([6.0] * 12, 2.0, Setting(HIGH, 1.0))
+    frames.report([13.0] * 4, 3.0, Setting(LOW, 2.0))
+    frames.renew()
+    (here,) = (seen for seen in frames.observations(3.0, ALONE) if seen.configuration == LOW)
+    assert here.latency_ms == 13.0
+
+
 @pytest.mark.parametrize(
     ("latencies_ms", "factor"),
     [([10.0] * 8 + [15.0] * 3, 1.5), ([10.0] * 8 + [10.5] * 3, 1.0), ([15.0] * 7, 1.0), ([10.0] * 4 + [15.0] * 3, 1.0)],
