@@ -30,9 +30,11 @@ from .kernel_level import Scaled
 Matrix = NDArray[np.float64]
 
 _LARGEST_WINDOW = 5  # of a convolution; larger ones are rare and fall to it
-#: The operators that have rates of their own: convolutions by their window, since libraries have other kernels for each.
+_ACTIVATIONS = ("relu", "hardtanh")
+#: The operators that have rates of their own: convolutions by their window, since libraries have other kernels for each;
+#: activations together, since all of them stream a tensor and some occur in one family alone.
 PARTS = (
-    *(name for name in OPERATORS if name != "conv2d"),
+    *(name for name in OPERATORS if name not in ("conv2d", *_ACTIVATIONS)),
     *(f"conv2d {size}" for size in range(2, _LARGEST_WINDOW + 1)), "grouped_conv", "anything else",
 )  # fmt: skip
 _AT = {name: number for number, name in enumerate(PARTS)}
@@ -60,7 +62,7 @@ def part_of(node: Node) -> str:
     name = operator_of(node)
     if name == "conv2d":
         return "grouped_conv" if node.groups > 1 else f"conv2d {min(max(node.kernel), _LARGEST_WINDOW)}"
-    return name or PARTS[-1]
+    return "activation" if name in _ACTIVATIONS else name or PARTS[-1]
 
 
 @dataclass(frozen=True, eq=False)

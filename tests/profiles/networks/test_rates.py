@@ -74,10 +74,10 @@ def test_an_operator_that_no_network_had_takes_the_rates_of_all() -> None:
     made = Rates()
     made.fit(known(60))
     network = chain("plain", (24,) * 6)
-    plain, strange = graph_of(network), renamed(network, "sigmoid")
-    assert {part_of(node) for node in strange.nodes} == {"conv2d 3", "activation", "add"}
+    plain, strange = graph_of(network), renamed(network, "softmax")
+    assert {part_of(node) for node in strange.nodes} == {"conv2d 3", "softmax", "add"}
     first = Network("first", network.inputs, network.launches[:1], reads=network.reads[:1])
-    both = [graph_of(first), renamed(Network("both", network.inputs, network.launches[:2], reads=network.reads[:2]), "sigmoid")]
+    both = [graph_of(first), renamed(Network("both", network.inputs, network.launches[:2], reads=network.reads[:2]), "softmax")]
     alone, followed, one, other = (made.predict([Query(graph, DEVICES[0])])[0, 0] for graph in (*both, plain, strange))
     assert followed > 1.2 * alone and 0.5 < other / one < 4  # not for nothing
 
