@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long predictors of whole networks take for all configurations of a board, beside the kernel-level surface.
 
-    python tests/bench/whole_networks.py [--profile NAME|DIR] [--network resnet18 ...] [--repeats 3]
+    python tests/bench/whole_networks.py [--profile NAME|DIR] [--network resnet18 ...] [--predictor rates ...] [--repeats 3]
 
 Each predictor of latency and energy has the sizes of its paper, and has learnt for one epoch: how well it predicts is another
 matter, and does not change how long it takes. Both begin with the network's list of launches; reading the predictor's file
@@ -58,6 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="agx-xavier-sim")
     parser.add_argument("--network", action="append")
+    parser.add_argument("--predictor", action="append", choices=sorted(set(PREDICTORS) - set(LEFT_OUT)))
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     bundle = load_bundle(arguments.profile)
@@ -70,9 +71,7 @@ def main() -> None:
     kernels = [best_ms(arguments.repeats, partial(surface, network, bundle.cost)) for network in networks]
     print(f"{'kernels':20}" + "".join(f"{one:22.1f}" for one in kernels))
     record = record_of(bundle)
-    for name in PREDICTORS:
-        if name in LEFT_OUT:
-            continue
+    for name in arguments.predictor or [name for name in PREDICTORS if name not in LEFT_OUT]:
         with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder:
             add_predictor(bundle, record, name, trained_as(PREDICTORS[name], epochs=1), "", Path(folder) / "served")
             served = load_bundle(Path(folder) / "served")

@@ -58,10 +58,17 @@ def adapt(args: argparse.Namespace) -> int:
             found = bundle_adapted(bundle, record, name, command, args.out)
     except ModuleNotFoundError as error:
         raise InputError(f"profile adapt: needs the Python package {error.name} (jetdvfs[train])") from error
+    left = bundle.manifest.predictor
     if args.json:
-        print_json({"path": str(args.out), **found.manifest.to_json()})
-    else:
-        print(describe(args.out, found.manifest))
+        behind = None if left is None else left.name
+        print_json({"path": str(args.out), "predictor_left_behind": behind, **found.manifest.to_json()})
+        return 0
+    print(describe(args.out, found.manifest))
+    if left is not None:
+        print(
+            f"left behind: predictor of whole networks {left.name}, which knows networks on {bundle.manifest.board}; "
+            "'jetdvfs profile predictor' gives this profile one of its own"
+        )
     return 0
 
 

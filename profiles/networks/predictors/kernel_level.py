@@ -23,7 +23,7 @@ from . import estimator
 from .estimator import Estimator, Levels, Packed, Told, silent
 
 
-class _Scaled:
+class Scaled:
     """An estimator whose figures are somebody's times a factor for each metric: the median of what they were off by."""
 
     def __init__(self) -> None:
@@ -50,11 +50,15 @@ class _Scaled:
         estimator.check_fitted(self.metrics)
         return {"kind": "roofline", "metrics": self.metrics}, {"factors": self._factors}
 
+    def restore(self, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take what :meth:`packed` gave."""
+        self.metrics, self._factors = tuple(about["metrics"]), np.array(arrays["factors"], np.float64)
+
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
         raise NotImplementedError
 
 
-class KernelLevel(_Scaled):
+class KernelLevel(Scaled):
     """A bundle's surfaces, at the configuration of its grid that a query's figures are nearest to.
 
     Raises:
@@ -88,7 +92,7 @@ class KernelLevel(_Scaled):
         return known[1] if known else surface(graph.network, self._cost)
 
 
-class Roofline(_Scaled):
+class Roofline(Scaled):
     """The least that a network takes: each launch's operations or transfers, whichever are longer; the memory of its graph."""
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
@@ -116,7 +120,7 @@ class Roofline(_Scaled):
         """
         made = cls()
         try:
-            made.metrics, made._factors = tuple(about["metrics"]), np.array(arrays["factors"], np.float64)
+            made.restore(about, arrays)
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"a predictor of another release ({error!r})") from error
         return made
@@ -130,7 +134,7 @@ class Stack:
         learner: what learns the factors.
     """
 
-    def __init__(self, base: _Scaled, learner: Estimator) -> None:
+    def __init__(self, base: Scaled, learner: Estimator) -> None:
         self.base, self.learner = base, learner
 
     @property
@@ -160,9 +164,5 @@ class Stack:
 
     def packed(self) -> Packed:
         (about, arrays), (inner, inner_arrays) = self.base.packed(), self.learner.packed()
-        return {**about, "kind": "stack", "inner": inner}, {**arrays, **{f"inner/{k}": v for k, v in inner_arrays.items()}}
-
-    @classmethod
-    def restored(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], learner: Estimator) -> Stack:
-        """From what was saved, the learner restored before."""
-        return cls(Roofline.restored(about, arrays), learner)
+        base = {**about, "base": about["kind"], "kind": "stack", "inner": inner}
+        return base, {**arrays, **{f"inner/{k}": v for k, v in inner_arrays.items()}}

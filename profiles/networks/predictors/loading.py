@@ -13,13 +13,15 @@ from ...errors import RecordError
 from . import estimator
 from .estimator import Estimator
 from .graph_network import GraphNetwork, dippm, dnnperf, launches, seernet, seernet_multi
-from .kernel_level import Roofline, Stack
+from .kernel_level import Roofline, Scaled, Stack
+from .rates import Rates
 from .trees import Addition, GlobalTrees
 
 PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "forest": lambda: GlobalTrees("rf"),
     "boosting": lambda: GlobalTrees("gb"),
     "xgboost": lambda: GlobalTrees("xgb"),
+    "rates": Rates,
     "roofline": Roofline,
     "xgboost-added": lambda: GlobalTrees("xgb", Addition()),
     "seernet": seernet,
@@ -27,10 +29,11 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "dnnperf": dnnperf,
     "dippm": dippm,
     "launches": launches,
+    "rates+xgboost": lambda: Stack(Rates(), GlobalTrees("xgb")),
     "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
     "roofline+seernet": lambda: Stack(Roofline(), seernet()),
 }
-"""With the settings of their papers; the stacks learn what a roofline is off by."""
+"""With the settings of their papers; the stacks learn what rates or a roofline are off by."""
 
 #: Those that need a host GPU's counters of every network.
 COUNTED: Mapping[str, Callable[[], Estimator]] = {
@@ -90,6 +93,9 @@ def trained_as(
 _KINDS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Estimator]] = {
     "graph": GraphNetwork.restored,
     "trees": GlobalTrees.restored,
+}
+_BASES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Scaled]] = {
+    "rates": Rates.restored,
     "roofline": Roofline.restored,
 }
 
@@ -112,7 +118,11 @@ def _restored(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Estimator:
     kind = str(about.get("kind"))
     if kind == "stack":
         inner = {name.removeprefix("inner/"): array for name, array in arrays.items() if name.startswith("inner/")}
-        return Stack.restored(about, arrays, _restored(about.get("inner", {}), inner))
-    if kind not in _KINDS:
-        raise RecordError(f"a predictor of kind {kind:.40}; valid: stack, {', '.join(_KINDS)}")
-    return _KINDS[kind](about, arrays)
+        base = str(about.get("base", "roofline"))
+        if base not in _BASES:
+            raise RecordError(f"a stack on {base:.40}; valid: {', '.join(_BASES)}")
+        return Stack(_BASES[base](about, arrays), _restored(about.get("inner", {}), inner))
+    kinds = {**_KINDS, **_BASES}
+    if kind not in kinds:
+        raise RecordError(f"a predictor of kind {kind:.40}; valid: stack, {', '.join(kinds)}")
+    return kinds[kind](about, arrays)

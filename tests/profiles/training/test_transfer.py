@@ -19,10 +19,12 @@ from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.errors import BundleError, MeasurementError
 from jetdvfs.profiles.measuring.measurements import TABLES, Measurements, Rows
 from jetdvfs.profiles.measuring.meters.simulated import TwinMeter
+from jetdvfs.profiles.networks.record import About, Recorder, Row, device_features
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.training.transfer.adapting import bundle_adapted, disagreement
 from jetdvfs.profiles.training.transfer.prior import adapted, prior_of
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
+from jetdvfs.tests.support.profiles.measured_networks import measured
 
 PRIOR = load_bundle("agx-orin-64gb-sim")
 BOARD = load_board("orin-nano-8gb")
@@ -121,6 +123,27 @@ def test_adapt_says_where_a_profile_comes_from(tmp_path: Path, capsys: pytest.Ca
     assert "carried from  agx-orin-64gb-sim" in said and "10 observations of 2 networks" in said
     assert main(["profile", "adapt", PRIOR.manifest.name, str(path), "--out", str(tmp_path / "nano")]) == 3
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_adapt_leaves_a_predictor_of_whole_networks_behind_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chip, grid = PRIOR.manifest.described().chip, PRIOR.cost.grid
+    recorder = Recorder(tmp_path / "networks", About("a formula", True, ("latency_ms", "energy_mj")))
+    devices = device_features(chip, [grid.configuration((0, 0, 0)), grid.top], chip.dram_gib)
+    for network in measured(8, [tuple(map(float, device)) for device in devices]):
+        times = [(row.device, row.values["latency_ms"]) for row in network.rows]
+        rows = [Row("agx-orin-64gb 0", device, {"latency_ms": ms, "energy_mj": ms}) for device, ms in times]
+        recorder.add(replace(network, rows=tuple(rows)))
+    asked = ("profile", "predictor", PRIOR.manifest.name, str(tmp_path / "networks"), "--predictor", "rates")
+    assert main([*asked, "--out", str(tmp_path / "served")]) == 0
+    record(5, networks=1).save(tmp_path / "record.npz")
+    capsys.readouterr()
+    files = (str(tmp_path / "served"), str(tmp_path / "record.npz"))
+    assert main(["profile", "adapt", *files, "--out", str(tmp_path / "nano")]) == 0
+    said = capsys.readouterr().out
+    assert "left behind: predictor of whole networks rates, which knows networks on agx-orin-64gb" in said
+    assert load_bundle(tmp_path / "nano").manifest.predictor is None and not (tmp_path / "nano" / "predictor.npz").exists()
 
 
 def test_transfer_shows_errors_that_fall_with_observations(capsys: pytest.CaptureFixture[str]) -> None:
