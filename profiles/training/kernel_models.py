@@ -23,6 +23,7 @@ from ...kernels.trees.ensemble import TreeEnsemble
 from ..device import MeasuredDevice
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements, Rows
+from . import on_cluster
 from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
 
 TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
@@ -60,6 +61,7 @@ class TrainingOptions:
         patience: rounds without improvement after which a validation run ends.
         threads: threads XGBoost may use.
         seed: what its random choices follow from.
+        cluster: a ``distributed.Client`` on whose workers models are trained; None trains here.
     """
 
     recipes: Mapping[str, tuple[Recipe, ...]]
@@ -67,6 +69,7 @@ class TrainingOptions:
     patience: int = 25
     threads: int = 1
     seed: int = 0
+    cluster: Any = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ class Table:
     weight: NDArray[np.float64]
     node: NDArray[np.int64]
     kernel: NDArray[np.int64]
+
+    @property
+    def rows(self) -> on_cluster.Rows:
+        return on_cluster.Rows(self.features, self.label, self.weight)
 
     def where(self, mask: NDArray[np.bool_]) -> Table:
         return Table(self.features[mask], self.label[mask], self.weight[mask], self.node[mask], self.kernel[mask])
@@ -303,17 +310,25 @@ def _boost(
     table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
 ) -> tuple[Any, int, float]:
     """Train; with a validation set, stop when it no longer improves: (booster, best number of trees, RMSE there)."""
+    parameters = boosting_parameters(recipe, options.threads, options.seed)
+    held = None if validation is None else validation.rows
+    if options.cluster is None:
+        booster = _boosted_here(parameters, table.rows, rounds, held, options)
+    else:
+        booster = on_cluster.boosted(options.cluster, parameters, table.rows, rounds, held, options.patience)
+    return (booster, rounds, 0.0) if held is None else (booster, booster.best_iteration + 1, float(booster.best_score))
+
+
+def _boosted_here(
+    parameters: dict[str, Any], table: on_cluster.Rows, rounds: int, held: on_cluster.Rows | None, options: TrainingOptions
+) -> Any:
     import xgboost
 
-    parameters = boosting_parameters(recipe, options.threads, options.seed)
-    data = xgboost.DMatrix(table.features, table.label, weight=table.weight, nthread=options.threads)
-    if validation is None:
-        return xgboost.train(parameters, data, rounds), rounds, 0.0
-    held = xgboost.DMatrix(validation.features, validation.label, weight=validation.weight, nthread=options.threads)
-    booster = xgboost.train(
-        parameters, data, rounds, evals=[(held, "held")], early_stopping_rounds=options.patience, verbose_eval=False
-    )
-    return booster, booster.best_iteration + 1, float(booster.best_score)
+    def matrix(rows: on_cluster.Rows) -> Any:
+        return xgboost.DMatrix(rows.features, rows.label, weight=rows.weight, nthread=options.threads)
+
+    stopping = {} if held is None else {"evals": [(matrix(held), "held")], "early_stopping_rounds": options.patience}
+    return xgboost.train(parameters, matrix(table), rounds, verbose_eval=False, **stopping)
 
 
 def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, Any]:

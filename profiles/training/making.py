@@ -78,8 +78,10 @@ def bundle_from_record(
     threads: int = 1,
     seed: int = 0,
     tuned: Mapping[str, tuple[Recipe, ...]] | None = None,
+    cluster: Any = None,
 ) -> Bundle:
-    """The bundle of what was measured, be it on one board; ``tuned`` are recipes that a search found for some models.
+    """The bundle of what was measured, be it on one board; ``tuned`` are recipes that a search found for some models, and
+    ``cluster`` the ``distributed.Client`` on whose workers they are trained.
 
     Raises:
         MeasurementError: the record has less than two networks that were measured as a whole and whose launches are known, or
@@ -90,7 +92,7 @@ def bundle_from_record(
     folds = make_folds(networks, own.nodes, min(len(networks), _MOST_FOLDS), seed)
     few = len(own.invocations) <= _FEW_KERNELS
     recipes = {"": (Recipe(6, 0.1, min_child_weight=1.0 if few else 5.0),)}
-    options = TrainingOptions({**recipes, **(tuned or {})}, most_rounds=300, threads=threads, seed=seed)
+    options = TrainingOptions({**recipes, **(tuned or {})}, most_rounds=300, threads=threads, seed=seed, cluster=cluster)
 
     def evaluation(_: Bundle, uncertainty: Uncertainty) -> Mapping[str, Any]:
         return {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from ....profiles.errors import BundleError
 from ....profiles.twin.silicon.chip import CURRENT
 from ... import arguments
 from ...errors import InputError, UsageError
+from ..clusters import cluster
 from ..output import print_json, progress_bar
 
 NOT_SEEN = "other boards were not seen: errors are of networks and kernels left out on the one that was measured"
@@ -40,6 +42,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         type=arguments.named_file,
         metavar="FILE",
         help="with RECORD: the hyperparameters that 'profile tune' found (default: those that did well on simulated boards)",
+    )
+    sub.add_argument(
+        "--cluster",
+        metavar="N|ADDRESS",
+        help="with RECORD: train on so many processes of this machine, or on the workers of the Dask cluster whose scheduler "
+        "is there, such as tcp://10.0.0.1:8786; each has a part of the rows",
     )
     sub.add_argument("--quick", action="store_true", help="with --simulated: little, to try the command out")
     sub.add_argument(
@@ -226,8 +234,9 @@ def train(args: argparse.Namespace) -> int:
         if of_simulated:
             raise UsageError(f"--{of_simulated[0]}: RECORD says what was measured; valid: RECORD, or --simulated --board")
         bundle = _train_on_record(args)
-    elif args.recipes is not None:
-        raise UsageError("--recipes: are of a record; valid: RECORD --recipes FILE")
+    elif args.recipes is not None or args.cluster is not None:
+        option = "--recipes" if args.recipes is not None else "--cluster"
+        raise UsageError(f"{option}: is of a record; valid: RECORD {option} ...")
     elif not args.simulated or args.board is None:
         raise UsageError("say what to train on: RECORD, as 'jetdvfs profile collect' writes it, or --simulated --board NAME")
     else:
@@ -273,7 +282,10 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
         tuned = None if args.recipes is None else Tuned.load(args.recipes).recipes()
         recipes = "" if args.recipes is None else f" --recipes {args.recipes.name}"
         command = f"jetdvfs profile train {args.record.name}{recipes}{seed} --name {name} --out {name}"
-        return bundle_from_record(own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed, tuned=tuned)
+        with contextlib.nullcontext() if args.cluster is None else cluster("--cluster", args.cluster) as client:
+            return bundle_from_record(
+                own, name, command, args.out, progress_bar, threads=args.threads, seed=args.seed, tuned=tuned, cluster=client
+            )
     except ModuleNotFoundError as error:
         raise InputError(f"profile train: needs the Python package {error.name} (jetdvfs[train])") from error
 

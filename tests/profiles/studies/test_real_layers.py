@@ -12,6 +12,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.studies.comparison.agx_orin import LAYERS, MODES
+from jetdvfs.profiles.studies.comparison.real.layers import nearest
 
 COLUMNS = (
     "calib_dir", "model", "batch", "precision", "thermal_profile", "date", "fusion_pattern", "op_type", "flops", "total_bytes",
@@ -44,6 +45,19 @@ def test_networks_are_predicted_from_the_layers_of_others(data: Path, capsys: py
     assert pairs == {(name, batch) for name in ("one", "two", "three") for batch in (1, 16)}
     assert all(row["cases"] == 4 and row["percent"] < 15 for row in told["networks"])
     assert code == (0 if all(one["percent"] <= one["goal"] for one in told["batches"].values()) else 4)
+
+
+def test_campaigns_that_measured_the_same_network_say_how_near_a_prediction_could_be(data: Path) -> None:
+    assert nearest(data) == {}
+    begun, *lines = gzip.decompress((data / LAYERS).read_bytes()).decode().splitlines()
+    took = COLUMNS.index("lat_mean_ms")
+    again = []
+    for line in (line for line in lines if line.split(",")[2] == "16"):
+        cells = line.split(",")
+        cells[0], cells[took] = "elsewhere", str(1.25 * float(cells[took]))
+        again.append(",".join(cells))
+    (data / LAYERS).write_bytes(gzip.compress("\n".join([begun, *lines, *again, ""]).encode()))
+    assert nearest(data) == {16: pytest.approx(100 * 0.2 / 2)}
 
 
 def test_a_folder_without_the_table_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

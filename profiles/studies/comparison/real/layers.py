@@ -88,6 +88,29 @@ def left_out(
     progress(len(names), len(names), "done")
 
 
+def nearest(folder: Path) -> dict[int, float]:
+    """By batch, the mean error in per cent of the best figure there could be for a network that several campaigns measured
+    alike; batches that nobody measured twice have none.
+
+    Raises:
+        ComparisonDataError: the table is not in the folder, or is no such table.
+    """
+    rows = list(read_rows(folder, LAYERS))
+    runs: dict[tuple[str, ...], dict[str, float]] = {}
+    for row, took_ms in zip(rows, numbers(rows, "lat_mean_ms", LAYERS), strict=True):
+        whole = runs.setdefault(tuple(row[name] for name in ("batch", "model", "precision", "thermal_profile")), {})
+        campaign = f"{row['calib_dir']}|{row['date']}"
+        whole[campaign] = whole.get(campaign, 0.0) + took_ms
+    found: dict[int, list[float]] = {}
+    for (batch, *_), by_campaign in runs.items():
+        times_ms = np.array(list(by_campaign.values()))
+        if len(times_ms) > 1:
+            # The mean of relative errors is least at one of the figures themselves.
+            errors = np.abs(times_ms[:, None] / times_ms[None, :] - 1).mean(axis=1)
+            found.setdefault(int(batch), []).append(100 * float(errors.min()))
+    return {batch: float(np.mean(percents)) for batch, percents in sorted(found.items())}
+
+
 def means(rows: Sequence[NetworkRow]) -> dict[int, float]:
     """The mean error of all runs of a batch, by batch."""
     return {

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees grown on a Dask cluster, for training sets of which no single machine should hold all rows: each worker has a part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LEAST_ROWS = 1_000  # in a part: below, the workers wait for each other more than they work
+
+
+class Rows(NamedTuple):
+    """A training set: features (n, p), labels and weights (n,)."""
+
+    features: NDArray[np.float32]
+    label: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+
+def boosted(
+    client: Any, parameters: Mapping[str, Any], training: Rows, rounds: int, held: Rows | None = None, patience: int = 0
+) -> Any:
+    """Train on the workers of a ``distributed.Client``; what ``xgboost.train`` returns.
+
+    Args:
+        held: rows that say when to stop: after so many rounds of ``patience`` without improvement.
+    """
+    import dask.array
+    from xgboost import dask as on_dask
+
+    parts = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
+
+    def spread(rows: Rows) -> Any:
+        chunk = max(-(-len(rows.label) // parts), _LEAST_ROWS)
+        features = dask.array.from_array(rows.features, chunks=(chunk, -1))
+        label, weight = (dask.array.from_array(one, chunks=chunk) for one in (rows.label, rows.weight))
+        return on_dask.DaskDMatrix(client, features, label, weight=weight)
+
+    stopping = {} if held is None else {"evals": [(spread(held), "held")], "early_stopping_rounds": patience}
+    found = on_dask.train(client, dict(parameters), spread(training), rounds, verbose_eval=False, **stopping)
+    return found["booster"]
