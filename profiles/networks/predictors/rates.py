@@ -3,11 +3,10 @@
 
 None of the papers'. Latency is a sum: of launches, operations and bytes, each by the operator and divided by the device's own
 rate, so what is fitted are how many cycles of the host a launch takes, and which part of the device's peaks an operator misses.
-Energy is that sum, which is what power at rest and leakage come to, and of all operators' work what switching takes, by powers
-of the device's rates, since voltage rises with clocks.
-Memory is weights, inputs, something for each launch, and the greatest moment: what is live there, and what the operator that
-runs there takes besides (a library's copies in layouts of its own). Nothing knows more of a network than its launches do, so
-families that were not learnt from are predicted about as well as those that were.
+Energy is such a sum, which is what power at rest and leakage come to, and of all operators' work what switching takes, by
+powers of the device's rates, since voltage rises with clocks. Memory is weights, inputs, something for each launch, and the
+greatest moment: what is live there, and what the product that runs there takes besides, a library's copies in layouts of its
+own.
 """
 
 from __future__ import annotations
