@@ -252,7 +252,7 @@ def day(hours: int) -> list[str]:
             said = f"{programs.frames} frames, {programs.late} late, {programs.excused} of them with no way; longest row "
             said += f"{max(programs.rows, default=0)}"
             spent = f"hour {hour:2}: {taken >> 10} kB, {time.monotonic() - began:.0f} s"
-            print(f"{spent}; {said}; {dict(passing.happened)}", flush=True)
+            print(f"{spent}; {said}; {len(broken)} faults; {dict(passing.happened)}", flush=True)
             if taken > first + MORE_BYTES:
                 broken.append(f"hour {hour}: memory grew from {first >> 10} to {taken >> 10} kB")
         return broken
