@@ -3,9 +3,10 @@
 
 None of the papers'. Latency is a sum: of launches, operations and bytes, each by the operator and divided by the device's own
 rate, so what is fitted are how many cycles of the host a launch takes, and which part of the device's peaks an operator misses.
-Memory is weights, inputs, something for each launch, and the greatest moment: what is live there, and what the operator that
-runs there takes besides (a library's copies in layouts of its own). Nothing knows more of a network than its launches do, so
-families that were not learnt from are predicted about as well as those that were.
+Energy is such a sum, which is what power at rest and leakage come to, and of all operators' work what switching takes, by
+powers of the device's rates, since voltage rises with clocks. Memory is weights, inputs, something for each launch, and the
+greatest moment: what is live there, and what the product that runs there takes besides, a library's copies in layouts of its
+own.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from .kernel_level import Scaled
 Matrix = NDArray[np.float64]
 
 _LARGEST_WINDOW = 5  # of a convolution; larger ones are rare and fall to it
-#: The operators that have rates of their own: convolutions by their window, since libraries have other kernels for each.
+_ACTIVATIONS = ("relu", "hardtanh")
+#: The operators that have rates of their own: convolutions by their window, since libraries have other kernels for each;
+#: activations together, since all of them stream a tensor and some occur in one family alone.
 PARTS = (
-    *(name for name in OPERATORS if name != "conv2d"),
+    *(name for name in OPERATORS if name not in ("conv2d", *_ACTIVATIONS)),
     *(f"conv2d {size}" for size in range(2, _LARGEST_WINDOW + 1)), "grouped_conv", "anything else",
 )  # fmt: skip
 _AT = {name: number for number, name in enumerate(PARTS)}
@@ -39,6 +42,8 @@ _WORK = ("launches", "flops", "input_bytes", "output_bytes", "weight_bytes")
 _WITH_FLOPS = {name for name in PARTS if any(word in name for word in ("conv", "matmul", "attention", "pool"))}
 #: Which of the device's figures each takes its time by.
 _RATE_OF = (0, 1, 2, 2, 2)
+# Of the rates. Voltages would say more than squares, which run wild on boards that were not learnt from.
+_POWERS = (0, 1)
 #: What a product takes of memory while it runs, besides what is live: shares of these. Input and output in a layout of whole
 #: vectors of channels, group by group, weights in another order, and of one image's input a column for each place of a window.
 _COPIES = ("input_bytes", "output_bytes", "weight_bytes", "unfolded_bytes")
@@ -56,7 +61,7 @@ def part_of(node: Node) -> str:
     name = operator_of(node)
     if name == "conv2d":
         return "grouped_conv" if node.groups > 1 else f"conv2d {min(max(node.kernel), _LARGEST_WINDOW)}"
-    return name or PARTS[-1]
+    return "activation" if name in _ACTIVATIONS else name or PARTS[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +131,7 @@ class Rates(Scaled):
         devices = np.array([sample.device for sample in samples])
         for number, metric in enumerate(metrics):
             told(number, len(metrics), metric)
-            fit = _fit_memory if metric.endswith("_mib") else _fit_time
+            fit = {"mib": _fit_memory, "mj": _fit_energy}.get(metric.rpartition("_")[2], _fit_time)
             self._rates[metric] = fit(counted, devices, values[:, number])
         super().fit(samples, told)
 
@@ -138,9 +143,14 @@ class Rates(Scaled):
             if metric.endswith("_mib"):
                 found.append(np.full([len(axis) for axis in levels], factor * _memory(own, self._rates[metric])))
                 continue
-            by_kind = (own.work * self._rates[metric]).sum(0)
+            terms = _terms(own, self._rates[metric])
             by_axis = [
-                sum(by_kind[kind] for kind, rate in enumerate(_RATE_OF) if rate == axis) / np.asarray(values, np.float64)
+                sum(
+                    terms[row, kind] * np.asarray(values, np.float64) ** power
+                    for kind, rate in enumerate(_RATE_OF)
+                    if rate == axis
+                    for row, power in enumerate((-1, *_POWERS)[: len(terms)])
+                )
                 for axis, values in enumerate(levels)
             ]
             found.append(factor * (by_axis[0][:, None, None] + by_axis[1][:, None] + by_axis[2]))
@@ -177,13 +187,23 @@ class Rates(Scaled):
                 if metric.endswith("_mib"):
                     found[number, column] = _memory(own, rates)
                 else:
-                    found[number, column] = (own.work * rates).sum(0) @ (1 / np.array(query.device)[list(_RATE_OF)])
+                    terms, device = _terms(own, rates), np.array(query.device)[list(_RATE_OF)]
+                    powers = np.array((-1, *_POWERS)[: len(terms)], np.float64)
+                    found[number, column] = (terms * device ** powers[:, None]).sum()
         return found
 
 
 def _shape(metric: str) -> tuple[int, ...]:
     memory = len(_WHOLE) + 1 + len(_COPIED) * len(_COPIES)
-    return (memory,) if metric.endswith("_mib") else (len(PARTS), len(_WORK))
+    if metric.endswith("_mib"):
+        return (memory,)
+    return (len(PARTS) + (len(_POWERS) if metric.endswith("_mj") else 0), len(_WORK))
+
+
+def _terms(own: _Counted, rates: Matrix) -> Matrix:
+    """(1, work) what to divide by the device's rates; of energy with a row more for each of the powers to multiply with."""
+    bare = (own.work * rates[: len(PARTS)]).sum(0)
+    return np.concatenate([bare[None], own.work.sum(0) * rates[len(PARTS) :]])
 
 
 def _of_graphs(queries: Sequence[Query]) -> list[_Counted]:
@@ -193,12 +213,29 @@ def _of_graphs(queries: Sequence[Query]) -> list[_Counted]:
 
 
 def _fit_time(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
-    """(parts, work) by what the device's rates are to be multiplied."""
-    work = np.stack([own.work for own in counted]) / devices[:, None, list(_RATE_OF)]
-    rates = _least(work.reshape(len(work), -1), values, _TIME_RIDGE).reshape(len(PARTS), len(_WORK))
-    missing = ~work.any(axis=(0, 2))
+    """(parts, work) by what the time at the device's rates is to be multiplied."""
+    return _fit_work(_times(counted, devices), values)
+
+
+def _fit_energy(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
+    """(parts + powers, work) the same, then by what all work times powers of the rates is."""
+    times, rates = _times(counted, devices), devices[:, None, list(_RATE_OF)]
+    work = np.stack([own.work.sum(0) for own in counted])[:, None]
+    return _fit_work(np.concatenate([times, *(work * rates**power for power in _POWERS)], axis=1), values)
+
+
+def _times(counted: Sequence[_Counted], devices: Matrix) -> Matrix:
+    """(samples, parts, work) ms at the device's rates."""
+    return np.asarray(np.stack([own.work for own in counted]) / devices[:, None, list(_RATE_OF)])
+
+
+def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
+    rates = _least(columns.reshape(len(columns), -1), values, _TIME_RIDGE).reshape(columns.shape[1:])
+    missing = ~columns[:, : len(PARTS)].any(axis=(0, 2))
     if missing.any():
-        rates[missing] = _least(work.sum(1), values, _TIME_RIDGE)
+        together = np.concatenate([columns[:, : len(PARTS)].sum(1, keepdims=True), columns[:, len(PARTS) :]], axis=1)
+        common = _least(together.reshape(len(columns), -1), values, _TIME_RIDGE)
+        rates[: len(PARTS)][missing] = common[: len(_WORK)]
     return rates
 
 

@@ -74,12 +74,27 @@ def test_an_operator_that_no_network_had_takes_the_rates_of_all() -> None:
     made = Rates()
     made.fit(known(60))
     network = chain("plain", (24,) * 6)
-    plain, strange = graph_of(network), renamed(network, "sigmoid")
-    assert {part_of(node) for node in strange.nodes} == {"conv2d 3", "activation", "add"}
+    plain, strange = graph_of(network), renamed(network, "softmax")
+    assert {part_of(node) for node in strange.nodes} == {"conv2d 3", "softmax", "add"}
     first = Network("first", network.inputs, network.launches[:1], reads=network.reads[:1])
-    both = [graph_of(first), renamed(Network("both", network.inputs, network.launches[:2], reads=network.reads[:2]), "sigmoid")]
+    both = [graph_of(first), renamed(Network("both", network.inputs, network.launches[:2], reads=network.reads[:2]), "softmax")]
     alone, followed, one, other = (made.predict([Query(graph, DEVICES[0])])[0, 0] for graph in (*both, plain, strange))
     assert followed > 1.2 * alone and 0.5 < other / one < 4  # not for nothing
+
+
+def test_energy_is_least_between_the_clocks_where_it_is_in_truth() -> None:
+    def energy_mj(graph: PerformanceGraph, gflops: float) -> float:
+        return sum(node.flops / 1e6 * (20 / gflops + gflops / 1e4) for node in graph.nodes if node.kind == "conv2d")
+
+    levels = (100.0, 200.0, 400.0, 800.0, 1600.0)
+    asked = samples(20, [(1.0, gflops, 50.0, 32.0) for gflops in levels])
+    made = Rates()
+    made.fit([dataclasses.replace(one, values={"energy_mj": energy_mj(one.graph, one.device[1])}) for one in asked])
+    graph = graph_of(chain("asked", (40,) * 6))
+    swept = made.sweep(graph, [np.array([1.0]), np.array(levels), np.array([50.0])], 32.0)[0, 0, :, 0]
+    assert_allclose(swept, [energy_mj(graph, gflops) for gflops in levels], rtol=0.1)
+    assert swept.argmin() == 2
+    assert_allclose(made.predict([Query(graph, (1.0, gflops, 50.0, 32.0)) for gflops in levels])[:, 0], swept)
 
 
 def test_a_grid_is_one_sweep_and_the_same_as_one_by_one() -> None:
