@@ -300,7 +300,9 @@ class Manifest:
         """
         version = data.get("format") if isinstance(data, Mapping) else None
         if version != FORMAT_VERSION:
-            raise BundleError(f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}")
+            raise BundleError(
+                f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}: make the profile again with it"
+            )
         try:
             return convert(data, cls)
         except (DocumentError, KernelsError) as error:
