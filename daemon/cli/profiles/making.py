@@ -234,9 +234,10 @@ def train(args: argparse.Namespace) -> int:
         if of_simulated:
             raise UsageError(f"--{of_simulated[0]}: RECORD says what was measured; valid: RECORD, or --simulated --board")
         bundle = _train_on_record(args)
-    elif args.recipes is not None or args.cluster is not None:
-        option = "--recipes" if args.recipes is not None else "--cluster"
-        raise UsageError(f"{option}: is of a record; valid: RECORD {option} ...")
+    elif args.recipes is not None:
+        raise UsageError("--recipes: are of a record; valid: RECORD --recipes FILE")
+    elif args.cluster is not None:
+        raise UsageError("--cluster: trains on a record; valid: RECORD --cluster N|ADDRESS")
     elif not args.simulated or args.board is None:
         raise UsageError("say what to train on: RECORD, as 'jetdvfs profile collect' writes it, or --simulated --board NAME")
     else:

@@ -64,9 +64,12 @@ class HeldClocks:
         self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
 
     def amiss(self) -> str:
-        """Heat, over-current events, clocks that were not as asked for."""
+        """Heat, over-current events, clocks that were not as asked for, or did not stay so."""
         assert self._accepted is not None
         seconds = max(self._clock.monotonic() - self._since_s, 1e-3)
+        applied = self._client.status()["applied"]
+        if not self._notes and (applied is None or applied["accepted"] != self._accepted._asdict()):
+            self._notes = ("clocks were set otherwise for other work meanwhile",)
         self._amiss = self._board.why_rejected(self._accepted, self._notes, self._over, seconds)
         if (hottest_c := self._board.hottest_c()) is not None:
             self.hottest_c.append(hottest_c)

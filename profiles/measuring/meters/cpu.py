@@ -153,7 +153,8 @@ class CpuMeter:
     def idle_rails_mw(
         self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        self._wait(self._patience.lead_s)
+        if self._patience.lead_s:
+            self._wait(self._patience.lead_s)
         _, rails = self.drawn_mw(lambda: self._wait(self._patience.power_s))
         return {rail: np.repeat(found, len(configurations)) for rail, found in rails.items()}  # at the one there is
 

@@ -237,6 +237,19 @@ def test_a_board_that_is_too_hot_says_so_and_is_given_back_when_it_has_cooled(sy
     assert one.settings() == before
 
 
+def test_a_lower_limit_that_was_pressed_down_by_the_upper_one_is_given_back_as_the_power_mode_has_it(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    files = TreeFiles(simulated_board("agx-xavier", clock=clock))
+    hardware = Hardware.probe(files, clock, baseline=tmp_path / "baseline")
+    low, high = (f"/sys/devices/system/cpu/cpufreq/policy0/scaling_{limit}_freq" for limit in ("min", "max"))
+    found, whole = files.read_text(low), files.read_text(high)
+    files.write_text(high, "345600")  # as heat does, for longer than its trip is reached
+    hardware.apply(FrequencyConfiguration(345600, 318750000, 665600000), "a test")
+    files.write_text(high, whole)
+    hardware.restore()
+    assert (files.read_text(low), files.read_text(high)) == (found, whole)
+
+
 def test_a_gpu_that_nothing_has_used_yet_is_controlled_once_it_has_appeared(tmp_path: Path) -> None:
     one = Found(fake_board(VirtualClock(), "agx-orin-64gb", desktop=False), tmp_path)
     assert len(one.hardware.grid().gpu_hz) == 1

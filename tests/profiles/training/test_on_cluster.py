@@ -15,6 +15,7 @@ from jetdvfs.profiles.training.on_cluster import Rows, boosted
 
 xgboost = pytest.importorskip("xgboost", reason="training needs xgboost")
 distributed = pytest.importorskip("distributed", reason="a cluster needs dask and distributed")
+pytest.importorskip("pyarrow", reason="xgboost.dask needs Dask's data frames, which need pyarrow")
 PARAMETERS = boosting_parameters(Recipe(4, 0.2, 1.0, subsample=1.0, colsample_bytree=1.0), 1, 0)
 ROUNDS = 30
 
