@@ -105,9 +105,7 @@ class Baseline:
             for path in domain.paths:
                 if (text := self._settled(domain, path)) is not None:
                     limit = lowest(domain) if path == domain.low and path not in values else None
-                    cut = limit is not None and (
-                        self._cut_by_heat(domain, path, text, (str(limit),)) or self._pressed(domain, limit)
-                    )
+                    cut = limit is not None and self._cut_by_heat(domain, path, text, (str(limit),))
                     values.setdefault(path, str(limit) if cut else text)
         self._record = replace(self._record, domains=(*known, *new), values=values)
 
@@ -343,20 +341,14 @@ class Baseline:
     def _cut_by_heat(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
         """Whether a limit reads lower than one of these values because the kernel throttles, not because of anybody.
 
-        Thermal limits are apart from the one a file takes; taken for somebody's, they would outlast the heat.
+        Thermal limits are apart from the one a file takes; taken for somebody's, they would outlast the heat. They stay for a
+        while after a trip is left: a lower limit that reads as the upper one is then taken to be pressed down by it.
+        Whoever set both finds his upper one again, and that counts.
         """
         if path not in (domain.low, domain.high) or not current.isdecimal():
             return False
         lowered = any(value.isdecimal() and int(value) > int(current) for value in values)
-        return lowered and self._is_hot()
-
-    def _pressed(self, domain: ClockDomain, limit: int) -> bool:
-        """Whether the lower limit reads less than that of the power mode because the upper one has been brought down to it.
-
-        Heat does that, and outlasts the trip's temperature. Whoever set both that low finds the upper one again, which counts.
-        """
-        low, high = (self._files.find_int(path or "") for path in (domain.low, domain.high))
-        return low is not None and low == high and low < limit
+        return lowered and (self._is_hot() or (path == domain.low and current == self._files.find_text(domain.high or "")))
 
     def _is_hot(self) -> bool:
         """Whether the kernel throttles, or did a short while ago, and limits may still be lowered."""
