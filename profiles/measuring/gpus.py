@@ -25,7 +25,7 @@ from .processor import Model, Most, plan_processor, processor_size
 _MOST_CONFIGURATIONS = 4
 _MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
-_SWITCH_S = 0.5  # to set clocks, see them settle, and give them back
+_SWITCH_S = 0.9  # to set clocks, see them settle, and give them back, as on a simulated board
 
 
 @dataclass(frozen=True)
