@@ -4,6 +4,11 @@
 Of each table and GPU a fifth of the kernels is held out at random. The plain recipe learns the logarithm of the time from sizes
 as they stand, as MIRAGE did; ours learns how far a kernel is from its bound, the floor of a launch with it, from the features
 that profiles have. The floor is that of the GPU's smallest pointwise kernels, as a campaign would find it.
+
+Of products ours is told two things more, which profiles are not. How they fill the waves in which a GPU of so many
+multiprocessors does them; a profile is of one chip, with few. And when among its table's kernels one was measured: what the
+harness adds to a time changed meanwhile. The fastest convolutions of each GPU's last rows take three to six times as long as
+those of its first, whatever their shapes.
 """
 
 from __future__ import annotations
@@ -15,11 +20,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from .....kernels.cost.features import columns, feature_names
 from ....errors import ComparisonDataError, MeasurementError
 from ....measuring.mapping import load_mapping
 from ....measuring.measurements import Measurements, Rows
 from ....measuring.tables import import_table
-from ....training.kernel_models import Recipe, TrainingOptions, ensemble_of, table_of, train_model
+from ....training.kernel_models import Recipe, Table, TrainingOptions, ensemble_of, table_of, train_model
 from ...difficulty import trained
 from ..desktop import MAPPING
 from ..fit import find_file
@@ -30,6 +36,9 @@ GOALS: Mapping[tuple[str, str], float] = {
     ("v100", "linear"): 4.5, ("v100", "bmm"): 4.5, ("v100", "add"): 0.5, ("v100", "relu"): 0.5, ("v100", "conv"): 12.0,
 }  # fmt: skip
 """Mean error in per cent that is aimed at."""
+MULTIPROCESSORS: Mapping[str, int] = {"p4": 20, "p100": 56, "v100": 80, "t4": 40, "a100": 108}
+"""Of each GPU (NVIDIA's data sheets)."""
+_TILES = ((32, 32), (64, 32), (32, 64), (64, 64), (128, 32), (32, 128), (128, 64), (64, 128), (128, 128))
 _HELD_OUT = 0.2
 _PLAIN_ROUNDS, _PLAIN_DEPTH, _PLAIN_RATE = 600, 8, 0.1
 _MOST_ROUNDS, _PATIENCE = 5000, 60
@@ -87,6 +96,7 @@ def pairs(
 def _pair(name: str, gpu: str, record: Measurements, pointwise: Measurements, options: TrainingOptions) -> Pair:
     kind = TABLES[name]
     table = table_of(record if name == "relu" else _together(record, pointwise), record.described, kind, "time", ())
+    table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))
     held = np.random.default_rng(options.seed).random(table.kernel.max() + 1)[table.kernel] < _HELD_OUT
     model = train_model(table.where(~held), kind, options)
     predicted = np.asarray(ensemble_of(model).predict(table.features[held]), np.float64)
@@ -97,6 +107,26 @@ def _pair(name: str, gpu: str, record: Measurements, pointwise: Measurements, op
     plain = trained(sizes[~held], times.value[~held], *settings, learning_rate=_PLAIN_RATE, depth=_PLAIN_DEPTH)
     beside = plain(sizes[held]) / times.value[held] - 1
     return Pair(name, gpu, len(table.label), _percent(beside), _percent(own), GOALS.get((gpu, name)))
+
+
+def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float32]]:
+    """Features of products, (n,) each; other kinds have none.
+
+    When it was measured among the table's kernels; and for each output tile that libraries use the logarithm of how many times
+    as many places whole waves of tiles have, one tile for each multiprocessor, as the product has outputs (NVIDIA, "Matrix
+    Multiplication Background").
+    """
+    names = feature_names(kind)
+    if "log2_m" not in names:
+        return
+    yield table.kernel.astype(np.float32)
+    own = table.features[:, columns(kind, ("log2_m", "log2_n", "batch", *names[-3:]))[:3]].astype(np.float64)
+    m, n = np.rint(2 ** own[:, 0]), np.rint(2 ** own[:, 1])
+    products = own[:, 2] if kind == "matmul" else 1.0  # of a convolution, images are rows of one product
+    for height, width in _TILES:
+        tiles = products * np.ceil(m / height) * np.ceil(n / width)
+        places = np.ceil(tiles / MULTIPROCESSORS[gpu]) * MULTIPROCESSORS[gpu] * height * width
+        yield np.log2(places / (products * m * n)).astype(np.float32)
 
 
 def _together(record: Measurements, pointwise: Measurements) -> Measurements:
