@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from itertools import product
 from pathlib import Path
 
@@ -18,11 +19,13 @@ HEADERS = {
     "conv": "Device,latency_ms,B,Input_Channel,Output_Channel,Kernel_Size,Input_Size,Stride,Padding",
 }  # fmt: skip
 FLOOR_MS = 0.01
+DRIFT_MS = 0.001
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Kernels of a V100 that take a launch, their bytes at a third of its bandwidth and their operations at half its rate."""
+    """Kernels of a V100 that take a launch, their bytes at a third of its bandwidth and their operations at half its rate; with
+    each convolution that is measured, in no order, the harness adds more."""
     sizes = (16, 40, 64, 100, 128, 256, 400, 512)
     rows: dict[str, list[str]] = {name: [] for name in HEADERS}
 
@@ -38,6 +41,10 @@ def data(tmp_path: Path) -> Path:
     for batch, width in product(range(10, 500, 20), (8, 100, 500, 2000)):
         add("relu", 2 * batch * width, 0, batch, width)
         add("add", 3 * batch * width, 0, batch, width)
+    random.Random(0).shuffle(rows["conv"])
+    for place, row in enumerate(rows["conv"]):
+        gpu, took, *values = row.split(",")
+        rows["conv"][place] = ",".join([gpu, f"{float(took) + DRIFT_MS * place:.6f}", *values])
     for name, header in HEADERS.items():
         (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress("\n".join([header, *rows[name], ""]).encode()))
     return tmp_path
@@ -53,6 +60,7 @@ def test_what_is_learned_of_the_bound_and_its_floor_beats_sizes_as_they_stand(
     assert code == (0 if all(pair["passed"] for pair in found.values()) else 4)
     for pair in found.values():
         assert pair["own_percent"] < pair["plain_percent"], pair
+        assert pair["table"] != "conv" or pair["own_percent"] < 20  # 45% by models that do not know when it was measured
         assert pair["passed"] == (pair["own_percent"] <= min(pair["plain_percent"], pair["goal_percent"]))
 
 
