@@ -43,6 +43,7 @@ _HELD_OUT = 0.2
 _PLAIN_ROUNDS, _PLAIN_DEPTH, _PLAIN_RATE = 600, 8, 0.1
 _MOST_ROUNDS, _PATIENCE = 5000, 60
 _RECIPES = {
+    "bmm": (Recipe(6, 0.03, 2.0, 0.6, 0.9),),
     "matmul": (Recipe(7, 0.02, 2.0, 0.8, 0.6),),
     "conv2d": (Recipe(7, 0.05, 2.0, 0.8, 0.6), Recipe(7, 0.1)),
     "": (Recipe(5, 0.02, 2.0, 0.8, 0.6),),
@@ -98,7 +99,7 @@ def _pair(name: str, gpu: str, record: Measurements, pointwise: Measurements, op
     table = table_of(record if name == "relu" else _together(record, pointwise), record.described, kind, "time", ())
     table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))
     held = np.random.default_rng(options.seed).random(table.kernel.max() + 1)[table.kernel] < _HELD_OUT
-    model = train_model(table.where(~held), kind, options)
+    model = train_model(table.where(~held), name if name in _RECIPES else kind, options)
     predicted = np.asarray(ensemble_of(model).predict(table.features[held]), np.float64)
     own = np.exp(predicted - table.label[held]) - 1
     times = record.tables["kernel_ms"]
