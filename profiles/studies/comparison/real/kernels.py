@@ -7,7 +7,7 @@ that profiles have. The floor is that of the GPU's smallest pointwise kernels, a
 
 Of products ours is told two things more, which profiles are not. How they fill the waves in which a GPU of so many
 multiprocessors does them; a profile is of one chip, with few. And when among its table's kernels one was measured: what the
-harness adds to a time changed meanwhile. The fastest convolutions of each GPU's last rows take three to six times as long as
+harness adds to a time changed meanwhile. The fastest convolutions of each GPU's last rows take four to six times as long as
 those of its first, whatever their shapes.
 """
 
