@@ -36,6 +36,12 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 """What a language model is asked for: the launches for a prompt, or those for one token after it."""
 
 
+def were_given(inputs: Sequence[tuple[str, Any]]) -> str:
+    """How many inputs a model was given that takes others, by name and value; with a word on those of a language model."""
+    phases = f"; {' and '.join(PHASES)} are asked of language models (GGUF, safetensors)"
+    return f"{len(inputs)} were given{phases if any(name in PHASES for name, _ in inputs) else ''}"
+
+
 def parse_input(text: str) -> TensorSpec:
     """Read one input in any of the forms above.
 

@@ -3,4 +3,5 @@
 
 from . import main
 
-raise SystemExit(main())
+if __name__ == "__main__":  # processes that it begins import this as well
+    raise SystemExit(main())

@@ -7,6 +7,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +17,7 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..planning.settling import Warmth, settled
 from .memory import Memory
+from .missed import HEAVIER_FROM
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -23,7 +26,8 @@ _TELLING = 3
 """From how many frames on what they took is held against a configuration."""
 _KEPT = 24
 
-_Made = tuple[Surface, "Warmth | None", "float | None", "tuple[Observation, ...]", bool]
+_Seen = tuple["Observation", ...]
+_Made = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen]
 
 
 class Corrections:
@@ -48,16 +52,17 @@ class Corrections:
         Args:
             original: as it was predicted; ``key`` is what it is remembered by.
             fps: how often an inference is made; None for one after the other.
-            observations, cautious: as of :func:`corrected`.
+            observations: of this lease.
+            cautious: whether everything is taken to be as much slower than predicted as these were, or else those before.
         """
         made = self._asked(original, key, fps, observations, cautious)
         if (kept := self._get(made)) is not None:
             return kept
-        _, warmth, _, known, _ = made
-        plain = (original, warmth, fps, (), False)
+        _, warmth, _, known, slow = made
+        plain = (original, warmth, fps, (), ())
         if (surface := self._get(plain)) is None:
             surface = self._keep(plain, settled(original, warmth, fps))
-        return self._keep(made, corrected(surface, known, cautious)) if known else surface
+        return self._keep(made, corrected(surface, known, slow)) if known else surface
 
     def kept(self, original: Surface, key: str, fps: float | None) -> Surface | None:
         """What :meth:`make` makes at the beginning of a lease, if that takes no time."""
@@ -66,10 +71,11 @@ class Corrections:
     def _asked(
         self, original: Surface, key: str, fps: float | None, observations: Sequence[Observation], cautious: bool
     ) -> _Made:
-        seen = {one.configuration for one in observations}
-        before = (one for one in self._memory.observations(key) if one.configuration not in seen)
-        known = (*observations, *before)
-        return original, self._warmth(), fps, known, cautious and bool(known)
+        seen, before = {one.configuration for one in observations}, self._memory.observations(key)
+        if observations and before:
+            before = heavier_since(original, before, observations)
+        known = (*observations, *(one for one in before if one.configuration not in seen))
+        return original, self._warmth(), fps, known, tuple(observations or before) if cautious else ()
 
     def _get(self, made: _Made) -> Surface | None:
         with self._lock:
@@ -85,12 +91,13 @@ class Corrections:
         return surface
 
 
-def corrected(surface: Surface, observations: Sequence[Observation], cautious: bool = False) -> Surface:
+def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:
     """The surface by what was observed at its configurations; as it is where that is nothing.
 
     Args:
-        cautious: take everything to be slower by as much as what was observed was, where the correction thinks less of it: what
-            one configuration tells may be laid to the wrong clock, and a target that is missed cannot wait for more of them.
+        slow: of them, those by which everything is taken to be as much slower as they were, where the correction thinks less of
+            it: what one configuration tells may be laid to the wrong clock, and a target that is missed cannot wait for more of
+            them.
     """
     known = [seen for seen in observations if has(surface, seen.configuration)]
     if not known:
@@ -98,21 +105,51 @@ def corrected(surface: Surface, observations: Sequence[Observation], cautious: b
     from ...kernels.correction.correct import correct  # a daemon that was told nothing starts and lives without
 
     found = correct(surface, known).surface
-    if cautious and not (surface.terms and surface.terms.unpredicted):
-        predicted_ms = [float(surface.latency_ms[surface.grid.index(seen.configuration)]) for seen in known]
-        slower = max((seen.latency_ms or 0.0) / expected_ms for seen, expected_ms in zip(known, predicted_ms, strict=True))
-        found = replace(found, latency_ms=np.maximum(found.latency_ms, slower * surface.latency_ms))
+    if slow and not (surface.terms and surface.terms.unpredicted):
+        slower = [
+            seen.latency_ms / surface.at(seen.configuration).latency_ms
+            for seen in known
+            if seen in slow and seen.latency_ms is not None and seen.frames >= _TELLING
+        ]
+        found = replace(found, latency_ms=np.maximum(found.latency_ms, max(slower, default=0.0) * surface.latency_ms))
     return pinned(found, known)
+
+
+def heavier_since(
+    surface: Surface, before: Sequence[Observation], observations: Sequence[Observation]
+) -> tuple[Observation, ...]:
+    """What was observed before a lease, in the light of its own: of what has become heavier, as one frame each, so much longer.
+
+    Args:
+        surface: as it was predicted.
+    """
+    known, telling = [one for one in before if has(surface, one.configuration)], []
+    for one in observations:
+        if one.latency_ms is not None and not one.disturbed and has(surface, one.configuration):
+            telling.append((surface.grid.index(one.configuration), one.latency_ms))
+    if not known or not telling:
+        return tuple(before)
+    expected_ms = corrected(surface, known).latency_ms
+    factor = median(latency_ms / float(expected_ms[place]) for place, latency_ms in telling)
+    return tuple(before) if factor <= HEAVIER_FROM else tuple(map(partial(longer, factor=factor), before))
+
+
+def longer(one: Observation, factor: float) -> Observation:
+    """What was observed, as little as one frame of what has become heavier since; it works for the same part of the time."""
+    latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
+    return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1)
 
 
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
     """The surface, nowhere at odds with what was seen: at its CPU clock, lower clocks take no less time, higher no more.
 
+    Of two that contradict each other the newer one stands; of the same age, the one that comes first.
+
     Of the CPU's clock nothing follows: a faster host leaves less of the memory to the GPU
     (:mod:`jetdvfs.kernels.cost.crowding`).
     """
     latency_ms = surface.latency_ms.copy()
-    for seen in sorted(observations, key=lambda one: -one.age_s):
+    for _, seen in sorted(enumerate(observations), key=lambda one: (-one[1].age_s, -one[0])):
         if seen.latency_ms is None or seen.disturbed or seen.frames < _TELLING:
             continue
         cpu, gpu, emc = surface.grid.index(seen.configuration)

@@ -14,7 +14,9 @@ JUDGED = 8
 LEAST = 3
 """How many frames there must be."""
 _WRONG_FROM = 0.02
-_HEAVIER_FROM, _BEFORE = 1.1, 5
+HEAVIER_FROM = 1.1
+"""From how many times as long on frames have become heavier."""
+_BEFORE = 5
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def heavier(latencies_ms: Sequence[float]) -> float:
     if len(before) < _BEFORE:
         return 1.0
     factor = median(last) / median(before)
-    return factor if factor > _HEAVIER_FROM else 1.0
+    return factor if factor > HEAVIER_FROM else 1.0
 
 
 def typical(latencies_ms: Sequence[float]) -> float:

@@ -20,7 +20,7 @@ from ..grid import FrequencyGrid
 from ..surface import Surface, Terms
 from ..units import AXES
 from .fitting import OUTLIER, Fit, fit
-from .models import LATENCY_UNKNOWNS, NOTHING, LatencyModel
+from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
 from .observation import Corrected, Correction, Observation, Rate
 from .powering import Powering
 from .sampling import sampled
@@ -151,7 +151,7 @@ class Correcting:
             log_ms, variance, _ = found.predict(self._everywhere, alike)
             return log_ms, variance
         observed, seen = self.latency_model(self.cells[rows]), self.seen(rows, LATENCY)
-        log_ms, variance = sampled(found, observed, self._everywhere, self.latency_sigma(), seen, alike)
+        log_ms, variance = sampled(found, observed, self._clocked(), self.latency_sigma(), seen, alike)
         return log_ms, variance + (_WRONG * np.maximum(self._away(rows) - _NEXT, 0.0)) ** 2
 
     def result(self) -> Corrected:
@@ -232,8 +232,17 @@ class Correcting:
         return LatencyModel(
             terms=np.log(np.maximum(terms, np.exp(NOTHING))),
             predicted=None if self.terms.unpredicted else np.log(predicted),
-            top=float(np.log(self.surface.latency_ms.ravel()[-1])),
+            top=self._top,
         )
+
+    def _clocked(self) -> ClockedLatency:
+        terms = self.terms.host_ms[:, 0, 0], self.terms.compute_ms[0, :, 0], self.terms.memory_ms[0, 0]
+        cpu, gpu, emc = (np.log(np.maximum(one, np.exp(NOTHING), dtype=np.float64)) for one in terms)
+        return ClockedLatency(cpu, gpu, emc, self._top)
+
+    @property
+    def _top(self) -> float:
+        return float(np.log(self.surface.latency_ms.ravel()[-1]))
 
     def _residuals(self, figure: Figure) -> tuple[tuple[float, ...], float]:
         return (figure.residuals, figure.residual) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)

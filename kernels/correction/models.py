@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ _USUAL_OVERLAP = 1.5
 _PLAYED_OVERLAP = 8.0
 # A constant below what was predicted of it cannot take away more than this of the latency.
 _LEAST_LEFT = 0.2
+# Up to which power of e single precision holds a sum of some.
+_SINGLE = 80.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +61,24 @@ class LatencyModel:
         derivatives[:, 5] = part * slopes[3]
         return np.log(whole), derivatives
 
-    def values(self, unknowns: Array) -> Array:
-        """The same without derivatives, where the norm's exponent is unknown."""
-        logs, exponent = self.terms + unknowns[:3, None], self._exponent(unknowns)
-        largest = logs.max(axis=0)
-        total = np.exp(exponent * (logs - largest)).sum(axis=0)
+    def drawn(self, unknowns: Array) -> Array:
+        """The values, without derivatives, for several draws of the unknowns ``(draws, p)``: ``(draws, n)``.
+
+        Only where the norm's exponent is unknown.
+        """
+        logs = self.terms + unknowns[:, :3, None]
+        exponent = _exponent(unknowns[:, 5])[:, None]
+        largest = logs.max(axis=1)
+        total = np.exp(exponent[:, None] * (logs - largest[:, None])).sum(axis=1)
         moving = np.exp(largest + np.log(total) / exponent)
-        values: Array = np.log(moving + CONSTANT * np.exp(unknowns[4] + self.top)) + unknowns[3]
+        values: Array = np.log(moving + CONSTANT * np.exp(unknowns[:, 4:5] + self.top)) + unknowns[:, 3:4]
         return values
 
     def busy(self, unknowns: Array, latency: Array) -> Array:
         """The part of the latency, of which this is the logarithm, in which host, GPU and memory are at work, ``(3, n)``."""
         scale = unknowns[3]
         compute, memory, host = self.terms + unknowns[:3, None] + scale
-        gpu, _ = _norm(np.stack([compute, memory]), 1.0 if self.predicted is not None else self._exponent(unknowns))
+        gpu, _ = _norm(np.stack([compute, memory]), 1.0 if self.predicted is not None else _exponent(unknowns[5]))
         busy: Array = np.exp(np.minimum(np.stack([host, gpu, memory]) - latency, 0.0))
         return busy
 
@@ -82,19 +89,52 @@ class LatencyModel:
         beyond: Array = self.predicted - self._norm(np.zeros(len(LATENCY_UNKNOWNS)))[0]
         return beyond
 
-    def _exponent(self, unknowns: Array) -> float:
-        return 1.0 + _USUAL_OVERLAP * float(np.exp(unknowns[5]))
-
     def _norm(self, unknowns: Array) -> tuple[Array, Array]:
         """The norm's logarithm, and its derivatives by the three rates and the overlap, ``(4, n)``."""
         logs = self.terms + unknowns[:3, None]
         if self.predicted is None:
-            exponent = self._exponent(unknowns)
+            exponent = _exponent(unknowns[5])
             norm, parts = _norm(logs, exponent)
             return norm, np.vstack([parts, ((parts * logs).sum(axis=0) - norm) * (1 - 1 / exponent)])
         gpu, split = _norm(logs[:2], 1.0)
         norm, parts = _norm(np.stack([gpu, logs[2]]), _PLAYED_OVERLAP)
         return norm, np.vstack([split * parts[0], parts[1], np.zeros(len(norm))])
+
+
+@dataclass(frozen=True, eq=False)
+class ClockedLatency:
+    """Latency over a whole grid where each term follows one clock alone, as nobody knows better of what was not predicted.
+
+    Attributes:
+        cpu, gpu, emc: logarithms of the host, compute and memory terms in ms, at each level of the clock.
+        top: as of :class:`LatencyModel`.
+    """
+
+    cpu: Array
+    gpu: Array
+    emc: Array
+    top: float
+
+    def drawn(self, unknowns: Array) -> NDArray[np.float32]:
+        """As :meth:`LatencyModel.drawn` over the grid, to seven digits, in a tenth of the time."""
+        exponent = _exponent(unknowns[:, 5:6])
+        compute, memory, host = (
+            term + unknowns[:, rate : rate + 1] for rate, term in enumerate((self.gpu, self.emc, self.cpu))
+        )
+        # In times of the top clocks' frame, below which no cell's is.
+        least = np.maximum(np.maximum(compute.min(axis=1), memory.min(axis=1)), host.min(axis=1))[:, None]
+        powers = [exponent * (logs - least) for logs in (host, compute, memory)]
+        kind = np.float32 if max(float(one.max()) for one in powers) < _SINGLE else np.float64
+        cpu, gpu, emc = (np.exp(one).astype(kind) for one in powers)
+        total = (cpu[:, :, None, None] + gpu[:, None, :, None] + emc[:, None, None, :]).reshape(len(unknowns), -1)
+        np.log(total, out=total)
+        total /= exponent.astype(kind)
+        values: NDArray[np.float32] = total.astype(np.float32, copy=False)
+        np.exp(values, out=values)
+        values += (CONSTANT * np.exp(unknowns[:, 4:5] + self.top - least)).astype(np.float32)
+        np.log(values, out=values)
+        values += (least + unknowns[:, 3:4]).astype(np.float32)
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +176,11 @@ class PowerModel:
             if clock >= 0:
                 logs[part] += unknowns[len(self.parts) + clock] * self.clocks[clock]
         return logs
+
+
+def _exponent(overlap: Any) -> Any:
+    """The norm's, of the overlap's logarithm or several."""
+    return 1.0 + _USUAL_OVERLAP * np.exp(overlap)
 
 
 def _norm(logs: Array, exponent: float) -> tuple[Array, Array]:

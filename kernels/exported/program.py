@@ -13,6 +13,7 @@ from typing import Any
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..inputs import were_given
 from ..network import DTYPE_BYTES
 from ..operators.applying import apply_rule
 from ..operators.layout import show
@@ -175,7 +176,7 @@ class ExportedProgram:
             given = [(name, value) for name, value in given if name or isinstance(value, Tensor)]
         values = matched(wanted, given)
         if values is None:
-            raise ShapeError(f"the network was exported for the inputs ({described}); {len(inputs)} were given")
+            raise ShapeError(f"the network was exported for the inputs ({described}); {were_given(inputs)}")
         for name in fixed:
             said = next((value for own, value in inputs if own == name), extra.pop(0) if extra else fixed[name])
             if said != fixed[name]:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from ..inputs import were_given
 from ..operators.applying import RULE_ERRORS
 from ..operators.layout import dim_of, show
 from ..operators.matching import matched
@@ -90,7 +91,7 @@ class OnnxProgram:
         )
         values = matched([item.name for item in wanted], inputs)
         if values is None:
-            raise ShapeError(f"the network was exported for the inputs ({described}); {len(inputs)} were given")
+            raise ShapeError(f"the network was exported for the inputs ({described}); {were_given(inputs)}")
         names: Names = {}
         for item in wanted:
             tensor = values[item.name]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError
+from ..inputs import were_given
 from ..operators.values import NamedInputs, Tensor
 
 
@@ -134,4 +135,4 @@ def _wanted(method: str, parameters: Sequence[ast.arg], inputs: Sequence[tuple[s
     described = ", ".join(f"{p.arg}: {kind}"[:80] for p, kind in zip(parameters, types, strict=True))
     plain = any(kind in text for text in types for kind in _PLAIN)
     how = "; what is no tensor is given like 16000:int, 0.5:float, true, none, by its name like sr=16000:int" if plain else ""
-    return f"{method}() takes the inputs ({described}); {len(inputs)} were given{how}"
+    return f"{method}() takes the inputs ({described}); {were_given(inputs)}{how}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -18,9 +17,8 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from ...kernels.decompose import decompose
 from ...kernels.errors import KernelsError
-from ...kernels.network import Network, TensorSpec
+from ...kernels.network import Network
 from ..board import BoardDescription
 from ..errors import MeasurementError, ProfilesError, RecordError
 from ..measuring.meters.cpu import processor
@@ -29,7 +27,8 @@ from ..measuring.meters.rapl import Rapl
 from ..measuring.meters.simulated import TwinMeter
 from ..measuring.meters.torch_process import TorchProcess
 from ..twin.silicon.silicon import Silicon
-from .families import FAMILIES, make
+from .exporting import Exports
+from .families import FAMILIES
 from .graph import graph_of
 from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, add_counted, device_features, read_record
 
@@ -165,14 +164,14 @@ def measure_networks(
     names = [(families[number % len(families)], number // len(families)) for number in range(count)]
     waiting = [(family, number) for family, number in names if f"{family}-{number}" not in recorder.done]
     began = now()
-    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
         for position, (family, number) in enumerate(waiting):
             left_s = (now() - began) / max(position, 1) * (len(waiting) - position)
             progress(len(names) - len(waiting) + position, count, f"{family}-{number}, {_duration(left_s)} left")
             name = f"{family}-{number}"
             path = Path(scratch) / f"{name}.pt"
             try:
-                network = export(family, number, path)
+                network = exports.network(family, number, path)
                 _check_size(network)
                 recorder.add(MeasuredNetwork(name, family, network, tuple(meter.rows(network, path))))
             except (MeasurementError, KernelsError, ProfilesError) as error:
@@ -197,12 +196,12 @@ def measure_again(
         raise RecordError(f"{folder}: holds no network that could be measured again")
     chosen = np.random.default_rng(0).permutation(len(networks))[:count]
     found: dict[str, list[float]] = {metric: [] for metric in meter.about.metrics}
-    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
         for position, number in enumerate(chosen):
             one = networks[number]
             progress(position, len(chosen), one.name)
             path = Path(scratch) / f"{one.name}.pt"
-            network = export(one.family, _number(one), path)
+            network = exports.network(one.family, _number(one), path)
             for now, before in zip(meter.rows(network, path), one.rows, strict=True):
                 for metric, own in found.items():
                     own.append(now.values[metric] / before.values[metric] - 1)
@@ -226,14 +225,14 @@ def count_networks(
     """
     failed: dict[str, str] = {}
     networks = read_record(folder).networks
-    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-networks-") as scratch, Exports() as exports:
         for number, one in enumerate(networks):
             progress(number, len(networks), one.name)
             if one.counters:
                 continue
             path = Path(scratch) / f"{one.name}.pt"
             try:
-                network = export(one.family, _number(one), path)
+                network = exports.network(one.family, _number(one), path)
                 add_counted(folder, one.name, counted(network, path))
             except (MeasurementError, KernelsError) as error:
                 failed[one.name] = str(error)
@@ -241,28 +240,6 @@ def count_networks(
                 path.unlink(missing_ok=True)
     progress(len(networks), len(networks), "done")
     return failed
-
-
-def export(family: str, number: int, path: Path) -> Network:
-    """Make a network of a family, save it as TorchScript, and list what it launches.
-
-    Raises:
-        MeasurementError: there is no PyTorch here, or it cannot make it.
-        KernelsError: the file cannot be followed.
-    """
-    try:
-        import torch
-    except ImportError as error:
-        raise MeasurementError(f"networks are made by PyTorch, which is not installed here ({error})") from error
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            module, shape = make(family, number)
-            traced = torch.jit.trace(module, torch.zeros(shape), check_trace=False)
-            torch.jit.save(traced, str(path))
-    except RuntimeError as error:  # an image that has become too small for a window, or too little memory
-        raise MeasurementError(f"{family}-{number}: {error}") from error
-    return decompose(path, [TensorSpec(shape)], name=f"{family}-{number}")
 
 
 def _check_size(network: Network) -> None:

@@ -77,6 +77,12 @@ def test_an_image_without_a_batch_is_asked_for_it() -> None:
     assert done.stderr.endswith("batch missing? 1x3x224x224:float32\n")
 
 
+def test_a_network_that_is_no_language_model_has_no_phases() -> None:
+    done = jetdvfs("decompose", REFERENCE / "resnet18.pt", "--prefill", "512")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert done.stderr.endswith("1 were given; prefill and decode are asked of language models (GGUF, safetensors)\n")
+
+
 @pytest.mark.parametrize("after_s", [0.001, 0.03, 0.1, 0.3, 0.6])
 def test_an_interrupt_ends_in_one_line_whenever_it_comes(after_s: float) -> None:
     program = (

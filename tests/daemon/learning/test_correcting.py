@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from jetdvfs.daemon.learning.correcting import pinned
+from jetdvfs.daemon.learning.correcting import Corrections, pinned
+from jetdvfs.daemon.learning.memory import Memory
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -46,3 +49,26 @@ def test_lower_gpu_and_memory_clocks_are_no_faster_than_what_was_seen_and_higher
     assert left.at(middle).latency_ms == left.at(middle._replace(gpu_hz=300_000_000)).latency_ms == seen.latency_ms
     seen = _seen(surface, middle, slower=0.5)
     assert pinned(surface, [seen]).at(middle._replace(emc_hz=2_100_000_000)).latency_ms <= (seen.latency_ms or 0.0)
+
+
+def test_of_two_that_contradict_each_other_what_the_lease_saw_itself_stands() -> None:
+    surface = _crowded()
+    here = FrequencyConfiguration(1_000_000, 300_000_000, 600_000_000)
+    below = _seen(surface, here, slower=0.8)
+    above = _seen(surface, here._replace(gpu_hz=900_000_000), slower=1.3)
+    left = pinned(surface, [above, below])
+    assert left.at(above.configuration).latency_ms == left.at(here).latency_ms == above.latency_ms
+
+
+def test_what_was_seen_before_a_program_became_heavier_promises_no_more_than_that(tmp_path: Path) -> None:
+    surface, memory = replace(_crowded(), terms=None, latency_sigma=np.full(GRID.shape, 0.05)), Memory(tmp_path / "memory.json")
+    slow, fast = FrequencyConfiguration(500_000, 300_000_000, 600_000_000), GRID.top
+    memory.remember("net", [_seen(surface, slow, slower=0.8)])
+    corrections = Corrections(memory, lambda: None)
+    before_ms = surface.at(slow).latency_ms
+    assert corrections.make(surface, "net", 1.0, (), False).at(slow).latency_ms == pytest.approx(0.8 * before_ms, rel=0.03)
+    heavier, as_usual = ([_seen(surface, fast, slower=factor)] for factor in (1.3, 0.8))
+    assert corrections.make(surface, "net", 1.0, heavier, True).at(slow).latency_ms > 1.25 * before_ms
+    assert corrections.make(surface, "net", 1.0, heavier, False).at(slow).latency_ms > before_ms
+    kept_ms = corrections.make(surface, "net", 1.0, as_usual, False).at(slow).latency_ms
+    assert kept_ms == pytest.approx(0.8 * before_ms, rel=0.03)

@@ -107,7 +107,7 @@ def test_a_campaign_goes_on_where_it_stopped_and_names_what_it_left_out(tmp_path
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_decomposed_with_edges_and_is_the_same_again(family: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="makes the networks")
-    from jetdvfs.profiles.networks.campaign import export
+    from jetdvfs.profiles.networks.exporting import export
     from jetdvfs.profiles.networks.graph import graph_of
 
     one, again = (export(family, 1, tmp_path / f"{turn}.pt") for turn in "ab")
