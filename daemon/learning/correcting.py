@@ -16,6 +16,7 @@ import numpy as np
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..planning.settling import Warmth, settled
+from ..planning.wishes import is_known
 from .memory import Memory
 from .missed import HEAVIER_FROM
 
@@ -129,8 +130,8 @@ def heavier_since(
             telling.append((surface.grid.index(one.configuration), one.latency_ms))
     if not known or not telling:
         return tuple(before)
-    expected_ms = corrected(surface, known).latency_ms
-    factor = median(latency_ms / float(expected_ms[place]) for place, latency_ms in telling)
+    then_ms = corrected(surface, known).latency_ms
+    factor = median(latency_ms / float(then_ms[place]) for place, latency_ms in telling)
     return tuple(before) if factor <= HEAVIER_FROM else tuple(map(partial(longer, factor=factor), before))
 
 
@@ -162,3 +163,8 @@ def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:
 def has(surface: Surface, configuration: FrequencyConfiguration) -> bool:
     """Whether a configuration is one of the surface's."""
     return all(level in surface.grid.levels(axis) for axis, level in configuration._asdict().items())
+
+
+def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
+    """What a frame is to take at a configuration; None where nobody knows."""
+    return surface.at(configuration).latency_ms if is_known(surface) and has(surface, configuration) else None

@@ -35,7 +35,7 @@ from ..planning.wishes import Wish, is_known
 from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
-from .correcting import has
+from .correcting import expected_ms, has
 from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why
@@ -75,7 +75,9 @@ class Course:
         make: makes its surface anew.
         missed: how it misses its target; None while it keeps it.
         late_before: how many frames were late when it was seen to keep it last.
-        due_frames: it is not planned again before so many frames were reported.
+        due_frames: it is not planned again before so many frames were reported, while clocks and company are ``due_at``.
+        patience: for how many frames the next plan stands that changes nothing.
+        tries: how often it was planned again in this company because its target is missed.
         due_s, wait_s: when it is looked at next while it keeps its target, and how long after that.
         frugal: whether it was set otherwise for a gain, while it kept its target.
         unknown: the program whose frames nobody predicted; None where they are.
@@ -89,6 +91,9 @@ class Course:
     missed: Missed | None = None
     late_before: int = 0
     due_frames: int = 0
+    due_at: tuple[FrequencyConfiguration, Company] | None = None
+    patience: int = _LEAST_PATIENCE
+    tries: int = 0
     due_s: float = 0.0
     wait_s: float = _FIRST_WAIT_S
     frugal: bool = False
@@ -199,9 +204,7 @@ class Learner:
         throttled = self._sensors.throttled()
         over_current = tuple(f"{e.event} {e.per_minute:.3g} a minute" for e in snapshot.events if e.per_minute)
         disturbed = bool(throttled or over_current or snapshot.deviating)
-        setting = None
-        if snapshot.applied is not None:
-            setting = Setting(snapshot.applied.accepted, snapshot.set_s, disturbed)
+        setting = None if (applied := snapshot.applied) is None else Setting(applied.accepted, snapshot.set_s, disturbed)
         others = self._company(lease, snapshot, now_s)
         company = frozenset(other.need.network or other.holder.app for other in others)
         period_ms = 1e3 / need.fps if need.fps else None
@@ -210,11 +213,15 @@ class Learner:
         course = self._courses.get(lease.id)
         if course is None or setting is None:
             return
+        if course.due_at != (setting.configuration, company):
+            # Plans that changed nothing there may change something here.
+            course.tries = course.tries if course.due_at and course.due_at[1] == company else 0
+            course.due_frames, course.due_at, course.patience = 0, (setting.configuration, company), _LEAST_PATIENCE
         if frames.powers < _POWERS_WANTED:
             self._sensors.want()
         missed = None if need.limit_ms is None else is_missed(tuple(frames.recent_ms), need.limit_ms, need.confidence)
         if missed and need.limit_ms is not None:
-            predicted_ms = _predicted_ms(course.wish.surface, setting.configuration)
+            predicted_ms = expected_ms(course.wish.surface, setting.configuration)
             observed_ms = typical(tuple(frames.recent_ms))
             reason = why(
                 observed_ms,
@@ -285,7 +292,7 @@ class Learner:
         late, course.late_before = lease.frames.late - course.late_before, lease.frames.late
         missed, course.missed = course.missed, None
         if missed is not None:
-            course.due_frames = 0
+            course.due_frames = course.tries = 0
             observed_ms = typical(tuple(lease.frames.recent_ms))
             text = f"{lease.need.target} is kept again: {observed_ms:.4g} ms observed, after {late} late frames"
             log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
@@ -303,6 +310,7 @@ class Learner:
         try:
             if course.missed is not None:
                 lease.frames.renew()
+                course.tries += 1
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:
                 known = seen if company else await self._recall(lease, course, course.unknown, seen)
@@ -312,25 +320,33 @@ class Learner:
                 if not is_known(wish.surface):
                     return
                 if reason is None:
-                    reason = await asyncio.to_thread(worth_while, wish, lease.need, self._desk.snapshot.limits)
+                    now = self._desk.snapshot
+                    shared_at = now.applied.accepted if company and now.applied else None
+                    reason = await asyncio.to_thread(worth_while, wish, lease.need, now.limits, shared_at)
                     if reason is None:
                         return
                 need = await self._desk.replan(lease, partial(best_need, wish, observed=bool(seen)), reason)
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
-            course.due_frames = lease.frames.reported + _patience(lease, course)
+            self._wait(lease, course)
             return
         if need is None:
             return
         course.wish, course.due_s, course.frugal = wish, self._monotonic() + course.wait_s, frugal
         if need.configuration != before:
             self._planned(course, need.configuration)
-        # The same clocks again: more frames must say more before they are planned for once more.
-        course.due_frames = lease.frames.reported + (_patience(lease, course) if need.configuration == before else 0)
+        course.due_frames = lease.frames.reported
+        if need.configuration == before:
+            self._wait(lease, course)
         if course.missed is not None:
             unkept = self._desk.snapshot.unkept.get(lease_id)
             shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
             course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
+
+    def _wait(self, lease: Lease, course: Course) -> None:
+        """Let a plan stand that changed nothing: each time for twice as many frames, until clocks or company are others."""
+        course.due_frames = lease.frames.reported + course.patience
+        course.patience *= 2
 
     async def _explore(
         self, lease: Lease, course: Course, seen: Sequence[Observation], missed: str | None
@@ -376,17 +392,7 @@ class Learner:
             return alone
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
         own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
-        return await asyncio.to_thread(without_waiting, seen, alone, own, known)
-
-
-def _patience(lease: Lease, course: Course) -> int:
-    """For how many frames a plan stands that changed nothing: each time for twice as many while its target is missed."""
-    return max(lease.frames.late - course.late_before, _LEAST_PATIENCE)
-
-
-def _predicted_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
-    known = is_known(surface) and has(surface, configuration)
-    return float(surface.latency_ms[surface.grid.index(configuration)]) if known else None
+        return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries > 1), seen, alone, own, known)
 
 
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:

@@ -7,10 +7,14 @@ import contextlib
 from dataclasses import replace
 from functools import partial
 
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
 from ..leases import Need
 from ..planner import Limits
 from ..planning.wishes import SAFE, Wish
+from .correcting import has
+from .missed import HEAVIER_FROM
 
 GAIN = 0.03
 """By how much what a target prefers must become lower for clocks to be changed that keep it."""
@@ -34,14 +38,28 @@ def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
     return replace(wish.closest(limits), again=again)
 
 
-def worth_while(wish: Wish, held: Need, limits: object) -> str | None:
-    """Why a lease that keeps its target is better planned again; None where it is not."""
+def worth_while(wish: Wish, held: Need, limits: object, shared_at: FrequencyConfiguration | None = None) -> str | None:
+    """Why a lease that keeps its target is better planned again; None where it is not.
+
+    Args:
+        shared_at: the clocks in force, where others share the GPU: they count on what its plan says of its frames.
+    """
     if not isinstance(limits, Limits):
         return None
     if (unkept := wish.missed(held.configuration)) is not None:
         return f"by what was observed, {unkept}"
+    if shared_at is not None and held.work is not None and (longer := _longer(held.work.surface, wish.surface, shared_at)):
+        return f"by what was observed, its frames take {longer:.0%} longer than those that share the GPU were told"
     need = best_need(wish, limits)
     if need.unmet:
         return None
     gain = wish.gain(held.configuration, need.configuration)
     return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None
+
+
+def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:
+    """By which part frames take longer than was told at a configuration, where they have become heavier; else 0."""
+    if not (has(told, configuration) and has(now, configuration)):
+        return 0.0
+    factor = now.at(configuration).latency_ms / told.at(configuration).latency_ms
+    return factor - 1 if factor > HEAVIER_FROM else 0.0

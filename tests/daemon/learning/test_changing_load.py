@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +51,33 @@ def test_frames_that_become_heavier_are_in_time_again_within_ten(tmp_path: Path)
     longest, still = programs.daemon.run(lives())
     programs.daemon.close()
     assert 0 < longest <= 10 and still == 0
+
+
+def test_who_was_late_for_want_of_any_way_is_in_time_within_ten_once_there_is_one(tmp_path: Path) -> None:
+    clock = FakeClock()
+    board = simulated_board("agx-xavier", clock=clock)
+    real = true(flat_surface(board.description.grid))
+    uncertain = np.full(real.grid.shape, 0.05)
+    hoped = replace(real, latency_ms=0.8 * real.latency_ms, energy_mj=0.8 * real.energy_mj, latency_sigma=uncertain)
+    program = Program("late", hoped, real, FPS)
+    limit_ms = 2.2 * float(real.latency_ms.min())
+    programs = Programs(board, clock, tmp_path, real)
+
+    async def lives() -> int:
+        others = [await programs.begin(replace(program, name=f"company {n}"), "latency_ms=490", 490, n) for n in (2, 3)]
+        for other in others:
+            other.heavier = 25
+        one = await programs.begin(program, f"latency_ms={limit_ms}", limit_ms, 1)
+        await programs.until(clock.now + 4 * HEAVIER_S)
+        assert programs.excused > 50 and one.late_in_a_row == 0
+        programs.rows.clear()
+        await programs.end(others[0])
+        await programs.until(clock.now + HEAVIER_S)
+        longest = max(*programs.rows, one.late_in_a_row, 0)
+        for left in (one, others[1]):
+            await programs.end(left)
+        return longest
+
+    longest = programs.daemon.run(lives())
+    programs.daemon.close()
+    assert 0 < longest <= 10
