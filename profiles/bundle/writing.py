@@ -27,7 +27,8 @@ from .finding import bundle_folders
 from .manifest import Manifest
 from .tables import write_atomically
 
-_PRESET = 9 | lzma.PRESET_EXTREME
+# Fields of a tree are of one byte to eight, so that a byte's place says little of it.
+_FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0},)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) 
     }
     for kind, models in contents.models.items():
         for what, model in zip(model_targets(manifest), models, strict=True):
-            files[model_file(kind, what)] = lzma.compress(model, preset=_PRESET)
+            files[model_file(kind, what)] = lzma.compress(model, filters=_FILTERS)
     for name, data in files.items():
         (directory / name).write_bytes(data)
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}

@@ -39,7 +39,9 @@ _ALIGNED = 0.6  # of the sizes that are varied: a multiple of eight
 _MULTIPLE = 8
 _SMALL = 4  # sizes up to this are a matter of form
 _MOST_BATCH_DOUBLINGS = 6
-_ONE_AT_A_TIME = 0.5
+_BATCH_ALONE = 0.25  # of the kernels: as a network has them, but for a larger batch and the element type
+_ONE_AT_A_TIME = 2 / 3  # of the others, so that half of all kernels are of a batch of one
+_POWERS = 0.75  # of the larger batches: a power of two, as people take them
 _FLOATS = ("float32", "float16", "bfloat16")
 _TYPES = (0.5, 0.3, 0.2)
 _INTEGER_SHARE = 0.15
@@ -47,6 +49,7 @@ _INTEGER_KINDS = ("conv2d", "matmul", "add", "relu")
 _ATTEMPTS = 100
 _CANDIDATES = 4  # drawn for each random kernel that is measured
 _OWN_SHARE = 3
+_BY_INTENSITY = 0.25  # of the kernels
 
 
 class Variations:
@@ -55,9 +58,11 @@ class Variations:
     Args:
         networks: whose kernels the draws begin with.
         seed: the same seed draws the same invocations.
+        without: networks none of whose kernels is made by varying another; what they have in common with ``networks`` stays.
     """
 
-    def __init__(self, networks: Sequence[Network], seed: int = 0) -> None:
+    def __init__(self, networks: Sequence[Network], seed: int = 0, without: Sequence[Network] = ()) -> None:
+        self._without = {launch.signature for network in without for launch in network.launches}
         self._random = np.random.default_rng([0x7A4, seed])
         unique = {launch.signature: launch for network in networks for launch in network.launches}
         self._seen: dict[str, list[KernelInvocation]] = {}
@@ -111,21 +116,29 @@ class Variations:
     def _bounded(self, like: KernelInvocation) -> KernelInvocation:
         for _ in range(_ATTEMPTS):
             call = self._varied(like)
-            if call is not None and call.flops <= MOST_FLOPS and max(map(prod, (*call.inputs, call.output))) <= MOST_ELEMENTS:
+            if call is None or call.signature in self._without:
+                continue
+            if call.flops <= MOST_FLOPS and max(map(prod, (*call.inputs, call.output))) <= MOST_ELEMENTS:
                 return call
         return like
 
     def _varied(self, like: KernelInvocation) -> KernelInvocation | None:
         change = _MAKERS.get(like.kind, _renamed)
-        call = change(like, self._sizes(), self._batch())
+        if self._random.random() < _BATCH_ALONE:
+            call = change(like, Sizes(self._random, 0.0), self._larger_batch())
+        else:
+            call = change(like, self._sizes(), self._batch())
         return None if call is None else _typed(call, self._type(like))
 
     def _sizes(self) -> Sizes:
         return Sizes(self._random, _FAR if self._random.random() < _FAR_SHARE else _NEAR)
 
     def _batch(self) -> int:
-        if self._random.random() < _ONE_AT_A_TIME:
-            return 1
+        return 1 if self._random.random() < _ONE_AT_A_TIME else self._larger_batch()
+
+    def _larger_batch(self) -> int:
+        if self._random.random() < _POWERS:
+            return int(2 ** self._random.integers(1, _MOST_BATCH_DOUBLINGS + 1))
         return max(int(2 ** self._random.uniform(0, _MOST_BATCH_DOUBLINGS)), 1)
 
     def _type(self, like: KernelInvocation) -> str:
@@ -148,22 +161,40 @@ def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
 
 
 def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:
-    """Choose kernels so that every octave of bytes moved is as well represented as the candidates allow.
+    """Choose kernels so that every octave of bytes moved is as well represented as the candidates allow, and, with a quarter of
+    them, every octave of operations per byte within it.
 
-    Drawing each dimension evenly makes nearly all kernels large, while networks are made of small and middling ones as well.
+    Drawing each dimension evenly makes nearly all kernels large, while networks are made of small and middling ones as well;
+    and nearly all of them broad, while networks begin and end with kernels of few channels.
     """
-    octaves: dict[int, list[KernelInvocation]] = {}
+    chosen = _in_turns(candidates, lambda kernel: (_octave(kernel.bytes),), count - round(_BY_INTENSITY * count))
+    taken = set(map(id, chosen))
+    others = [kernel for kernel in candidates if id(kernel) not in taken]
+    return chosen + _in_turns(
+        others, lambda one: (_octave(one.bytes), _octave(one.flops // max(one.bytes, 1))), count - len(chosen)
+    )
+
+
+def _in_turns(
+    candidates: Sequence[KernelInvocation], octaves: Callable[[KernelInvocation], tuple[int, ...]], count: int
+) -> list[KernelInvocation]:
+    """So many of the candidates: one of each octave in turn."""
+    alike: dict[tuple[int, ...], list[KernelInvocation]] = {}
     for kernel in candidates:
-        octaves.setdefault(max(kernel.bytes, 1).bit_length(), []).append(kernel)
-    turns = sorted((turn, octave) for octave, kernels in octaves.items() for turn in range(len(kernels)))
-    return [octaves[octave][turn] for turn, octave in turns[:count]]
+        alike.setdefault(octaves(kernel), []).append(kernel)
+    turns = sorted((turn, octave) for octave, kernels in alike.items() for turn in range(len(kernels)))
+    return [alike[octave][turn] for turn, octave in turns[:count]]
+
+
+def _octave(value: int) -> int:
+    return max(value, 1).bit_length()
 
 
 class Sizes:
     """How the sizes of one kernel are varied: equal ones alike.
 
     Args:
-        spread: by how many doublings at most, up and down.
+        spread: by how many doublings at most, up and down; 0 to leave them as they are.
     """
 
     def __init__(self, random: np.random.Generator, spread: float) -> None:
@@ -180,7 +211,7 @@ class Sizes:
 
     def anew(self, size: int) -> int:
         """What becomes of a size by itself, a small one too."""
-        if self._random.random() < _KEPT:
+        if not self._spread or self._random.random() < _KEPT:
             return size
         varied = size * 2 ** self._random.uniform(-self._spread, self._spread)
         if varied > _MULTIPLE and self._random.random() < _ALIGNED:

@@ -20,6 +20,7 @@ from jetdvfs.profiles.bundle.writing import write_bundle
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.measuring.campaign import Campaign, CampaignSize, plan_campaign, run_campaign
 from jetdvfs.profiles.measuring.measurements import Measurements, Rows
+from jetdvfs.profiles.measuring.shapes import kernel_of
 from jetdvfs.profiles.measuring.variation import spread_over_sizes
 from jetdvfs.profiles.training.assembly import (
     Uncertainty,
@@ -233,6 +234,15 @@ def test_random_kernels_are_spread_over_sizes() -> None:
     chosen = spread_over_sizes(many + few, 40)
     assert len(chosen) == 40 and len({kernel.signature for kernel in chosen}) == 40
     assert sum(kernel.bytes < 100_000 for kernel in chosen) == 10
+
+
+def test_random_kernels_of_few_channels_are_among_many_of_as_many_bytes() -> None:
+    broad = [
+        kernel_of("linear", "matmul", {"m": 1000 + index, "n": 1000, "k": 1000, "bias": 0}, "float32") for index in range(200)
+    ]
+    narrow = [kernel_of("linear", "matmul", {"m": 3000 + index, "n": 4, "k": 1000, "bias": 0}, "float32") for index in range(4)]
+    assert {kernel.bytes.bit_length() for kernel in broad} == {kernel.bytes.bit_length() for kernel in narrow}
+    assert set(map(id, narrow)) <= set(map(id, spread_over_sizes([*broad, *narrow], 40)))
 
 
 def test_folds_leave_every_network_and_never_every_board_out() -> None:

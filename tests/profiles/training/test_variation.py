@@ -73,6 +73,24 @@ def test_kernels_are_drawn_by_what_networks_spend_on_their_variety_not_by_how_ma
     assert 300 <= wide <= 560 and len(some) == 600
 
 
+def test_networks_at_other_batches_are_drawn_mostly_of_powers_of_two(variations: Variations) -> None:
+    own = {(call.inputs[0][1:], call.params["weight"]) for call in variations.own("conv2d")}
+    calls = drawn(variations, "conv2d", 1000)
+    batched = [call for call in calls if call.inputs[0][0] > 1]
+    powers = sum(call.inputs[0][0] in (2, 4, 8, 16, 32, 64) for call in batched)
+    assert 0.7 <= powers / len(batched) < 0.95
+    as_they_are = sum((call.inputs[0][1:], call.params["weight"]) in own for call in batched)
+    assert as_they_are > 200
+
+
+def test_kernels_of_networks_left_out_are_not_made_by_varying_others() -> None:
+    one = network(kernel_of("linear", "matmul", {"m": 8, "n": 64, "k": 128, "bias": 1}, "float32"))
+    at_all = {call.signature for call in Variations([one], seed=2).draw("matmul", 300)}
+    by_four = next(call for call in Variations([one], seed=2).draw("matmul", 300) if call.params["m"] == 32)
+    without = Variations([one], seed=2, without=[network(by_four)]).draw("matmul", 300)
+    assert by_four.signature in at_all and by_four.signature not in {call.signature for call in without}
+
+
 def test_one_model_draws_no_kernels_that_another_one_draws(variations: Variations) -> None:
     assert not {call.kind for call in variations.own(ELEMENTWISE)} & {"relu", "add", "clone"}
     assert {"gelu", "silu", "mul"} <= {call.kind for call in variations.own(ELEMENTWISE)}
