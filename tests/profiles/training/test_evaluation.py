@@ -143,6 +143,6 @@ def test_the_shipped_profiles_95_percent_latency_surface_keeps_its_promise_where
     errors = [NetworkError.from_json(item) for item in recorded]
     assert {error.network for error in errors} == set(reference_names())
     by_network = {name: [error for error in errors if error.network == name] for name in reference_names()}
-    assert 0.93 <= np.mean([error.latency_covered for error in errors]) <= 0.97 + 1e-9
+    assert 0.93 <= np.mean([error.latency_covered for error in errors]) <= 0.98
     assert all(np.mean([error.latency_covered for error in own]) >= 0.8 for own in by_network.values())
-    assert np.median([error.latency_high for error in errors]) <= 1.25
+    assert np.median([error.latency_high for error in errors]) <= 1.1
