@@ -13,7 +13,7 @@ from typing import Any
 
 from ...kernels.cost.features import MODELLED_KINDS
 from ...kernels.kinds import ELEMENTWISE
-from ...kernels.network import Network
+from ...kernels.network import KernelInvocation, Network
 from ..board import load_board
 from ..bundle.bundle import Bundle
 from ..bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
@@ -87,9 +87,17 @@ Progress = Callable[[int, int, str], None]
 
 
 def plan_simulated(
-    board_name: str, name: str, command: str, *, quick: bool = False, threads: int = 1, seed: int = 0, silicon: int = CURRENT
+    board_name: str,
+    name: str,
+    command: str,
+    progress: Progress = lambda done, total, text: None,
+    *,
+    quick: bool = False,
+    threads: int = 1,
+    seed: int = 0,
+    silicon: int = CURRENT,
 ) -> Production:
-    """Decide what a simulated board's bundle is made of.
+    """Decide what a simulated board's bundle is made of: a minute's work, unless it is ``quick``.
 
     Args:
         silicon: version of the simulated boards' behaviour.
@@ -101,10 +109,15 @@ def plan_simulated(
     networks = [reference_network(network) for network in reference_names()]
     others = trained_networks()
     variations = Variations([*networks, *others], seed, without=[*left_out_networks(), *calibrating_networks()])
+
+    def some(kind: str, count: int) -> Sequence[KernelInvocation]:
+        progress(KINDS.index(kind), len(KINDS), f"choosing kernels: {kind}")
+        return variations.some(kind, count)
+
     campaign = plan_campaign(
         board,
         networks,
-        variations.some,
+        some,
         QUICK if quick else FULL,
         kinds=KINDS,
         temperature_c=AMBIENT_DIE_C,
@@ -113,6 +126,7 @@ def plan_simulated(
         silicon_version=Silicon(board=board, version=silicon).version,
         seed=seed,
     )
+    progress(len(KINDS), len(KINDS), "chosen")
     recipes, rounds = (_SMALL_RECIPES, 60) if quick else (_RECIPES, 300)
     options = TrainingOptions(recipes, rounds, threads=threads, seed=seed)
     return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)

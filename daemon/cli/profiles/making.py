@@ -303,7 +303,7 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     silicon = f" --silicon {args.silicon}" if args.silicon != CURRENT else ""
     command = f"jetdvfs profile train --board {args.board} --simulated{silicon}{quick}{seed} --name {name} --out {name}"
     plan = production.plan_simulated(
-        args.board, name, command, quick=args.quick, threads=args.threads, seed=args.seed, silicon=args.silicon
+        args.board, name, command, progress_bar, quick=args.quick, threads=args.threads, seed=args.seed, silicon=args.silicon
     )
     campaign = plan.campaign
     if args.dry_run:
