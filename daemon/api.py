@@ -29,7 +29,8 @@ from .descriptors.attached import Attached
 from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .learning.correcting import Corrections
-from .learning.learner import Course, Learner
+from .learning.course import Course
+from .learning.learner import Learner
 from .learning.memory import Memory
 from .learning.unpredicted import Unpredicted
 from .leases import Holder, Need, find

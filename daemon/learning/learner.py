@@ -15,14 +15,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyConfiguration
-from ...kernels.surface import Surface
 from ..board.desk import Desk
 from ..board.snapshot import Snapshot
 from ..errors import DaemonError
@@ -36,10 +35,11 @@ from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import expected_ms, has
+from .course import INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, Course
 from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why
-from .replanned import best_need, worth_while
+from .replanned import best_need, topmost, worth_while
 from .unpredicted import Unpredicted
 from .used import SHORTEST_S, energy_since_mj, used
 
@@ -50,67 +50,14 @@ log = logging.getLogger(__name__)
 
 _COMPANY_S = 2.0
 _FIRST_LOOK_FRAMES = 10
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 300.0
 # What is looked at of a configuration that is tried: frames, how often the rails were read, and how long that is waited for.
 _TRIED_FRAMES, _TRIED_POWERS, _TRIED_S = 5, 2, 5.0
 _POWERS_WANTED = 3
-_LEAST_PATIENCE = 8
 TEND_S = 10.0
 """How often it is looked whether the board has settled elsewhere than was planned for."""
 _NOBODY: Company = frozenset()
 _CORRECTION = "...kernels.correction.correct"
 _EXPLORED = "nothing else is worth trying"
-
-Making = Callable[["Sequence[Observation]", bool], Surface]
-"""Makes a lease's surface, for the board as warm as it is, corrected by observations; cautiously or not."""
-
-
-@dataclass
-class Course:
-    """How one lease with a target goes.
-
-    Attributes:
-        key: what it is remembered by.
-        wish: what it was planned by last.
-        make: makes its surface anew.
-        missed: how it misses its target; None while it keeps it.
-        late_before: how many frames were late when it was seen to keep it last.
-        due_frames: it is not planned again before so many frames were reported, while clocks and company are ``due_at``.
-        patience: for how many frames the next plan stands that changes nothing.
-        tries: how often it was planned again in this company because its target is missed.
-        due_s, wait_s: when it is looked at next while it keeps its target, and how long after that.
-        frugal: whether it was set otherwise for a gain, while it kept its target.
-        unknown: the program whose frames nobody predicted; None where they are.
-        exploring: whether they are being got to know.
-        planned_s, planned_c: when it was planned last, and where the die was to settle then; None where nobody knows.
-    """
-
-    key: str
-    wish: Wish
-    make: Making
-    missed: Missed | None = None
-    late_before: int = 0
-    due_frames: int = 0
-    due_at: tuple[FrequencyConfiguration, Company] | None = None
-    patience: int = _LEAST_PATIENCE
-    tries: int = 0
-    due_s: float = 0.0
-    wait_s: float = _FIRST_WAIT_S
-    frugal: bool = False
-    planning: asyncio.Task[None] | None = None
-    lease: Lease | None = None
-    unknown: Unpredicted | None = None
-    exploring: bool = False
-    planned_s: float = 0.0
-    planned_c: float | None = None
-
-    def first(self, limits: Limits) -> Need:
-        """What it needs before anything was seen of it.
-
-        Raises:
-            TargetNotAttainable, UsageError, InputError: as for :meth:`jetdvfs.daemon.planning.wishes.Wish.need`.
-        """
-        return self.wish.need(limits) if self.unknown is None else self.unknown.first(limits)
 
 
 class Learner:
@@ -216,7 +163,7 @@ class Learner:
         if course.due_at != (setting.configuration, company):
             # Plans that changed nothing there may change something here.
             course.tries = course.tries if course.due_at and course.due_at[1] == company else 0
-            course.due_frames, course.due_at, course.patience = 0, (setting.configuration, company), _LEAST_PATIENCE
+            course.due_frames, course.due_at, course.patience = 0, (setting.configuration, company), LEAST_PATIENCE
         if frames.powers < _POWERS_WANTED:
             self._sensors.want()
         missed = None if need.limit_ms is None else is_missed(tuple(frames.recent_ms), need.limit_ms, need.confidence)
@@ -244,7 +191,7 @@ class Learner:
                 self._plan(lease.id, course, company, None)
             return
         if not disturbed and len(frames.recent_ms) >= _FIRST_LOOK_FRAMES and now_s >= course.due_s:
-            course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, _LONGEST_WAIT_S)
+            course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, LONGEST_WAIT_S)
             self._plan(lease.id, course, company, None)
 
     async def _tend(self) -> None:
@@ -281,7 +228,7 @@ class Learner:
         before, limit_ms = course.missed, lease.need.limit_ms or 0.0
         late = lease.frames.late - course.late_before
         if before is None and course.frugal:
-            course.wait_s, course.frugal = _LONGEST_WAIT_S, False  # what was gained was lost again
+            course.wait_s, course.frugal = LONGEST_WAIT_S, False  # what was gained was lost again
         doing = lease.need.unmet or (before.doing if before else "")
         course.missed = Missed(lease.need.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
         if before is None or (before.reason != reason and before.doing != doing):
@@ -326,6 +273,9 @@ class Learner:
                     if reason is None:
                         return
                 need = await self._desk.replan(lease, partial(best_need, wish, observed=bool(seen)), reason)
+                if course.missed is not None and course.tries == INSISTS and lease_id in self._desk.snapshot.unkept:
+                    need = await self._desk.replan(lease, partial(topmost, wish), reason)
+                    course.wait_s = LONGEST_WAIT_S
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
             self._wait(lease, course)
@@ -392,7 +342,7 @@ class Learner:
             return alone
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
         own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
-        return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries > 1), seen, alone, own, known)
+        return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries >= INSISTS), seen, alone, own, known)
 
 
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:

@@ -7,6 +7,8 @@ import contextlib
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
@@ -36,6 +38,16 @@ def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
             need = replace(wish, confidence=confidence).need(limits)
             return replace(need, again=again, confidence=wish.confidence, missed=wish.missed)
     return replace(wish.closest(limits), again=again)
+
+
+def topmost(wish: Wish, limits: Limits) -> Need:
+    """What a lease needs that stays late where its target is predicted to be missed by least: the highest clocks there are."""
+    surface = wish.surface
+    place = tuple(map(int, np.argwhere(limits.permits(surface.grid))[-1]))
+    if not limits.affords(wish.plans.outlook(surface, wish.fps, None).power_mw)[place]:
+        return best_need(wish, limits)
+    need = wish.at(surface.grid.configuration(place), limits, partial(topmost, wish))
+    return replace(need, work=need.work and replace(need.work, frugal=False))
 
 
 def worth_while(wish: Wish, held: Need, limits: object, shared_at: FrequencyConfiguration | None = None) -> str | None:

@@ -23,7 +23,8 @@ from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.sampled import Sample, SampledSensors
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
 from jetdvfs.daemon.learning.correcting import Corrections
-from jetdvfs.daemon.learning.learner import Course, Learner
+from jetdvfs.daemon.learning.course import Course
+from jetdvfs.daemon.learning.learner import Learner
 from jetdvfs.daemon.learning.memory import Memory
 from jetdvfs.daemon.learning.unpredicted import Unpredicted
 from jetdvfs.daemon.leases import Holder, Lease, Need
