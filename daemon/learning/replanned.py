@@ -42,11 +42,13 @@ def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
 
 def topmost(wish: Wish, limits: Limits) -> Need:
     """What a lease needs that stays late where its target is predicted to be missed by least: the highest clocks there are."""
-    surface = wish.surface
+    surface, found = wish.surface, best_need(wish, limits)
     place = tuple(map(int, np.argwhere(limits.permits(surface.grid))[-1]))
-    if not limits.affords(wish.plans.outlook(surface, wish.fps, None).power_mw)[place]:
-        return best_need(wish, limits)
-    need = wish.at(surface.grid.configuration(place), limits, partial(topmost, wish))
+    configuration = surface.grid.configuration(place)
+    affordable = limits.affords(wish.plans.outlook(surface, wish.fps, None).power_mw)[place]
+    if not affordable or configuration == found.configuration:
+        return found
+    need = wish.at(configuration, limits, partial(topmost, wish))
     return replace(need, work=need.work and replace(need.work, frugal=False))
 
 
