@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -39,9 +39,6 @@ _ALIGNED = 0.6  # of the sizes that are varied: a multiple of eight
 _MULTIPLE = 8
 _SMALL = 4  # sizes up to this are a matter of form
 _MOST_BATCH_DOUBLINGS = 6
-_BATCH_ALONE = 0.25  # of the kernels: as a network has them, but for a larger batch and the element type
-_ONE_AT_A_TIME = 2 / 3  # of the others, so that half of all kernels are of a batch of one
-_POWERS = 0.75  # of the larger batches: a power of two, as people take them
 _FLOATS = ("float32", "float16", "bfloat16")
 _TYPES = (0.5, 0.3, 0.2)
 _INTEGER_SHARE = 0.15
@@ -49,7 +46,27 @@ _INTEGER_KINDS = ("conv2d", "matmul", "add", "relu")
 _ATTEMPTS = 100
 _CANDIDATES = 4  # drawn for each random kernel that is measured
 _OWN_SHARE = 3
-_BY_INTENSITY = 0.25  # of the kernels
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How kernels are varied, in parts of one.
+
+    Attributes:
+        batch_alone: as a network has them, but for a larger batch and the element type.
+        one_at_a_time: of the others, those of a batch of one.
+        powers: of the larger batches, a power of two, as people take them.
+        by_intensity: of all, those spread over operations per byte as well.
+    """
+
+    batch_alone: float = 0.0
+    one_at_a_time: float = 0.5
+    powers: float = 0.0
+    by_intensity: float = 0.0
+
+
+FEW, MANY = Draw(), Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25)
+"""For campaigns of some thousand kernels, and of a hundred thousand: few are of more use near those of networks."""
 
 
 class Variations:
@@ -58,10 +75,12 @@ class Variations:
     Args:
         networks: whose kernels the draws begin with.
         seed: the same seed draws the same invocations.
+        draw: how they are varied.
         without: networks none of whose kernels is made by varying another; what they have in common with ``networks`` stays.
     """
 
-    def __init__(self, networks: Sequence[Network], seed: int = 0, without: Sequence[Network] = ()) -> None:
+    def __init__(self, networks: Sequence[Network], seed: int = 0, draw: Draw = FEW, without: Sequence[Network] = ()) -> None:
+        self._draw = draw
         self._without = {launch.signature for network in without for launch in network.launches}
         self._random = np.random.default_rng([0x7A4, seed])
         unique = {launch.signature: launch for network in networks for launch in network.launches}
@@ -95,7 +114,8 @@ class Variations:
         chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
         some = [own[index] for index in chosen]
         for seen, share in self._shared(model, count - len(chosen)):
-            some += spread_over_sizes([call for call in self._around(seen, _CANDIDATES * share) if wanted(call)], share)
+            candidates = [call for call in self._around(seen, _CANDIDATES * share) if wanted(call)]
+            some += spread_over_sizes(candidates, share, self._draw.by_intensity)
         return some
 
     def _shared(self, model: str, count: int) -> list[tuple[list[KernelInvocation], int]]:
@@ -124,7 +144,7 @@ class Variations:
 
     def _varied(self, like: KernelInvocation) -> KernelInvocation | None:
         change = _MAKERS.get(like.kind, _renamed)
-        if self._random.random() < _BATCH_ALONE:
+        if self._draw.batch_alone and self._random.random() < self._draw.batch_alone:
             call = change(like, Sizes(self._random, 0.0), self._larger_batch())
         else:
             call = change(like, self._sizes(), self._batch())
@@ -134,10 +154,10 @@ class Variations:
         return Sizes(self._random, _FAR if self._random.random() < _FAR_SHARE else _NEAR)
 
     def _batch(self) -> int:
-        return 1 if self._random.random() < _ONE_AT_A_TIME else self._larger_batch()
+        return 1 if self._random.random() < self._draw.one_at_a_time else self._larger_batch()
 
     def _larger_batch(self) -> int:
-        if self._random.random() < _POWERS:
+        if self._draw.powers and self._random.random() < self._draw.powers:
             return int(2 ** self._random.integers(1, _MOST_BATCH_DOUBLINGS + 1))
         return max(int(2 ** self._random.uniform(0, _MOST_BATCH_DOUBLINGS)), 1)
 
@@ -160,14 +180,14 @@ def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
     return work
 
 
-def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:
-    """Choose kernels so that every octave of bytes moved is as well represented as the candidates allow, and, with a quarter of
+def spread_over_sizes(candidates: Sequence[KernelInvocation], count: int, by_intensity: float = 0.0) -> list[KernelInvocation]:
+    """Choose kernels so that every octave of bytes moved is as well represented as the candidates allow, and, with a part of
     them, every octave of operations per byte within it.
 
     Drawing each dimension evenly makes nearly all kernels large, while networks are made of small and middling ones as well;
     and nearly all of them broad, while networks begin and end with kernels of few channels.
     """
-    chosen = _in_turns(candidates, lambda kernel: (_octave(kernel.bytes),), count - round(_BY_INTENSITY * count))
+    chosen = _in_turns(candidates, lambda kernel: (_octave(kernel.bytes),), count - round(by_intensity * count))
     taken = set(map(id, chosen))
     others = [kernel for kernel in candidates if id(kernel) not in taken]
     return chosen + _in_turns(

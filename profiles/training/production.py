@@ -21,7 +21,7 @@ from ..measuring.campaign import Campaign, CampaignSize, plan_campaign
 from ..measuring.measurements import Measurements
 from ..measuring.meters.simulated import twin_meter
 from ..measuring.one_twin import WARMER_C, measure_twin
-from ..measuring.variation import Variations
+from ..measuring.variation import FEW, MANY, Variations
 from ..reference import calibrating_networks, left_out_networks, reference_names, reference_network, trained_networks
 from ..twin.silicon.chip import AMBIENT_DIE_C, CURRENT
 from ..twin.silicon.silicon import Silicon, version_of
@@ -108,7 +108,8 @@ def plan_simulated(
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
     others = trained_networks()
-    variations = Variations([*networks, *others], seed, without=[*left_out_networks(), *calibrating_networks()])
+    judges = [*left_out_networks(), *calibrating_networks()]
+    variations = Variations([*networks, *others], seed, FEW if quick else MANY, without=judges)
 
     def some(kind: str, count: int) -> Sequence[KernelInvocation]:
         progress(KINDS.index(kind), len(KINDS), f"choosing kernels: {kind}")

@@ -12,7 +12,7 @@ from jetdvfs.kernels.kinds import ELEMENTWISE, flops
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
 from jetdvfs.profiles.errors import ProfilesError
 from jetdvfs.profiles.measuring.shapes import kernel_of
-from jetdvfs.profiles.measuring.variation import MOST_ELEMENTS, MOST_FLOPS, Variations
+from jetdvfs.profiles.measuring.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Variations
 from jetdvfs.profiles.reference import left_out_networks, trained_networks
 from jetdvfs.profiles.training.production import KINDS
 from jetdvfs.tests.support.profiles.analytic import network
@@ -73,7 +73,8 @@ def test_kernels_are_drawn_by_what_networks_spend_on_their_variety_not_by_how_ma
     assert 300 <= wide <= 560 and len(some) == 600
 
 
-def test_networks_at_other_batches_are_drawn_mostly_of_powers_of_two(variations: Variations) -> None:
+def test_of_many_kernels_networks_at_other_batches_are_drawn_mostly_of_powers_of_two() -> None:
+    variations = Variations(trained_networks(), 3, MANY)
     own = {(call.inputs[0][1:], call.params["weight"]) for call in variations.own("conv2d")}
     calls = drawn(variations, "conv2d", 1000)
     batched = [call for call in calls if call.inputs[0][0] > 1]
@@ -85,9 +86,9 @@ def test_networks_at_other_batches_are_drawn_mostly_of_powers_of_two(variations:
 
 def test_kernels_of_networks_left_out_are_not_made_by_varying_others() -> None:
     one = network(kernel_of("linear", "matmul", {"m": 8, "n": 64, "k": 128, "bias": 1}, "float32"))
-    at_all = {call.signature for call in Variations([one], seed=2).draw("matmul", 300)}
-    by_four = next(call for call in Variations([one], seed=2).draw("matmul", 300) if call.params["m"] == 32)
-    without = Variations([one], seed=2, without=[network(by_four)]).draw("matmul", 300)
+    at_all = {call.signature for call in Variations([one], 2, MANY).draw("matmul", 300)}
+    by_four = next(call for call in Variations([one], 2, MANY).draw("matmul", 300) if call.params["m"] == 32)
+    without = Variations([one], 2, MANY, without=[network(by_four)]).draw("matmul", 300)
     assert by_four.signature in at_all and by_four.signature not in {call.signature for call in without}
 
 
