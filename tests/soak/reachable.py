@@ -21,8 +21,9 @@ def bytes_beside(part: object, *, ends: tuple[type, ...]) -> int:
         ends: types at whose instances that search stops: what the part shares with the rest.
     """
     gc.collect()
+    everything = gc.get_objects()  # without what is found out below
     left_out = {number for number, _ in _reached([part], (*_CODE, *ends))}
-    return sum(size for number, size in _reached(gc.get_objects(), ()) if number not in left_out)
+    return sum(size for number, size in _reached(everything, ()) if number not in left_out)
 
 
 def _reached(roots: Iterable[object], ends: tuple[type, ...]) -> Iterator[tuple[int, int]]:
