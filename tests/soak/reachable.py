@@ -21,15 +21,14 @@ def bytes_beside(part: object, *, ends: tuple[type, ...]) -> int:
         ends: types at whose instances that search stops: what the part shares with the rest.
     """
     gc.collect()
-    everything = gc.get_objects()  # without what is found out below
     left_out = {number for number, _ in _reached([part], (*_CODE, *ends))}
-    return sum(size for number, size in _reached(everything, ()) if number not in left_out)
+    return sum(size for number, size in _reached(gc.get_objects(), (), left_out) if number not in left_out)
 
 
-def _reached(roots: Iterable[object], ends: tuple[type, ...]) -> Iterator[tuple[int, int]]:
-    """The identity and size of each object that can be reached."""
+def _reached(roots: Iterable[object], ends: tuple[type, ...], found: object = None) -> Iterator[tuple[int, int]]:
+    """The identity and size of each object that can be reached, but for what was found out by this search."""
     waiting, seen = list(roots), set[int]()
-    own = {id(waiting), id(seen)}
+    own = {id(waiting), id(seen), id(found)}
     while waiting:
         one = waiting.pop()
         if id(one) in seen or id(one) in own or isinstance(one, ends):
