@@ -85,12 +85,23 @@ def test_a_network_that_is_no_language_model_has_no_phases() -> None:
 
 @pytest.mark.parametrize("after_s", [0.001, 0.03, 0.1, 0.3, 0.6])
 def test_an_interrupt_ends_in_one_line_whenever_it_comes(after_s: float) -> None:
-    program = (
-        "import signal, sys; from jetdvfs.daemon.cli import main; "
-        "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT)); "
-        f"signal.setitimer(signal.ITIMER_REAL, {after_s}); code = main(); "
-        "signal.setitimer(signal.ITIMER_REAL, 0); sys.exit(code)"
-    )
+    # The time runs from the command's first import on: before it there is no command to interrupt.
+    program = f"""
+import signal, sys
+from jetdvfs.daemon.cli import main
+
+class Arming:
+    @staticmethod
+    def find_spec(*_):
+        sys.meta_path.remove(Arming)
+        signal.setitimer(signal.ITIMER_REAL, {after_s})
+
+sys.meta_path.insert(0, Arming)
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+code = main()
+signal.setitimer(signal.ITIMER_REAL, 0)
+sys.exit(code)
+"""
     words = ["predict", str(MODEL), "--input", "64x3x224x224", "--profile", "agx-xavier-sim", "--json"]
     # An installation without the C core says so in a warning, whenever it is interrupted.
     env = {**os.environ, "PYTHONWARNINGS": "ignore::RuntimeWarning"}
