@@ -28,7 +28,7 @@ _TELLING = 3
 _KEPT = 24
 
 _Seen = tuple["Observation", ...]
-_Made = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen]
+_Asked = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen, bool]
 
 
 class Corrections:
@@ -42,7 +42,7 @@ class Corrections:
     def __init__(self, memory: Memory, warmth: Callable[[], Warmth | None]) -> None:
         self._memory = memory
         self._warmth = warmth
-        self._kept: OrderedDict[_Made, Surface] = OrderedDict()
+        self._kept: OrderedDict[_Asked, Surface] = OrderedDict()
         self._lock = threading.Lock()
 
     def make(
@@ -56,14 +56,21 @@ class Corrections:
             observations: of this lease.
             cautious: whether everything is taken to be as much slower than predicted as these were, or else those before.
         """
-        made = self._asked(original, key, fps, observations, cautious)
-        if (kept := self._get(made)) is not None:
+        asked = self._asked(original, key, fps, observations, cautious)
+        if (kept := self._get(asked)) is not None:
             return kept
-        _, warmth, _, known, slow = made
-        plain = (original, warmth, fps, (), ())
+        _, warmth, _, _, before, _ = asked
+        plain: _Asked = (original, warmth, fps, (), (), False)
         if (surface := self._get(plain)) is None:
             surface = self._keep(plain, settled(original, warmth, fps))
-        return self._keep(made, corrected(surface, known, slow)) if known else surface
+        if asked == plain:
+            return surface
+        seen = {one.configuration for one in observations}
+        if observations and before:
+            before = heavier_since(original, before, observations)
+        known = (*observations, *(one for one in before if one.configuration not in seen))
+        slow = tuple(observations or before) if cautious else ()
+        return self._keep(asked, corrected(surface, known, slow))
 
     def kept(self, original: Surface, key: str, fps: float | None) -> Surface | None:
         """What :meth:`make` makes at the beginning of a lease, if that takes no time."""
@@ -71,22 +78,19 @@ class Corrections:
 
     def _asked(
         self, original: Surface, key: str, fps: float | None, observations: Sequence[Observation], cautious: bool
-    ) -> _Made:
-        seen, before = {one.configuration for one in observations}, self._memory.observations(key)
-        if observations and before:
-            before = heavier_since(original, before, observations)
-        known = (*observations, *(one for one in before if one.configuration not in seen))
-        return original, self._warmth(), fps, known, tuple(observations or before) if cautious else ()
+    ) -> _Asked:
+        before = tuple(self._memory.observations(key))
+        return original, self._warmth(), fps, tuple(observations), before, cautious and bool(observations or before)
 
-    def _get(self, made: _Made) -> Surface | None:
+    def _get(self, asked: _Asked) -> Surface | None:
         with self._lock:
-            if (surface := self._kept.get(made)) is not None:
-                self._kept.move_to_end(made)
+            if (surface := self._kept.get(asked)) is not None:
+                self._kept.move_to_end(asked)
             return surface
 
-    def _keep(self, made: _Made, surface: Surface) -> Surface:
+    def _keep(self, asked: _Asked, surface: Surface) -> Surface:
         with self._lock:
-            self._kept[made] = surface
+            self._kept[asked] = surface
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return surface
