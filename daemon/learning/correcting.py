@@ -59,18 +59,12 @@ class Corrections:
         asked = self._asked(original, key, fps, observations, cautious)
         if (kept := self._get(asked)) is not None:
             return kept
-        _, warmth, _, _, before, _ = asked
-        plain: _Asked = (original, warmth, fps, (), (), False)
-        if (surface := self._get(plain)) is None:
-            surface = self._keep(plain, settled(original, warmth, fps))
-        if asked == plain:
-            return surface
-        seen = {one.configuration for one in observations}
-        if observations and before:
-            before = heavier_since(original, before, observations)
-        known = (*observations, *(one for one in before if one.configuration not in seen))
-        slow = tuple(observations or before) if cautious else ()
-        return self._keep(asked, corrected(surface, known, slow))
+        # Observations are of dies of several temperatures: first they correct what was predicted of one, then it settles.
+        warmth, evidence = asked[1], asked[3:]
+        anywhere: _Asked = (original, None, None, *evidence)
+        if (surface := self._get(anywhere)) is None:
+            surface = self._keep(anywhere, _seen_through(original, *evidence))
+        return self._keep(asked, settled(surface, warmth, fps))
 
     def kept(self, original: Surface, key: str, fps: float | None) -> Surface | None:
         """What :meth:`make` makes at the beginning of a lease, if that takes no time."""
@@ -94,6 +88,15 @@ class Corrections:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return surface
+
+
+def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautious: bool) -> Surface:
+    """A surface by what was observed of a lease now, and before."""
+    seen = {one.configuration for one in observations}
+    if observations and before:
+        before = heavier_since(original, before, observations)
+    known = (*observations, *(one for one in before if one.configuration not in seen))
+    return corrected(original, known, (observations or before) if cautious else ())
 
 
 def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:

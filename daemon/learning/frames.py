@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import fmean, median
@@ -47,12 +47,19 @@ class Setting(NamedTuple):
     disturbed: bool = False
 
 
+class _Drawn(NamedTuple):
+    """What the rails drew, and how hot the die was; None where nobody knows."""
+
+    power_mw: float
+    die_c: float | None
+
+
 @dataclass
 class _Seen:
     """What was seen at one configuration, in one company."""
 
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
-    powers_mw: deque[float] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
+    powers: deque[_Drawn] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
     frames: int = 0
     last_s: float = 0.0
     period_ms: float | None = None
@@ -138,8 +145,17 @@ class Frames:
         if period_ms is not None:
             seen.period_ms = period_ms
 
-    def power(self, rails: Mapping[str, Sample[float]], energy_rails: Collection[str]) -> None:
-        """Note what the rails draw, where all were read while frames came and the clocks stood still."""
+    def power(
+        self,
+        rails: Mapping[str, Sample[float]],
+        energy_rails: Collection[str],
+        die_c: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """Note what the rails draw, where all were read while frames came and the clocks stood still.
+
+        Args:
+            die_c: tells how hot the die is, in degrees Celsius; asked where something is noted.
+        """
         setting = self._setting
         if setting is None or setting.disturbed or not energy_rails or any(rail not in rails for rail in energy_rails):
             return
@@ -151,7 +167,7 @@ class Frames:
         self._power_s = oldest_s
         # A monitor that fails reads zero; a board that makes frames draws something.
         if (drawn_mw := sum(sample.value for sample in samples)) > 0:
-            seen.powers_mw.append(drawn_mw)
+            seen.powers.append(_Drawn(drawn_mw, die_c()))
 
     def renew(self) -> None:
         """Let only the last frames count at the clocks in force, none from before these were set last: their target is missed.
@@ -178,7 +194,7 @@ class Frames:
             if (one.configuration, frozenset()) not in self._seen and one.latency_ms is not None:
                 seen = self._seen_at(one.configuration, frozenset())
                 seen.latencies_ms.append(one.latency_ms)
-                seen.powers_mw.extend(() if one.power_mw is None else (one.power_mw,))
+                seen.powers.extend(() if one.power_mw is None else (_Drawn(one.power_mw, one.temperature_c),))
                 seen.frames, seen.last_s, seen.period_ms = one.frames, now_s - one.age_s, one.period_ms
 
     def forget(self) -> None:
@@ -190,7 +206,7 @@ class Frames:
     def powers(self) -> int:
         """How often the rails were read at the clocks in force."""
         seen = self._setting and self._seen.get((self._setting.configuration, self._company))
-        return len(seen.powers_mw) if seen else 0
+        return len(seen.powers) if seen else 0
 
     def observations(self, now_s: float, company: Company) -> list[Observation]:
         """What was observed in this company, a line for each configuration."""
@@ -200,10 +216,11 @@ class Frames:
             Observation(
                 configuration,
                 latency_ms=latency_ms,
-                power_mw=sum(seen.powers_mw) / len(seen.powers_mw) if seen.powers_mw else None,
+                power_mw=fmean(one.power_mw for one in seen.powers) if seen.powers else None,
                 frames=seen.frames,
                 age_s=max(now_s - seen.last_s, 0.0),
                 period_ms=seen.period_ms if seen.period_ms and latency_ms < _ALWAYS_BUSY * seen.period_ms else None,
+                temperature_c=_mean_c(seen.powers),
             )
             for (configuration, with_whom), seen in self._seen.items()
             if with_whom == company and (latency_ms := median(seen.latencies_ms)) > 0
@@ -241,6 +258,11 @@ class Frames:
         while len(self._seen) > _CONFIGURATIONS_KEPT:
             self._seen.popitem(last=False)
         return seen
+
+
+def _mean_c(powers: Iterable[_Drawn]) -> float | None:
+    known = [one.die_c for one in powers if one.die_c is not None]
+    return fmean(known) if known else None
 
 
 def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float, since_s: float) -> list[float]:

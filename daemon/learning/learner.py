@@ -156,7 +156,7 @@ class Learner:
         company = frozenset(other.need.network or other.holder.app for other in others)
         period_ms = 1e3 / need.fps if need.fps else None
         frames.report(latencies_ms, now_s, setting, company=company, limit_ms=need.limit_ms, period_ms=period_ms)
-        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else ())
+        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else (), self._die_c)
         course = self._courses.get(lease.id)
         if course is None or setting is None:
             return
@@ -193,6 +193,9 @@ class Learner:
         if not disturbed and len(frames.recent_ms) >= _FIRST_LOOK_FRAMES and now_s >= course.due_s:
             course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, LONGEST_WAIT_S)
             self._plan(lease.id, course, company, None)
+
+    def _die_c(self) -> float | None:
+        return None if (warmth := self._warmth()) is None else warmth.die_c
 
     async def _tend(self) -> None:
         """While leases have courses, have plans made again where the board has settled elsewhere than they were made for."""

@@ -86,6 +86,17 @@ def test_power_counts_where_it_was_read_while_frames_came_and_the_clocks_stood_s
     assert (seen.power_mw, seen.period_ms) == (5000.0, 50.0)
 
 
+def test_with_the_power_it_is_noted_how_hot_the_die_was() -> None:
+    frames = Frames()
+    for now_s, die_c in ((1.0, 60.0), (2.0, 61.0), (3.0, 65.0)):
+        frames.report([10.0, 10.0], now_s, Setting(LOW, 0.0))
+        frames.power({"VDD_IN": Sample(5000.0, now_s - 0.1)}, ["VDD_IN"], lambda die_c=die_c: die_c)  # type: ignore[misc]
+    assert [seen.temperature_c for seen in frames.observations(3.0, ALONE)] == [63.0]
+    again = Frames()
+    again.recall(frames.observations(3.0, ALONE), 4.0)
+    assert [seen.temperature_c for seen in again.observations(4.0, ALONE)] == [63.0]
+
+
 def test_a_rail_that_died_and_reads_zero_says_nothing_and_keeps_nothing_else_from_being_learned() -> None:
     frames = Frames()
     for now_s in (1.0, 2.0, 3.0):
