@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import exp
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _TELLING = 3
 """From how many frames on what they took is held against a configuration."""
 _KEPT = 24
+_SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
 _Asked = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen, bool]
@@ -94,7 +96,7 @@ def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautiou
     """A surface by what was observed of a lease now, and before."""
     seen = {one.configuration for one in observations}
     if observations and before:
-        before = heavier_since(original, before, observations)
+        before = of_this_load(original, before, observations)
     known = (*observations, *(one for one in before if one.configuration not in seen))
     return corrected(original, known, (observations or before) if cautious else ())
 
@@ -123,10 +125,10 @@ def corrected(surface: Surface, observations: Sequence[Observation], slow: Seque
     return pinned(found, known)
 
 
-def heavier_since(
+def of_this_load(
     surface: Surface, before: Sequence[Observation], observations: Sequence[Observation]
 ) -> tuple[Observation, ...]:
-    """What was observed before a lease, in the light of its own: of what has become heavier, as one frame each, so much longer.
+    """What was observed before a lease, in the light of its own: of another load as one frame each, so many times as long.
 
     Args:
         surface: as it was predicted.
@@ -137,13 +139,17 @@ def heavier_since(
             telling.append((surface.grid.index(one.configuration), one.latency_ms))
     if not known or not telling:
         return tuple(before)
-    then_ms = corrected(surface, known).latency_ms
-    factor = median(latency_ms / float(then_ms[place]) for place, latency_ms in telling)
-    return tuple(before) if factor <= HEAVIER_FROM else tuple(map(partial(longer, factor=factor), before))
+    then = corrected(surface, known)
+    factor = median(latency_ms / float(then.latency_ms[place]) for place, latency_ms in telling)
+    unsure = max(float(then.latency_sigma[place]) for place, _ in telling)
+    # To hold a load for lighter than it is costs late frames.
+    if exp(-_SIGMAS * unsure) / HEAVIER_FROM <= factor <= HEAVIER_FROM:
+        return tuple(before)
+    return tuple(map(partial(longer, factor=factor), before))
 
 
 def longer(one: Observation, factor: float) -> Observation:
-    """What was observed, as little as one frame of what has become heavier since; it works for the same part of the time."""
+    """What was observed, as little as one frame of another load; it works for the same part of the time."""
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
     return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import Sample
-from .missed import JUDGED, heavier, typical
+from .missed import JUDGED, heavier, shifted, typical
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -174,15 +174,32 @@ class Frames:
 
         Where they have become heavier, what was seen elsewhere counts as little as one frame that took so many times as long.
         """
-        here = None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
-        if here is None:
-            return
-        factor = heavier(tuple(here.latencies_ms))
+        if (here := self._here) is not None:
+            self._other_load(here, heavier(tuple(here.latencies_ms)))
+            last = min(len(self.recent_ms) or JUDGED, JUDGED)
+            here.latencies_ms = deque(list(here.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
+
+    def shift(self) -> float:
+        """How many times as long frames take since they became heavier or lighter at the clocks in force; 1 where they did not.
+
+        Then, as of :meth:`renew`, what was seen before counts little, and what was drawn at these clocks not at all.
+        """
+        here = self._here
+        if here is None or (factor := shifted(tuple(here.latencies_ms))) == 1.0:
+            return 1.0
+        self._other_load(here, factor)
+        here.latencies_ms = deque(list(here.latencies_ms)[-JUDGED:], maxlen=_TYPICAL_OF)
+        here.powers.clear()
+        return factor
+
+    @property
+    def _here(self) -> _Seen | None:
+        return None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
+
+    def _other_load(self, here: _Seen, factor: float) -> None:
+        """Frames take so many times as long as they did before: what was seen elsewhere counts as little as one that does."""
         for seen in self._seen.values():
-            if seen is here:
-                last = min(len(self.recent_ms) or JUDGED, JUDGED)
-                seen.latencies_ms = deque(list(seen.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
-            elif factor != 1.0:
+            if seen is not here and factor != 1.0:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
                 seen.frames = 1
                 # It works for the same part of the time as when its power was read.
@@ -205,8 +222,7 @@ class Frames:
     @property
     def powers(self) -> int:
         """How often the rails were read at the clocks in force."""
-        seen = self._setting and self._seen.get((self._setting.configuration, self._company))
-        return len(seen.powers) if seen else 0
+        return 0 if (here := self._here) is None else len(here.powers)
 
     def observations(self, now_s: float, company: Company) -> list[Observation]:
         """What was observed in this company, a line for each configuration."""

@@ -72,6 +72,8 @@ def test_what_was_seen_before_a_program_became_heavier_promises_no_more_than_tha
     heavier, as_usual = ([_seen(surface, fast, slower=factor)] for factor in (1.3, 0.8))
     assert corrections.make(surface, "net", 1.0, heavier, True).at(slow).latency_ms > 1.25 * before_ms
     assert corrections.make(surface, "net", 1.0, heavier, False).at(slow).latency_ms > before_ms
+    lighter = [_seen(surface, fast, slower=0.6)]
+    assert corrections.make(surface, "net", 1.0, lighter, False).at(slow).latency_ms < 0.75 * before_ms
     kept_ms = corrections.make(surface, "net", 1.0, as_usual, False).at(slow).latency_ms
     assert kept_ms == pytest.approx(0.8 * before_ms, rel=0.03)
 
