@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import exp
+from math import exp, hypot
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from ...kernels.surface import Surface
 from ..planning.settling import Warmth, settled
 from ..planning.wishes import is_known
 from .memory import Memory
-from .missed import HEAVIER_FROM
+from .missed import HEAVIER_FROM, doubted
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -151,7 +151,7 @@ def of_this_load(
 def longer(one: Observation, factor: float) -> Observation:
     """What was observed, as little as one frame of another load; it works for the same part of the time."""
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
-    return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1)
+    return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
 
 
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:

@@ -8,6 +8,7 @@ any other, but say nothing about the clocks.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import Sample
-from .missed import JUDGED, heavier, shifted, typical
+from .missed import JUDGED, doubted, heavier, shifted, typical
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -63,6 +64,7 @@ class _Seen:
     frames: int = 0
     last_s: float = 0.0
     period_ms: float | None = None
+    doubt: float = 0.0
 
 
 class Frames:
@@ -137,6 +139,10 @@ class Frames:
         if not trusted or setting.disturbed:
             return
         seen = self._seen_at(setting.configuration, company)
+        if seen.doubt:  # it was of another load
+            seen.latencies_ms.clear()
+            seen.powers.clear()
+            seen.frames, seen.doubt = 0, 0.0
         seen.latencies_ms.extend(trusted)
         seen.frames += len(trusted)
         seen.last_s = now_s
@@ -201,7 +207,7 @@ class Frames:
         for seen in self._seen.values():
             if seen is not here and factor != 1.0:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
-                seen.frames = 1
+                seen.frames, seen.doubt = 1, math.hypot(seen.doubt, doubted(factor))
                 # It works for the same part of the time as when its power was read.
                 seen.period_ms = None if seen.period_ms is None else factor * seen.period_ms
 
@@ -213,6 +219,7 @@ class Frames:
                 seen.latencies_ms.append(one.latency_ms)
                 seen.powers.extend(() if one.power_mw is None else (_Drawn(one.power_mw, one.temperature_c),))
                 seen.frames, seen.last_s, seen.period_ms = one.frames, now_s - one.age_s, one.period_ms
+                seen.doubt = one.doubt
 
     def forget(self) -> None:
         """Something else runs from now on: what was seen at the clocks says nothing of it."""
@@ -237,6 +244,7 @@ class Frames:
                 age_s=max(now_s - seen.last_s, 0.0),
                 period_ms=seen.period_ms if seen.period_ms and latency_ms < _ALWAYS_BUSY * seen.period_ms else None,
                 temperature_c=_mean_c(seen.powers),
+                doubt=seen.doubt,
             )
             for (configuration, with_whom), seen in self._seen.items()
             if with_whom == company and (latency_ms := median(seen.latencies_ms)) > 0

@@ -17,6 +17,7 @@ _WRONG_FROM = 0.02
 HEAVIER_FROM = 1.1
 """From how many times as long on frames have become heavier."""
 _BEFORE = 5
+_OF_LOAD = 0.5
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,11 @@ def shifted(latencies_ms: Sequence[float]) -> float:
         return 1.0
     factor = median(last) / median(before)
     return 1.0 if 1 / HEAVIER_FROM <= factor <= HEAVIER_FROM else factor
+
+
+def doubted(factor: float) -> float:
+    """How far, as a logarithm, a frame may be from so many times what it took of another load: not all of it grows alike."""
+    return _OF_LOAD * abs(math.log(factor))
 
 
 def typical(latencies_ms: Sequence[float]) -> float:

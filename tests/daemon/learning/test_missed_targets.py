@@ -58,4 +58,4 @@ def test_a_target_stays_kept_while_clocks_are_tried_that_may_gain(board: Board, 
             assert eventually(lambda: any("may gain" in (entry["reason"] or "") for entry in client.log()))
             run_frames(board, lease, application, 10)
             assert lease.missed() is None
-            assert {entry["kind"] for entry in client.log()} == {"lease_begun", "clocks_set", "replanned"}
+            assert {entry["kind"] for entry in client.log()} == {"lease_begun", "clocks_set", "planned_again"}
