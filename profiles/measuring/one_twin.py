@@ -20,6 +20,7 @@ from .variation import FEW, Variations
 
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
+_SHARED = 8
 _STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 
@@ -40,13 +41,15 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
 
 
 def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
-    """As much of several boards, which share the random kernels, each at one configuration: what boards that were left out are
-    predicted by is shapes, not timings of the same. Networks as a whole at so many configurations, and so many times at those
-    that all boards have in common."""
+    """Eight times as many random kernels for several boards to share, each at one configuration: what is predicted of a board
+    that was left out gains by other shapes, not by more timings of the same. Networks as a whole at so many configurations, and
+    so many times at those that all boards have in common."""
+    shared = _SHARED * random_kernels
     return replace(
         one_board_size(nodes[0], random_kernels),
         nodes=tuple(nodes),
-        random_kernels={"conv2d": 8 * random_kernels, "matmul": 2 * random_kernels},
+        random_kernels={"conv2d": 8 * shared, "matmul": 2 * shared},
+        random_kernels_default=shared,
         configurations=1,
         whole_network_configurations=configurations,
         fixed_observations=observations,

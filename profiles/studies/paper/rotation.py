@@ -181,7 +181,7 @@ def _kernels(
     cost: BoardCost,
     node: int,
 ) -> dict[str, KernelRows]:
-    """One kind's kernels on a board that was left out: those of networks, and random ones that no other board happened to have."""
+    """One kind's kernels on a board that was left out: of networks, and random ones that no other board happened to have."""
     of_kind = [what for what, kernel in enumerate(record.invocations) if kernel.kind == kind and kernel.dtype == DTYPE]
     if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
         return {}
