@@ -186,8 +186,9 @@ def _kernels(
     if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
         return {}
     familiar = {launch.signature for network in record.networks for launch in network.launches}
-    trained_on = {record.invocations[what].signature for what in np.unique(known.tables[TARGETS["time"]].what)}
-    strange = [what for what in of_kind if record.invocations[what].signature not in trained_on - familiar]
+    measured = np.intersect1d(known.tables[TARGETS["time"]].what, of_kind)
+    elsewhere = {record.invocations[what].signature for what in measured} - familiar
+    strange = [what for what in of_kind if record.invocations[what].signature not in elsewhere]
     found: dict[str, KernelRows] = {}
     for target, table in TARGETS.items():
         one, rows = trained[model.kind].of(target), record.tables[table]

@@ -18,6 +18,7 @@ from ...training.left_out import measured_kinds
 from ...training.tuning.tuned import Tuned
 from .accuracy import Compared
 from .observed import Observed, observed
+from .others import means_of_others
 from .overhead import Overhead, overheads
 from .rotation import Rotation, rotate
 from .specialised import OneAgainstMany, left_out_boards, one_against_many
@@ -72,6 +73,7 @@ class Study:
     tuned: Tuned | None
     trained: Mapping[str, TrainedKind] | None
     rotation: Rotation | None
+    others: Mapping[tuple[str, str], Compared]
     specialised: Mapping[str, Mapping[str, Compared]] | None
     one_against_many: Sequence[OneAgainstMany] | None
     spreads: Sequence[Spread] | None
@@ -129,6 +131,7 @@ def study(
         tuned=tuned,
         trained=models,
         rotation=rotation,
+        others=means_of_others(record, left_out) if rotation else {},
         specialised=tried(("figure-5",), lambda: left_out_boards(record, left_out, progress, options.seed)),
         one_against_many=tried(
             ("table-8",), lambda: one_against_many(record, some_of(record.nodes, 2), progress, options.seed)
