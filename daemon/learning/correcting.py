@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import exp, hypot
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from ...kernels.surface import Surface
 from ..planning.settling import Warmth, settled
 from ..planning.wishes import is_known
 from .memory import Memory
-from .missed import HEAVIER_FROM
+from .missed import HEAVIER_FROM, doubted
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 _TELLING = 3
 """From how many frames on what they took is held against a configuration."""
 _KEPT = 24
+_SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
-_Made = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen]
+_Asked = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen, bool]
 
 
 class Corrections:
@@ -42,7 +44,7 @@ class Corrections:
     def __init__(self, memory: Memory, warmth: Callable[[], Warmth | None]) -> None:
         self._memory = memory
         self._warmth = warmth
-        self._kept: OrderedDict[_Made, Surface] = OrderedDict()
+        self._kept: OrderedDict[_Asked, Surface] = OrderedDict()
         self._lock = threading.Lock()
 
     def make(
@@ -56,14 +58,15 @@ class Corrections:
             observations: of this lease.
             cautious: whether everything is taken to be as much slower than predicted as these were, or else those before.
         """
-        made = self._asked(original, key, fps, observations, cautious)
-        if (kept := self._get(made)) is not None:
+        asked = self._asked(original, key, fps, observations, cautious)
+        if (kept := self._get(asked)) is not None:
             return kept
-        _, warmth, _, known, slow = made
-        plain = (original, warmth, fps, (), ())
-        if (surface := self._get(plain)) is None:
-            surface = self._keep(plain, settled(original, warmth, fps))
-        return self._keep(made, corrected(surface, known, slow)) if known else surface
+        # Observations are of dies of several temperatures: first they correct what was predicted of one, then it settles.
+        warmth, evidence = asked[1], asked[3:]
+        anywhere: _Asked = (original, None, None, *evidence)
+        if (surface := self._get(anywhere)) is None:
+            surface = self._keep(anywhere, _seen_through(original, *evidence))
+        return self._keep(asked, settled(surface, warmth, fps))
 
     def kept(self, original: Surface, key: str, fps: float | None) -> Surface | None:
         """What :meth:`make` makes at the beginning of a lease, if that takes no time."""
@@ -71,25 +74,31 @@ class Corrections:
 
     def _asked(
         self, original: Surface, key: str, fps: float | None, observations: Sequence[Observation], cautious: bool
-    ) -> _Made:
-        seen, before = {one.configuration for one in observations}, self._memory.observations(key)
-        if observations and before:
-            before = heavier_since(original, before, observations)
-        known = (*observations, *(one for one in before if one.configuration not in seen))
-        return original, self._warmth(), fps, known, tuple(observations or before) if cautious else ()
+    ) -> _Asked:
+        before = tuple(self._memory.observations(key))
+        return original, self._warmth(), fps, tuple(observations), before, cautious and bool(observations or before)
 
-    def _get(self, made: _Made) -> Surface | None:
+    def _get(self, asked: _Asked) -> Surface | None:
         with self._lock:
-            if (surface := self._kept.get(made)) is not None:
-                self._kept.move_to_end(made)
+            if (surface := self._kept.get(asked)) is not None:
+                self._kept.move_to_end(asked)
             return surface
 
-    def _keep(self, made: _Made, surface: Surface) -> Surface:
+    def _keep(self, asked: _Asked, surface: Surface) -> Surface:
         with self._lock:
-            self._kept[made] = surface
+            self._kept[asked] = surface
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return surface
+
+
+def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautious: bool) -> Surface:
+    """A surface by what was observed of a lease now, and before."""
+    seen = {one.configuration for one in observations}
+    if observations and before:
+        before = of_this_load(original, before, observations)
+    known = (*observations, *(one for one in before if one.configuration not in seen))
+    return corrected(original, known, (observations or before) if cautious else ())
 
 
 def corrected(surface: Surface, observations: Sequence[Observation], slow: Sequence[Observation] = ()) -> Surface:
@@ -116,10 +125,10 @@ def corrected(surface: Surface, observations: Sequence[Observation], slow: Seque
     return pinned(found, known)
 
 
-def heavier_since(
+def of_this_load(
     surface: Surface, before: Sequence[Observation], observations: Sequence[Observation]
 ) -> tuple[Observation, ...]:
-    """What was observed before a lease, in the light of its own: of what has become heavier, as one frame each, so much longer.
+    """What was observed before a lease, in the light of its own: of another load as one frame each, so many times as long.
 
     Args:
         surface: as it was predicted.
@@ -130,15 +139,19 @@ def heavier_since(
             telling.append((surface.grid.index(one.configuration), one.latency_ms))
     if not known or not telling:
         return tuple(before)
-    then_ms = corrected(surface, known).latency_ms
-    factor = median(latency_ms / float(then_ms[place]) for place, latency_ms in telling)
-    return tuple(before) if factor <= HEAVIER_FROM else tuple(map(partial(longer, factor=factor), before))
+    then = corrected(surface, known)
+    factor = median(latency_ms / float(then.latency_ms[place]) for place, latency_ms in telling)
+    unsure = max(float(then.latency_sigma[place]) for place, _ in telling)
+    # To hold a load for lighter than it is costs late frames.
+    if exp(-_SIGMAS * unsure) / HEAVIER_FROM <= factor <= HEAVIER_FROM:
+        return tuple(before)
+    return tuple(map(partial(longer, factor=factor), before))
 
 
 def longer(one: Observation, factor: float) -> Observation:
-    """What was observed, as little as one frame of what has become heavier since; it works for the same part of the time."""
+    """What was observed, as little as one frame of another load; it works for the same part of the time."""
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
-    return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1)
+    return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
 
 
 def pinned(surface: Surface, observations: Sequence[Observation]) -> Surface:

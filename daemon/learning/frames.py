@@ -8,9 +8,10 @@ any other, but say nothing about the clocks.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import fmean, median
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import Sample
-from .missed import JUDGED, heavier, typical
+from .missed import JUDGED, doubted, heavier, shifted, typical
 
 if TYPE_CHECKING:
     from ...kernels.correction.observation import Observation
@@ -47,15 +48,23 @@ class Setting(NamedTuple):
     disturbed: bool = False
 
 
+class _Drawn(NamedTuple):
+    """What the rails drew, and how hot the die was; None where nobody knows."""
+
+    power_mw: float
+    die_c: float | None
+
+
 @dataclass
 class _Seen:
     """What was seen at one configuration, in one company."""
 
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
-    powers_mw: deque[float] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
+    powers: deque[_Drawn] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
     frames: int = 0
     last_s: float = 0.0
     period_ms: float | None = None
+    doubt: float = 0.0
 
 
 class Frames:
@@ -130,6 +139,10 @@ class Frames:
         if not trusted or setting.disturbed:
             return
         seen = self._seen_at(setting.configuration, company)
+        if seen.doubt:  # it was of another load
+            seen.latencies_ms.clear()
+            seen.powers.clear()
+            seen.frames, seen.doubt = 0, 0.0
         seen.latencies_ms.extend(trusted)
         seen.frames += len(trusted)
         seen.last_s = now_s
@@ -138,8 +151,17 @@ class Frames:
         if period_ms is not None:
             seen.period_ms = period_ms
 
-    def power(self, rails: Mapping[str, Sample[float]], energy_rails: Collection[str]) -> None:
-        """Note what the rails draw, where all were read while frames came and the clocks stood still."""
+    def power(
+        self,
+        rails: Mapping[str, Sample[float]],
+        energy_rails: Collection[str],
+        die_c: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """Note what the rails draw, where all were read while frames came and the clocks stood still.
+
+        Args:
+            die_c: tells how hot the die is, in degrees Celsius; asked where something is noted.
+        """
         setting = self._setting
         if setting is None or setting.disturbed or not energy_rails or any(rail not in rails for rail in energy_rails):
             return
@@ -151,24 +173,41 @@ class Frames:
         self._power_s = oldest_s
         # A monitor that fails reads zero; a board that makes frames draws something.
         if (drawn_mw := sum(sample.value for sample in samples)) > 0:
-            seen.powers_mw.append(drawn_mw)
+            seen.powers.append(_Drawn(drawn_mw, die_c()))
 
     def renew(self) -> None:
         """Let only the last frames count at the clocks in force, none from before these were set last: their target is missed.
 
         Where they have become heavier, what was seen elsewhere counts as little as one frame that took so many times as long.
         """
-        here = None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
-        if here is None:
-            return
-        factor = heavier(tuple(here.latencies_ms))
+        if (here := self._here) is not None:
+            self._other_load(here, heavier(tuple(here.latencies_ms)))
+            last = min(len(self.recent_ms) or JUDGED, JUDGED)
+            here.latencies_ms = deque(list(here.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
+
+    def shift(self) -> float:
+        """How many times as long frames take since they became heavier or lighter at the clocks in force; 1 where they did not.
+
+        Then, as of :meth:`renew`, what was seen before counts little, and what was drawn at these clocks not at all.
+        """
+        here = self._here
+        if here is None or (factor := shifted(tuple(here.latencies_ms))) == 1.0:
+            return 1.0
+        self._other_load(here, factor)
+        here.latencies_ms = deque(list(here.latencies_ms)[-JUDGED:], maxlen=_TYPICAL_OF)
+        here.powers.clear()
+        return factor
+
+    @property
+    def _here(self) -> _Seen | None:
+        return None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
+
+    def _other_load(self, here: _Seen, factor: float) -> None:
+        """Frames take so many times as long as they did before: what was seen elsewhere counts as little as one that does."""
         for seen in self._seen.values():
-            if seen is here:
-                last = min(len(self.recent_ms) or JUDGED, JUDGED)
-                seen.latencies_ms = deque(list(seen.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
-            elif factor != 1.0:
+            if seen is not here and factor != 1.0:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
-                seen.frames = 1
+                seen.frames, seen.doubt = 1, math.hypot(seen.doubt, doubted(factor))
                 # It works for the same part of the time as when its power was read.
                 seen.period_ms = None if seen.period_ms is None else factor * seen.period_ms
 
@@ -178,8 +217,9 @@ class Frames:
             if (one.configuration, frozenset()) not in self._seen and one.latency_ms is not None:
                 seen = self._seen_at(one.configuration, frozenset())
                 seen.latencies_ms.append(one.latency_ms)
-                seen.powers_mw.extend(() if one.power_mw is None else (one.power_mw,))
+                seen.powers.extend(() if one.power_mw is None else (_Drawn(one.power_mw, one.temperature_c),))
                 seen.frames, seen.last_s, seen.period_ms = one.frames, now_s - one.age_s, one.period_ms
+                seen.doubt = one.doubt
 
     def forget(self) -> None:
         """Something else runs from now on: what was seen at the clocks says nothing of it."""
@@ -189,8 +229,7 @@ class Frames:
     @property
     def powers(self) -> int:
         """How often the rails were read at the clocks in force."""
-        seen = self._setting and self._seen.get((self._setting.configuration, self._company))
-        return len(seen.powers_mw) if seen else 0
+        return 0 if (here := self._here) is None else len(here.powers)
 
     def observations(self, now_s: float, company: Company) -> list[Observation]:
         """What was observed in this company, a line for each configuration."""
@@ -200,10 +239,12 @@ class Frames:
             Observation(
                 configuration,
                 latency_ms=latency_ms,
-                power_mw=sum(seen.powers_mw) / len(seen.powers_mw) if seen.powers_mw else None,
+                power_mw=fmean(one.power_mw for one in seen.powers) if seen.powers else None,
                 frames=seen.frames,
                 age_s=max(now_s - seen.last_s, 0.0),
                 period_ms=seen.period_ms if seen.period_ms and latency_ms < _ALWAYS_BUSY * seen.period_ms else None,
+                temperature_c=_mean_c(seen.powers),
+                doubt=seen.doubt,
             )
             for (configuration, with_whom), seen in self._seen.items()
             if with_whom == company and (latency_ms := median(seen.latencies_ms)) > 0
@@ -241,6 +282,11 @@ class Frames:
         while len(self._seen) > _CONFIGURATIONS_KEPT:
             self._seen.popitem(last=False)
         return seen
+
+
+def _mean_c(powers: Iterable[_Drawn]) -> float | None:
+    known = [one.die_c for one in powers if one.die_c is not None]
+    return fmean(known) if known else None
 
 
 def _trusted(latencies_ms: Sequence[float], before_s: float | None, now_s: float, since_s: float) -> list[float]:

@@ -35,11 +35,11 @@ from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
 from .correcting import expected_ms, has
-from .course import INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, Course
+from .course import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, Course
 from .frames import Company, Setting
 from .memory import Memory
 from .missed import Missed, is_missed, typical, why
-from .replanned import best_need, topmost, worth_while
+from .replanned import best_need, topmost, worth_trying, worth_while
 from .unpredicted import Unpredicted
 from .used import SHORTEST_S, energy_since_mj, used
 
@@ -156,7 +156,7 @@ class Learner:
         company = frozenset(other.need.network or other.holder.app for other in others)
         period_ms = 1e3 / need.fps if need.fps else None
         frames.report(latencies_ms, now_s, setting, company=company, limit_ms=need.limit_ms, period_ms=period_ms)
-        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else ())
+        frames.power(self._sensors.rails_sampled(), self._energy_rails if not others else (), self._die_c)
         course = self._courses.get(lease.id)
         if course is None or setting is None:
             return
@@ -184,6 +184,10 @@ class Learner:
             return
         if missed is False:
             self._say_kept(lease, course)
+        if not disturbed and not company and (factor := frames.shift()) != 1.0:
+            course.wait_s, reason = FIRST_WAIT_S, f"its frames take {factor:.3g} times as long as they did at the same clocks"
+            self._plan(lease.id, course, company, reason)
+            return
         if course.exploring:
             powers = _TRIED_POWERS if self._energy_rails and not others else 0
             told = frames.powers >= powers or now_s - setting.since_s >= _TRIED_S
@@ -193,6 +197,9 @@ class Learner:
         if not disturbed and len(frames.recent_ms) >= _FIRST_LOOK_FRAMES and now_s >= course.due_s:
             course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, LONGEST_WAIT_S)
             self._plan(lease.id, course, company, None)
+
+    def _die_c(self) -> float | None:
+        return None if (warmth := self._warmth()) is None else warmth.die_c
 
     async def _tend(self) -> None:
         """While leases have courses, have plans made again where the board has settled elsewhere than they were made for."""
@@ -266,13 +273,19 @@ class Learner:
                 wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
                 if not is_known(wish.surface):
                     return
+                again = partial(best_need, wish, observed=bool(seen))
                 if reason is None:
                     now = self._desk.snapshot
                     shared_at = now.applied.accepted if company and now.applied else None
                     reason = await asyncio.to_thread(worth_while, wish, lease.need, now.limits, shared_at)
                     if reason is None:
-                        return
-                need = await self._desk.replan(lease, partial(best_need, wish, observed=bool(seen)), reason)
+                        configurations = {one.configuration for one in seen}
+                        tried = None if company else worth_trying(wish, lease.need, now.limits, configurations)
+                        if tried is None:
+                            return
+                        (trial, reason), course.wait_s = tried, FIRST_WAIT_S
+                        again = partial(_unless, now.limits, trial, again)
+                need = await self._desk.replan(lease, again, reason)
                 if course.missed is not None and course.tries == INSISTS and lease_id in self._desk.snapshot.unkept:
                     need = await self._desk.replan(lease, partial(topmost, wish), reason)
                     course.wait_s = LONGEST_WAIT_S
@@ -343,6 +356,11 @@ class Learner:
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
         own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
         return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries >= INSISTS), seen, alone, own, known)
+
+
+def _unless(limits: object, need: Need, again: Callable[[Limits], Need], others: Limits) -> Need:
+    """A need, unless limits have become others since."""
+    return need if others == limits else again(others)
 
 
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:

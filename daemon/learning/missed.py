@@ -17,6 +17,7 @@ _WRONG_FROM = 0.02
 HEAVIER_FROM = 1.1
 """From how many times as long on frames have become heavier."""
 _BEFORE = 5
+_OF_LOAD = 0.5
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,30 @@ def heavier(latencies_ms: Sequence[float]) -> float:
         return 1.0
     factor = median(last) / median(before)
     return factor if factor > HEAVIER_FROM else 1.0
+
+
+def shifted(latencies_ms: Sequence[float]) -> float:
+    """How many times as long the last frames take as those before at the same clocks, heavier or lighter; 1 where it is chance.
+
+    Frames of a load that varies differ by more than that all the time: each of the last ones must be beyond three quarters of
+    those before.
+
+    Args:
+        latencies_ms: as of :func:`heavier`.
+    """
+    last, before = latencies_ms[-JUDGED:], sorted(latencies_ms[:-JUDGED])
+    if len(before) < JUDGED:
+        return 1.0
+    quarter = len(before) // 4
+    if before[quarter] <= max(last) and min(last) <= before[-1 - quarter]:
+        return 1.0
+    factor = median(last) / median(before)
+    return 1.0 if 1 / HEAVIER_FROM <= factor <= HEAVIER_FROM else factor
+
+
+def doubted(factor: float) -> float:
+    """How far, as a logarithm, a frame may be from so many times what it took of another load: not all of it grows alike."""
+    return _OF_LOAD * abs(math.log(factor))
 
 
 def typical(latencies_ms: Sequence[float]) -> float:

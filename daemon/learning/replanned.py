@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
@@ -14,12 +15,17 @@ from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
 from ..leases import Need
 from ..planner import Limits
+from ..planning.outlooks import outlook, requirements
 from ..planning.wishes import SAFE, Wish
+from ..targets import parse_target
 from .correcting import has
 from .missed import HEAVIER_FROM
 
 GAIN = 0.03
 """By how much what a target prefers must become lower for clocks to be changed that keep it."""
+MOST_TRIED = 10
+"""Where so many configurations were seen of a lease, no others are tried for what they may gain."""
+_RISK, _LEAST_HOPE = 4.0, 0.8
 CAUTION = 0.9
 """With which probability a plan that was made again keeps the target, at least: one miss is enough. Where nothing was predicted
 but all is known from frames, with :data:`SAFE` if that leaves anything."""
@@ -69,6 +75,41 @@ def worth_while(wish: Wish, held: Need, limits: object, shared_at: FrequencyConf
         return None
     gain = wish.gain(held.configuration, need.configuration)
     return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None
+
+
+def worth_trying(wish: Wish, held: Need, limits: object, seen: Collection[FrequencyConfiguration]) -> tuple[Need, str] | None:
+    """What a lease that keeps its target needs to run where that may gain more than is known, and why; None where nothing may.
+
+    Only until :data:`MOST_TRIED` configurations were seen, and only what keeps the target with a probability that leaves a risk
+    in proportion to the share of frames that may be late anyway: few frames are enough to see that it does not.
+
+    Args:
+        seen: at which configurations something was observed of it.
+    """
+    surface = wish.surface
+    if not isinstance(limits, Limits) or len(seen) >= MOST_TRIED or not has(surface, held.configuration):
+        return None
+    share = max(wish.confidence or 0.0, CAUTION)
+    expected, hoped_for = wish.plans.outlook(surface, wish.fps, None), max(1 - _RISK * (1 - share), _LEAST_HOPE)
+    certain = replace(surface, latency_sigma=np.zeros(surface.grid.shape), energy_sigma=np.zeros(surface.grid.shape))
+    cautious = wish.plans.outlook(surface, wish.fps, hoped_for), outlook(certain, wish.fps, share)
+    objective = parse_target(wish.target).objective(expected)
+    sigma = surface.latency_sigma if objective is expected.latency_ms else surface.energy_sigma
+    open_cells = limits.permits(surface.grid) & limits.affords(expected.power_mw)
+    for bound in requirements(parse_target(wish.target), wish.fps):
+        for one in cautious:
+            open_cells &= getattr(one, bound.figure) <= bound.limit
+    for configuration in seen:
+        if has(surface, configuration):
+            open_cells[surface.grid.index(configuration)] = False
+    hoped = np.where(open_cells, objective * np.exp(-sigma), np.inf)
+    cell = int(hoped.argmin())
+    gain = 1 - float(hoped.ravel()[cell] / objective[surface.grid.index(held.configuration)])
+    if gain < GAIN:
+        return None
+    cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
+    need = wish.at(surface.grid.configuration((cpu, gpu, emc)), limits, partial(best_need, wish))
+    return need, f"tried for ten frames, as it may gain {gain:.0%}"
 
 
 def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:

@@ -19,7 +19,7 @@ from ..errors import CostModelError
 from ..grid import FrequencyGrid
 from ..surface import Surface, Terms
 from ..units import AXES
-from .fitting import OUTLIER, Fit, fit
+from .fitting import OUTLIER, Fit, Model, fit
 from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
 from .observation import Corrected, Correction, Observation, Rate
 from .powering import Powering
@@ -42,6 +42,9 @@ _OWN = 0.15
 # By how much the model of a program that nobody predicted may be wrong, as a logarithm: so much for each e that a clock is away
 # from all that were observed, beyond the next level or so. On an AGX Orin fits by overlap were 25% off half of that away.
 _WRONG, _NEXT = 0.2, 0.15
+# What is observed of so many frames, and is off by more than so many standard deviations, was predicted wrong altogether.
+_TELLING, _SURPRISING = 3, 2.5
+_ALL_TIMES = LATENCY_UNKNOWNS.index("all")
 _NO_RESIDUAL = 1e-4  # where nothing but rates is learned
 
 
@@ -110,9 +113,11 @@ class Correcting:
         rows = self.rows(LATENCY)
         if not len(rows):
             return rows, None
+        model, sigma = self.latency_model(self.cells[rows]), self.latency_sigma()
+        sigma[_ALL_TIMES] = max(sigma[_ALL_TIMES], self._surprise(rows, LATENCY, model, sigma))
         found = fit(
-            self.latency_model(self.cells[rows]),
-            self.latency_sigma(),
+            model,
+            sigma,
             self.seen(rows, LATENCY),
             self.noise(rows, LATENCY),
             self.alike(self.places[rows], self.places[rows]),
@@ -126,9 +131,11 @@ class Correcting:
         rows = self.rows(POWER)
         if not len(rows):
             return rows, None
+        model, sigma = powering.observed(self.cells[rows], self.of(rows)), powering.sigma.copy()
+        sigma[-1] = max(sigma[-1], self._surprise(rows, POWER, model, sigma))
         found = fit(
-            powering.observed(self.cells[rows], self.of(rows)),
-            powering.sigma,
+            model,
+            sigma,
             self.seen(rows, POWER),
             self.noise(rows, POWER),
             self.alike(self.places[rows], self.places[rows]),
@@ -136,6 +143,19 @@ class Correcting:
             averaged=self.terms.unpredicted,
         )
         return rows, found
+
+    def _surprise(self, rows: NDArray[np.intp], figure: Figure, model: Model, sigma: Array) -> float:
+        """How far what was observed is from what was predicted, as a logarithm, where its errors do not explain that; else 0.
+
+        Then it is no outlier, but another load, or a network that was predicted wrong altogether.
+        """
+        telling = np.array([one.frames >= _TELLING and not one.disturbed and not one.doubt for one in self.of(rows)])
+        if self.terms.unpredicted or not telling.any():
+            return 0.0
+        predicted, slopes = model(np.zeros(len(sigma)))
+        apart = abs(float(np.median((self.seen(rows, figure) - predicted)[telling])))
+        expected = np.sqrt((slopes**2 @ sigma**2 + figure.residual**2)[telling])
+        return apart if apart > _SURPRISING * float(np.median(expected)) else 0.0
 
     def powering(self, timed: Fit | None, latency_ms: Array) -> Powering:
         """What the power is made of, the latency known."""
@@ -270,12 +290,14 @@ class Correcting:
     def noise(self, rows: NDArray[np.intp], figure: Figure) -> Array:
         """The standard deviations of these logarithms."""
         chosen = self.of(rows)
-        frames, age_s = (np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s"))
+        frames, age_s, doubt = (
+            np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s", "doubt")
+        )
         disturbed = np.array([one.disturbed for one in chosen])
         # What repeated observations of one configuration have in common does not become less by repeating them.
         _, which, often = np.unique(self.cells[rows], return_inverse=True, return_counts=True)
         variance = often[which] * figure.systematic**2 + _FRAME**2 / frames + _DRIFT_PER_HOUR**2 * age_s / 3600
-        return np.sqrt(variance + disturbed * _DISTURBED**2)
+        return np.sqrt(variance + doubt**2 + disturbed * _DISTURBED**2)
 
     def alike(self, places: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
         """How much places, by their grid indices, have in common of what the rates do not explain."""

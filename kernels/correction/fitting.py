@@ -9,10 +9,9 @@ unknowns are found by Levenberg and Marquardt's method, the process's amplitude 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,38 +114,48 @@ def fit(
     start = found.unknowns, found.weights
 
     values, slopes = model(found.unknowns)
-
-    def probable(amplitude: float) -> float:
-        same = amplitude == expected
-        inverse = found.inverse if same else _whitening(amplitude**2 * alike, noise, found.weights)
-        evidence = _evidence(sigma, found.unknowns, inverse, inverse @ (observed - values), inverse @ slopes)
-        return evidence - 0.5 * (math.log(amplitude / expected) / _AMPLITUDE_SIGMA) ** 2
-
+    inverses = _whitening(np.square(amplitudes)[:, None, None] * alike, noise, found.weights)
+    evidence = _evidence(sigma, found.unknowns, inverses, observed - values, slopes)
+    evidence -= 0.5 * (np.log(np.divide(amplitudes, expected)) / _AMPLITUDE_SIGMA) ** 2
     if averaged:
-        evidence = np.array([probable(amplitude) for amplitude in amplitudes])
         weights = np.exp(evidence - evidence.max())
         best = float(np.exp(weights @ np.log(amplitudes) / weights.sum()))
     else:
-        best = max(amplitudes, key=probable)
+        best = amplitudes[int(np.argmax(evidence))]
     return found if best == expected else _at(model, sigma, observed, noise, alike, best, start)
 
 
-def _evidence(sigma: Array, unknowns: Array, inverse: Array, left: Array, white: Array) -> float:
-    """The logarithm of an amplitude's evidence, but for a constant, where the unknowns are one step away from the best."""
+def _evidence(sigma: Array, unknowns: Array, inverses: Array, left: Array, slopes: Array) -> Array:
+    """The logarithm of each amplitude's evidence, but for a constant, where the unknowns are one step away from the best.
+
+    Args:
+        inverses: as of :class:`Fit`, of each amplitude, shape ``(amplitudes, n, n)``.
+        left, slopes: the residuals and the derivatives at the unknowns.
+    """
     free = np.flatnonzero(sigma)
     precision = sigma[free] ** -2.0
-    normal = white[:, free].T @ white[:, free] + np.diag(precision)
-    gradient = white[:, free].T @ left - precision * unknowns[free]
+    white, left = inverses @ slopes[:, free], inverses @ left
+    across = white.swapaxes(1, 2)
+    normal = across @ white
+    np.einsum("aii->ai", normal)[:] += precision
+    gradient = (across @ left[..., None])[..., 0] - precision * unknowns[free]
     factor = np.linalg.cholesky(normal)
-    gained = np.linalg.solve(factor, gradient)
-    cost = left @ left + precision @ unknowns[free] ** 2 - gained @ gained
-    return float(np.log(np.diag(inverse)).sum() - np.log(np.diag(factor)).sum() - 0.5 * cost)
+    gained = np.linalg.solve(factor, gradient[..., None])[..., 0]
+    cost = (left**2).sum(axis=1) + precision @ unknowns[free] ** 2 - (gained**2).sum(axis=1)
+    evidence: Array = _log_diagonal(inverses) - _log_diagonal(factor) - 0.5 * cost
+    return evidence
+
+
+def _log_diagonal(matrices: NDArray[Any]) -> Array:
+    """The sum of the logarithms on each matrix's diagonal."""
+    logs: Array = np.log(np.einsum("aii->ai", matrices)).sum(axis=1)
+    return logs
 
 
 def _whitening(shared: Array, noise: Array, weights: Array) -> Array:
-    """The inverse of the lower Cholesky factor of the observations' covariance."""
+    """The inverse of the lower Cholesky factor of the observations' covariance, or of several."""
     covariance = shared.copy()
-    np.einsum("ii->i", covariance)[:] += noise**2 / weights
+    np.einsum("...ii->...i", covariance)[:] += noise**2 / weights
     inverse: Array = np.linalg.inv(np.linalg.cholesky(covariance))
     return inverse
 
@@ -163,8 +172,7 @@ def _at(
     """The fit with one amplitude, which starts from unknowns and weights."""
     unknowns, weights = start
     free = np.flatnonzero(sigma)
-    precision = np.zeros(len(sigma))
-    precision[free] = 1 / sigma[free] ** 2
+    precision = sigma[free] ** -2.0
     damping = 1e-2
     shared = amplitude**2 * alike
 
@@ -172,26 +180,30 @@ def _at(
     values, slopes = model(unknowns)
     for _ in range(_ROUNDS):
         left = inverse @ (observed - values)
-        white = (inverse @ slopes)[:, free]
-        cost = left @ left + (precision * unknowns**2).sum()
-        normal = white.T @ white + np.diag(precision[free])
-        gradient = white.T @ left - precision[free] * unknowns[free]
+        white = inverse @ slopes[:, free]
+        cost = left @ left + precision @ unknowns[free] ** 2
+        normal = white.T @ white
+        diagonal = np.einsum("ii->i", normal)
+        diagonal += precision
+        undamped = diagonal.copy()
+        gradient = white.T @ left - precision * unknowns[free]
         moved = False
         for _ in range(_TRIES):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
+            diagonal[:] = (1 + damping) * undamped
+            step = np.linalg.solve(normal, gradient)
             step *= min(1.0, _LONGEST_STEP / max(np.abs(step).max(), 1e-12))
             candidate = unknowns.copy()
             candidate[free] += step
             new_values, new_slopes = model(candidate)
             new_left = inverse @ (observed - new_values)
-            new_cost = new_left @ new_left + (precision * candidate**2).sum()
+            new_cost = new_left @ new_left + precision @ candidate[free] ** 2
             if new_cost < cost:
                 moved, damping = True, max(damping / 10, 1e-9)
                 break
             damping *= 10
         gained = 0.0
         if moved:
-            unknowns, values, slopes, gained = candidate, new_values, new_slopes, cost - new_cost
+            unknowns, values, slopes, gained = candidate, new_values, new_slopes, float(cost - new_cost)
         # What the noise of each one seems to have been, the smooth part taken away.
         solved = inverse.T @ (inverse @ (observed - values))
         own = noise**2 / weights
@@ -205,7 +217,7 @@ def _at(
         if gained < _ENOUGH and changed < _SAME_WEIGHTS:
             break
     left, white = inverse @ (observed - values), inverse @ slopes
-    normal = white[:, free].T @ white[:, free] + np.diag(precision[free])
+    normal = white[:, free].T @ white[:, free] + np.diag(precision)
     covariance = np.zeros((len(sigma), len(sigma)))
     covariance[np.ix_(free, free)] = np.linalg.inv(normal)
     return Fit(unknowns, covariance, weights, amplitude, inverse, left, white)

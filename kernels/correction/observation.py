@@ -24,6 +24,8 @@ class Observation:
         age_s: how long ago that was.
         period_ms: from one frame's start to the next one's; None where frames follow each other without a break.
         temperature_c: the die's; None where nobody knows.
+        doubt: standard deviation of what may besides be wrong with it, as a logarithm: where it was not seen, but follows from
+            what was.
         disturbed: whether something is known that makes it untypical: the first frame after idling or after a change of clocks,
             throttling, an over-current event. It counts little.
 
@@ -38,6 +40,7 @@ class Observation:
     age_s: float = 0.0
     period_ms: float | None = None
     temperature_c: float | None = None
+    doubt: float = 0.0
     disturbed: bool = False
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,8 +126,10 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
     furthest, why = 0.0, ""
     for at, low, high in zip(sizes, span.low, span.high, strict=True):
         value = _doublings(names[at], row[at])
+        if low - SLACK <= value <= high + SLACK:
+            continue
         beyond = max(low - value, value - high)
-        if beyond > max(furthest, SLACK):
+        if beyond > furthest:
             furthest = beyond
             ends = dict.fromkeys(_size(names[at], end) for end in (low, high))
             title = names[at].removeprefix("log2_").replace("_", " ")
@@ -143,14 +146,15 @@ def size_names(kind: str) -> tuple[str, ...]:
     return tuple(names[at] for at in sizes)
 
 
-def _names(kind: str) -> tuple[tuple[str, ...], list[int]]:
+@cache
+def _names(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     names = feature_names(kind)[:-3]
     told = _VARIETIES.get(family_of(kind), _Told((), lambda _: ""))
-    sizes = [
+    sizes = tuple(
         at
         for at, name in enumerate(names)
         if name not in told.by and name not in _TYPE and not any(part in name for part in _DERIVED)
-    ]
+    )
     return names, sizes
 
 

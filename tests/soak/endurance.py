@@ -61,7 +61,7 @@ _EVENTS = 0.01  # of half seconds, in which something happens
 LATE_IN_A_ROW = 10
 _SETTLED = 500
 _LOG_BYTES = 500  # of a hold and its release: three lines
-_BYTES_PER_CYCLE = 64.0
+BYTES_PER_CYCLE = 64.0
 #: What may be more after the last cycle than after the first hundreds, when every cache has been filled.
 MORE_KB, MORE_DESCRIPTORS, MORE_THREADS = 4096, 0, 0
 #: What Python's own objects of the daemon's parts may take more after any hour of a day than after its first, when nobody holds
@@ -125,7 +125,7 @@ class Day:
         self.found = self._settings()
         self.happened: Counter[str] = Counter()
         self._leases: list[Lease] = []
-        self._runners = [PeriodicWork(beat(), _BYTES_PER_CYCLE) for beat in (camera, control_loop)]
+        self._runners = [PeriodicWork(beat(), BYTES_PER_CYCLE) for beat in (camera, control_loop)]
         self._attached: set[int] = set()
         self._begun = 0
 

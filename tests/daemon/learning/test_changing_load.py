@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program whose frames become heavier than all that was learned of it is kept in time again."""
+"""A program whose frames become heavier or lighter is kept in time for less, and what may be better is tried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jetdvfs.daemon.learning.replanned import MOST_TRIED
 from jetdvfs.kernels.correction.flat import flat_surface
+from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
@@ -107,3 +109,67 @@ def test_where_no_clocks_are_predicted_to_do_the_highest_are_tried_before_ten_ar
     longest, still = programs.daemon.run(lives())
     programs.daemon.close()
     assert 0 < longest <= 10 and still == 0
+
+
+def energy_mj(surface: Surface, clocks: FrequencyConfiguration) -> float:
+    return float(surface.energy_per_frame_mj(FPS)[surface.grid.index(clocks)])
+
+
+def test_what_may_gain_is_tried_within_a_minute_and_then_the_clocks_stay(tmp_path: Path) -> None:
+    clock = FakeClock()
+    board = simulated_board("agx-xavier", clock=clock)
+    real = true(flat_surface(board.description.grid))
+    # Low memory clocks are taken to draw more than they do.
+    emc = np.array(real.grid.emc_hz) / real.grid.emc_hz[-1]
+    uncertain = np.full(real.grid.shape, 0.06)
+    believed_mw = real.power_mw * (1.6 - 0.6 * emc)
+    predicted = replace(
+        real,
+        power_mw=believed_mw,
+        idle_mw=0.4 * believed_mw,
+        energy_mj=believed_mw * real.latency_ms / 1e3,
+        latency_sigma=uncertain,
+        energy_sigma=2 * uncertain,
+    )
+    limit_ms = 2 * float(real.latency_ms.min())
+    programs = Programs(board, clock, tmp_path, real)
+
+    async def lives() -> tuple[float, float, list[FrequencyConfiguration], list[FrequencyConfiguration]]:
+        one = await programs.begin(Program("net", predicted, real, FPS), f"latency_ms={limit_ms}", limit_ms, 1)
+        first = board.configuration
+        await programs.until(clock.now + 90)
+        tried, found = list(one.tried), board.configuration
+        await programs.until(clock.now + 300)
+        later = one.tried[len(tried) :]
+        await programs.end(one)
+        return energy_mj(real, first), energy_mj(real, found), tried, later
+
+    first_mj, found_mj, tried, later = programs.daemon.run(lives())
+    programs.daemon.close()
+    least_mj = float(real.energy_per_frame_mj(FPS)[real.latency_ms <= limit_ms].min())
+    assert found_mj < 1.05 * least_mj < first_mj
+    assert 1 < len(set(tried)) <= MOST_TRIED and not later
+    assert programs.late == 0
+
+
+def test_frames_that_become_lighter_are_given_less(tmp_path: Path) -> None:
+    clock = FakeClock()
+    board = simulated_board("agx-xavier", clock=clock)
+    real = true(flat_surface(board.description.grid))
+    predicted = replace(real, latency_sigma=np.full(real.grid.shape, 0.02), energy_sigma=np.full(real.grid.shape, 0.02))
+    limit_ms = 1.5 * float(real.latency_ms.min())
+    programs = Programs(board, clock, tmp_path, real)
+
+    async def lives() -> tuple[float, float]:
+        one = await programs.begin(Program("net", predicted, real, FPS), f"latency_ms={limit_ms}", limit_ms, 1)
+        await programs.until(clock.now + 60)
+        before = board.configuration
+        one.heavier = 0.7
+        await programs.until(clock.now + 30)
+        after = board.configuration
+        await programs.end(one)
+        return energy_mj(real, before), energy_mj(real, after)
+
+    before_mj, after_mj = programs.daemon.run(lives())
+    programs.daemon.close()
+    assert after_mj < 0.95 * before_mj and programs.late == 0

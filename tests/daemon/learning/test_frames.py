@@ -7,7 +7,7 @@ import pytest
 
 from jetdvfs.daemon.hardware.sensors.sampled import Sample
 from jetdvfs.daemon.learning.frames import FRAMES_KEPT, Frames, Setting
-from jetdvfs.daemon.learning.missed import heavier, is_missed, why
+from jetdvfs.daemon.learning.missed import heavier, is_missed, shifted, why
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 LOW, HIGH = FrequencyConfiguration(1, 1, 1), FrequencyConfiguration(2, 2, 2)
@@ -84,6 +84,17 @@ def test_power_counts_where_it_was_read_while_frames_came_and_the_clocks_stood_s
     frames.power({"VDD_IN": Sample(5000.0, 1.8)}, ["VDD_IN"])
     seen = frames.observations(1.9, ALONE)[0]
     assert (seen.power_mw, seen.period_ms) == (5000.0, 50.0)
+
+
+def test_with_the_power_it_is_noted_how_hot_the_die_was() -> None:
+    frames = Frames()
+    for now_s, die_c in ((1.0, 60.0), (2.0, 61.0), (3.0, 65.0)):
+        frames.report([10.0, 10.0], now_s, Setting(LOW, 0.0))
+        frames.power({"VDD_IN": Sample(5000.0, now_s - 0.1)}, ["VDD_IN"], lambda die_c=die_c: die_c)  # type: ignore[misc]
+    assert [seen.temperature_c for seen in frames.observations(3.0, ALONE)] == [63.0]
+    again = Frames()
+    again.recall(frames.observations(3.0, ALONE), 4.0)
+    assert [seen.temperature_c for seen in again.observations(4.0, ALONE)] == [63.0]
 
 
 def test_a_rail_that_died_and_reads_zero_says_nothing_and_keeps_nothing_else_from_being_learned() -> None:
@@ -166,3 +177,34 @@ def test_frames_from_before_the_clocks_were_set_again_do_not_hide_that_they_beca
 )
 def test_frames_are_heavier_only_than_those_before_at_the_same_clocks(latencies_ms: list[float], factor: float) -> None:
     assert heavier(latencies_ms) == factor
+
+
+def test_another_load_counts_as_such_elsewhere_and_by_its_last_frames_here_be_it_lighter() -> None:
+    frames = Frames()
+    frames.report([10.0] * 9, 1.0, Setting(LOW, 0.0), period_ms=40.0)
+    frames.report([6.0] * 12, 2.0, Setting(HIGH, 1.0), period_ms=40.0)
+    frames.power({"VDD_IN": Sample(4000.0, 1.9)}, ["VDD_IN"])
+    frames.report([4.5] * 7, 2.5, Setting(HIGH, 1.0), period_ms=40.0)
+    assert frames.shift() == 1.0
+    frames.report([4.5], 2.6, Setting(HIGH, 1.0), period_ms=40.0)
+    assert frames.shift() == 0.75 and frames.shift() == 1.0
+    found = {seen.configuration: seen for seen in frames.observations(2.6, ALONE)}
+    assert (found[LOW].latency_ms, found[LOW].frames, found[LOW].period_ms) == (7.5, 1, 30.0)
+    assert (found[HIGH].latency_ms, found[HIGH].power_mw) == (4.5, None)
+
+
+@pytest.mark.parametrize(
+    ("latencies_ms", "factor"),
+    [
+        ([10.0] * 8 + [15.0] * 8, 1.5),
+        ([10.0] * 8 + [8.0] * 8, 0.8),
+        ([10.0] * 8 + [10.5] * 8, 1.0),
+        ([10.0] * 7 + [15.0] * 8, 1.0),
+        ([10.0] * 8 + [15.0] * 7 + [10.0], 1.0),
+        ([8.0, 12.0] * 6 + [12.0] * 8, 1.0),
+    ],
+)
+def test_a_load_is_another_where_all_of_the_last_frames_differ_from_most_before(
+    latencies_ms: list[float], factor: float
+) -> None:
+    assert shifted(latencies_ms) == factor

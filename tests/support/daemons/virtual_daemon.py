@@ -217,6 +217,11 @@ class VirtualDaemon:
         self.learner.began(lease, course)
         return lease
 
+    def known(self, lease: Lease, surface: Surface, key: str, fps: float | None) -> Surface:
+        """What is known of a lease that runs alone; arguments as of :meth:`hold`."""
+        seen = lease.frames.observations(self.clock.now, frozenset())
+        return self._corrections.make(surface, key, fps, seen, cautious=False)
+
     async def release(self, lease: Lease) -> None:
         self.desk.ended(lease)
         self.learner.ended()
