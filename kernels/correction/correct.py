@@ -44,6 +44,7 @@ _OWN = 0.15
 _WRONG, _NEXT = 0.2, 0.15
 # What is observed of so many frames, and is off by more than so many standard deviations, was predicted wrong altogether.
 _TELLING, _SURPRISING = 3, 2.5
+_UNEVEN = 0.25  # of that
 _ALL_TIMES = LATENCY_UNKNOWNS.index("all")
 _NO_RESIDUAL = 1e-4  # where nothing but rates is learned
 
@@ -114,14 +115,15 @@ class Correcting:
         if not len(rows):
             return rows, None
         model, sigma = self.latency_model(self.cells[rows]), self.latency_sigma()
-        sigma[_ALL_TIMES] = max(sigma[_ALL_TIMES], self._surprise(rows, LATENCY, model, sigma))
+        surprise = self._surprise(rows, LATENCY, model, sigma)
+        sigma[_ALL_TIMES] = max(sigma[_ALL_TIMES], surprise)
         found = fit(
             model,
             sigma,
             self.seen(rows, LATENCY),
             self.noise(rows, LATENCY),
             self.alike(self.places[rows], self.places[rows]),
-            *self._residuals(LATENCY),
+            *self._residuals(LATENCY, surprise),
             averaged=self.terms.unpredicted,
         )
         return rows, found
@@ -132,14 +134,15 @@ class Correcting:
         if not len(rows):
             return rows, None
         model, sigma = powering.observed(self.cells[rows], self.of(rows)), powering.sigma.copy()
-        sigma[-1] = max(sigma[-1], self._surprise(rows, POWER, model, sigma))
+        surprise = self._surprise(rows, POWER, model, sigma)
+        sigma[-1] = max(sigma[-1], surprise)
         found = fit(
             model,
             sigma,
             self.seen(rows, POWER),
             self.noise(rows, POWER),
             self.alike(self.places[rows], self.places[rows]),
-            *self._residuals(POWER),
+            *self._residuals(POWER, surprise),
             averaged=self.terms.unpredicted,
         )
         return rows, found
@@ -264,8 +267,12 @@ class Correcting:
     def _top(self) -> float:
         return float(np.log(self.surface.latency_ms.ravel()[-1]))
 
-    def _residuals(self, figure: Figure) -> tuple[tuple[float, ...], float]:
-        return (figure.residuals, figure.residual) if self._smooth else ((_NO_RESIDUAL,), _NO_RESIDUAL)
+    def _residuals(self, figure: Figure, surprise: float) -> tuple[tuple[float, ...], float]:
+        """Those tried for what the rates do not explain, and the one expected: what is wrong altogether is not so evenly."""
+        if not self._smooth:
+            return (_NO_RESIDUAL,), _NO_RESIDUAL
+        here_and_there = max(figure.residual, _UNEVEN * surprise)
+        return figure.residuals, min(figure.residuals, key=lambda one: abs(np.log(one / here_and_there)))
 
     def latency_sigma(self) -> Array:
         """How far each unknown of the latency may be from what was predicted, before anything was observed."""
