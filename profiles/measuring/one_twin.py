@@ -16,10 +16,11 @@ from ..twin.silicon.silicon import Silicon
 from .campaign import Campaign, CampaignSize, Progress, plan_campaign, run_campaign
 from .measurements import Measurements
 from .meters.simulated import TwinMeter, twin_meter
-from .variation import Variations
+from .variation import FEW, Variations
 
 WARMER_C = (25.0, 65.0, 85.0)
 """Temperatures of the die at which idle power is measured besides the usual one: from a cold board to one about to throttle."""
+_SHARED = 8
 _STEPS = 1_000_003  # keeps the noise of steps apart from that of boards
 
 
@@ -40,21 +41,32 @@ def one_board_size(node: int, random_kernels: int) -> CampaignSize:
 
 
 def several_boards_size(nodes: Sequence[int], random_kernels: int, configurations: int, observations: int) -> CampaignSize:
-    """The same of several boards, which share the random kernels; networks as a whole at so many configurations, and so many
-    times at those that all boards have in common."""
-    size = replace(one_board_size(nodes[0], random_kernels), nodes=tuple(nodes))
-    return replace(size, whole_network_configurations=configurations, fixed_observations=observations)
+    """Eight times as many random kernels for several boards to share, each at one configuration: what is predicted of a board
+    that was left out gains by other shapes, not by more timings of the same. Networks as a whole at so many configurations, and
+    so many times at those that all boards have in common."""
+    shared = _SHARED * random_kernels
+    return replace(
+        one_board_size(nodes[0], random_kernels),
+        nodes=tuple(nodes),
+        random_kernels={"conv2d": 8 * shared, "matmul": 2 * shared},
+        random_kernels_default=shared,
+        configurations=1,
+        whole_network_configurations=configurations,
+        fixed_observations=observations,
+    )
 
 
-def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, silicon: int, seed: int = 0) -> Campaign:
-    """Decide what is measured: the networks, their kernels and random ones around them.
+def plan_twin(
+    board: str, networks: Sequence[Network], size: CampaignSize, silicon: int, seed: int = 0, dtype: str = ""
+) -> Campaign:
+    """Decide what is measured: the networks, their kernels and random ones around them, of one element type or of several.
 
     Raises:
         BoardDescriptionError: there is no such board.
         TwinError: there is no silicon for it.
     """
     description = load_board(board)
-    variations = Variations(networks, seed)
+    variations = Variations(networks, seed, replace(FEW, dtype=dtype))
     kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if variations.own(kind)]
     return plan_campaign(
         description,

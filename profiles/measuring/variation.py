@@ -57,12 +57,14 @@ class Draw:
         one_at_a_time: of the others, those of a batch of one.
         powers: of the larger batches, a power of two, as people take them.
         by_intensity: of all, those spread over operations per byte as well.
+        dtype: the element type of all of them; an empty string mixes types.
     """
 
     batch_alone: float = 0.0
     one_at_a_time: float = 0.5
     powers: float = 0.0
     by_intensity: float = 0.0
+    dtype: str = ""
 
 
 FEW, MANY = Draw(), Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25)
@@ -164,6 +166,8 @@ class Variations:
     def _type(self, like: KernelInvocation) -> str:
         if like.dtype not in _FLOATS:
             return like.dtype
+        if self._draw.dtype:
+            return self._draw.dtype
         if like.kind in _INTEGER_KINDS and self._random.random() < _INTEGER_SHARE:
             return "int8"
         return str(self._random.choice(_FLOATS, p=_TYPES))

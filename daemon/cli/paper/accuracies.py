@@ -69,7 +69,7 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
         rotation = study.rotation
         assert rotation is not None
         ours: dict[str, Accuracy] = {}
-        rows, alike = [], []
+        rows, alike, nearest = [], [], []
         for kind, theirs in paper.items():
             if (found := rotation.kernels.get((kind, target))) is None:
                 continue
@@ -79,11 +79,15 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
                 for mask in (found.own, ~found.own, np.ones(len(found.own), np.bool_))
             ]
             alike.append(float(apart[-1]))
+            if (near := study.others.get((kind, target))) is not None:
+                nearest.append(near.accuracy().within[1])
+            apart.append("-" if near is None else f"{nearest[-1]:.1f}")
             counts = f"{rotation.samples[kind, target]:,.0f}" if (kind, target) in rotation.samples else "-"
             rows.append((NAMES[kind], *_beside(ours[kind], theirs), *apart, counts, f"{ours[kind].count:,}"))
         means = mean_of([ours[kind] for kind in ours])
         together = f"{np.mean(alike):.1f}"
-        rows.append((MEAN, *_beside(means, MEANS[part]), "", "", together, "", f"{means.count:,}"))
+        others = f"{np.mean(nearest):.1f}" if nearest else "-"
+        rows.append((MEAN, *_beside(means, MEANS[part]), "", "", together, others, "", f"{means.count:,}"))
         what = "runtime" if target == "time" else "power"
         notes = [
             f"Predictions of {what} by models of all boards but one, of kernels on that one, for "
@@ -92,6 +96,8 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
             "random ones alone (where the record has any); the shares within 10% of each, and of all alike, stand to the "
             "right. Random kernels "
             "were measured on one board each, so that models know neither the board nor the kernel.",
+            "'Others' mean' is how many of networks' kernels lie within 10% of the mean that the other boards measured of the "
+            "same, at the configurations in common; the rest is that boards differ, which no model of the others knows.",
         ]
         if target == "power":
             notes.append("Power is idle power at the configuration and what the kernel draws above it.")
@@ -99,7 +105,7 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -
             part,
             f"Accuracy of kernel-level {what} predictions",
             tuple(notes),
-            ("kernel", *_limits(unit), "own 10%", "random 10%", "all 10%", "trained on", "judged"),
+            ("kernel", *_limits(unit), "own 10%", "random 10%", "all 10%", "others' mean 10%", "trained on", "judged"),
             tuple(rows),
         )
 

@@ -114,7 +114,7 @@ def _reasons(missing: Mapping[str, str]) -> list[str]:
 
 
 def _about(found: Study) -> dict[str, str]:
-    from ....profiles.studies.paper.published import SAMPLES
+    from ....profiles.studies.paper.published import NAMES, SAMPLES
 
     about = {"board": found.board, "boards": f"{len(found.nodes)} ({', '.join(map(str, found.nodes))})"}
     if found.rotation:
@@ -123,7 +123,8 @@ def _about(found: Study) -> dict[str, str]:
         f"{kind} {found.samples.get(kind, 0):,} (paper: {theirs:,}; {found.samples.get(kind, 0) / theirs:.1%})"
         for kind, theirs in SAMPLES.items()
     ]
-    about["kernel timings"] = f"{sum(found.samples.values()):,} in all; {', '.join(counts)}"
+    eight = sum(found.samples.get(kind, 0) for kind in NAMES)
+    about["kernel timings"] = f"{sum(found.samples.values()):,} in all, {eight:,} of the eight kinds; {', '.join(counts)}"
     about["configurations"] = f"{found.grid.size:,}"
     about["beside"] = "MIRAGE, SEC '21: 13 real Jetson AGX Xavier"
     return about

@@ -75,8 +75,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         type=arguments.individuals,
         default=(0,),
         metavar="N[,N|-N]",
-        help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, and are "
-        "compared at configurations that all have in common",
+        help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, eight "
+        "times as many, each timed once, and are compared at configurations that all have in common",
     )
     sub.add_argument(
         "--boards",
@@ -94,6 +94,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         type=arguments.whole(1),
         metavar="N",
         help=f"random kernels of each kind, and several times as many convolutions and products (default {KERNELS})",
+    )
+    sub.add_argument(
+        "--dtype",
+        default="",
+        choices=("float32", "float16", "bfloat16"),
+        help="with --meter simulated: random kernels of this element type alone (default: several)",
     )
     sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
@@ -115,6 +121,8 @@ def collect(args: argparse.Namespace) -> int:
         raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
     if args.bench is not None and args.meter != "board":
         raise UsageError(f"--bench: stands in for PyTorch with --meter board; --meter is {args.meter}")
+    if args.dtype and args.meter != "simulated":
+        raise UsageError(f"--dtype: is of --meter simulated; --meter is {args.meter}")
     if args.board is not None and args.meter not in ("board", "simulated"):
         raise UsageError(f"--board: is of --meter board or simulated; --meter is {args.meter}")
     collectors = {"cpu": _collect_processor, "board": _collect_board, "nvml": _collect_gpu, "simulated": _collect_simulated}
@@ -136,7 +144,7 @@ def _collect_simulated(args: argparse.Namespace) -> int:
     networks = named_networks(args.models, args.inputs)
     if args.boards is not None:
         return _collect_fleet(args, networks)
-    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed)
+    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.silicon, args.seed, args.dtype)
     what = _about_twins(args, campaign)
     if not args.dry_run:
         measure_twin(campaign, args.board, args.silicon, args.folder, progress_bar).save(args.out)
@@ -152,7 +160,7 @@ def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int
         raise UsageError("--boards: counts individuals from --node on; valid: --node N --boards ..., or --node 0-12 without it")
     with cluster("--boards", args.boards) as client:
         nodes = tuple(range(args.node[0], args.node[0] + len(worker_names(client))))
-        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.silicon, args.seed)
+        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.silicon, args.seed, args.dtype)
         what: dict[str, Any] = _about_twins(args, campaign)
         if not args.dry_run:
             meters = TwinMeters(args.board, args.silicon, args.seed)

@@ -181,15 +181,18 @@ def _kernels(
     cost: BoardCost,
     node: int,
 ) -> dict[str, KernelRows]:
-    """One kind's kernels on a board that was left out."""
+    """One kind's kernels on a board that was left out: of networks, and random ones that no other board happened to have."""
     of_kind = [what for what, kernel in enumerate(record.invocations) if kernel.kind == kind and kernel.dtype == DTYPE]
     if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
         return {}
     familiar = {launch.signature for network in record.networks for launch in network.launches}
+    measured = np.intersect1d(known.tables[TARGETS["time"]].what, of_kind)
+    elsewhere = {record.invocations[what].signature for what in measured} - familiar
+    strange = [what for what in of_kind if record.invocations[what].signature not in elsewhere]
     found: dict[str, KernelRows] = {}
     for target, table in TARGETS.items():
         one, rows = trained[model.kind].of(target), record.tables[table]
-        rows = rows.where((rows.node == node) & np.isin(rows.what, of_kind))
+        rows = rows.where((rows.node == node) & np.isin(rows.what, strange))
         if one is None or not len(rows):
             continue
         unique, of_row = np.unique(rows.what, return_inverse=True)

@@ -18,6 +18,7 @@ from ...training.left_out import measured_kinds
 from ...training.tuning.tuned import Tuned
 from .accuracy import Compared
 from .observed import Observed, observed
+from .others import means_of_others
 from .overhead import Overhead, overheads
 from .rotation import Rotation, rotate
 from .specialised import OneAgainstMany, left_out_boards, one_against_many
@@ -34,16 +35,18 @@ PARTS = (
 )  # fmt: skip
 """What can be asked for: tables and figures by the paper's numbers."""
 _POWER = ("table-5", "table-7")
-_FEW_KERNELS = 5_000  # up to so many, leaves need not hold several
-_ROUNDS, _RATE = 150, 0.15  # half as many trees as a profile has, each learning more: boards are left out again and again
+_FEW_KERNELS = 5_000  # up to so many, leaves need not hold several, and a few trees that learn fast do
+_FEW_ROUNDS, _FAST = 150, 0.15
+_MANY_ROUNDS, _SLOW = 500, 0.05
 
 
 def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | None = None) -> TrainingOptions:
     """How a report's models are trained: as a profile's, but sooner done; where a search found how, as it found."""
-    least = 1.0 if len(record.invocations) <= _FEW_KERNELS else 5.0
-    deep = dict.fromkeys(("conv2d", "matmul"), (Recipe(8, _RATE, min_child_weight=least),))
-    recipes = {**deep, "": (Recipe(6, _RATE, min_child_weight=least),), **(tuned.recipes() if tuned else {})}
-    return TrainingOptions(recipes, _ROUNDS, threads=threads, seed=seed)
+    few = len(record.invocations) <= _FEW_KERNELS
+    rounds, rate, least = (_FEW_ROUNDS, _FAST, 1.0) if few else (_MANY_ROUNDS, _SLOW, 5.0)
+    deep = dict.fromkeys(("conv2d", "matmul"), (Recipe(8, rate, min_child_weight=least),))
+    recipes = {**deep, "": (Recipe(6, rate, min_child_weight=least),), **(tuned.recipes() if tuned else {})}
+    return TrainingOptions(recipes, rounds, threads=threads, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Study:
     tuned: Tuned | None
     trained: Mapping[str, TrainedKind] | None
     rotation: Rotation | None
+    others: Mapping[tuple[str, str], Compared]
     specialised: Mapping[str, Mapping[str, Compared]] | None
     one_against_many: Sequence[OneAgainstMany] | None
     spreads: Sequence[Spread] | None
@@ -127,6 +131,7 @@ def study(
         tuned=tuned,
         trained=models,
         rotation=rotation,
+        others=means_of_others(record, left_out) if rotation else {},
         specialised=tried(("figure-5",), lambda: left_out_boards(record, left_out, progress, options.seed)),
         one_against_many=tried(
             ("table-8",), lambda: one_against_many(record, some_of(record.nodes, 2), progress, options.seed)

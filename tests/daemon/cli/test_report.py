@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.profiles.measuring.measurements import LATER, Measurements
+from jetdvfs.profiles.measuring.measurements import LATER, Measurements, Rows
 from jetdvfs.profiles.measuring.one_twin import measure_twin, plan_twin, several_boards_size
 from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.studies.paper.rotation import rotate
 from jetdvfs.profiles.studies.paper.study import PARTS
-from jetdvfs.profiles.training.kernel_models import Recipe
+from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
 from jetdvfs.profiles.training.tuning.tuned import Found, Tuned
 
 pytest.importorskip("xgboost", reason="training needs xgboost")
@@ -174,7 +175,44 @@ def test_boards_that_are_none_are_refused(nodes: str, tmp_path: Path, capsys: py
     assert "expected up to 100 different boards' numbers as 3, 0,4,7 or 0-12" in capsys.readouterr().err
 
 
+def test_a_random_kernel_that_trained_on_another_board_is_not_judged(record: Path) -> None:
+    measured = Measurements.load(record)
+    of_networks = {launch.signature for network in measured.networks for launch in network.launches}
+    relus = {number for number, kernel in enumerate(measured.invocations) if kernel.kind == "relu"}
+    random = [number for number in relus if measured.invocations[number].signature not in of_networks]
+
+    def judged(elsewhere: bool) -> int:
+        tables = dict(measured.tables)
+        for name in ("kernel_ms", "kernel_mw"):
+            rows = tables[name].where(np.isin(tables[name].what, list(relus)))
+            mine = rows.where((rows.node == 1) & np.isin(rows.what, random))
+            assert len(mine)
+            if elsewhere:
+                rows = Rows.joined([rows, replace(mine, node=np.zeros_like(mine.node))])
+            tables[name] = rows
+        options = TrainingOptions({"": (Recipe(2, 0.3),)}, 2)
+        found = rotate(replace(measured, networks=(), tables=tables), [1], options, lambda *step: None)
+        return sum(len(rows.own) for (_, target), rows in found.kernels.items() if target == "time")
+
+    assert judged(elsewhere=False) > 0 and judged(elsewhere=True) == 0
+
+
 def test_several_boards_are_collected_into_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["alexnet", "--meter", "simulated", "--node", "0,4-5", "--quick", "--out", str(tmp_path / "a.npz")]
     assert main(["profile", "collect", *arguments, "--dry-run", "--json"]) == 0
     assert "individuals 0, 4, 5" in json.loads(capsys.readouterr().out)["device"]
+
+
+def test_several_boards_share_random_kernels_each_timed_once_in_one_element_type_where_that_is_wanted() -> None:
+    campaign = plan_twin("agx-xavier", [reference_network("alexnet")], several_boards_size((0, 1), 2, 12, 10), 2, 0, "float32")
+    own = len({launch.signature for launch in reference_network("alexnet").launches})
+    timed = [(unit, what) for unit in campaign.units if unit.kind == "kernel_ms" for what in unit.what if what >= own]
+    assert sorted(what for _, what in timed) == list(range(own, len(campaign.invocations)))
+    assert {unit.configurations for unit, _ in timed} == {1} and {unit.node for unit, _ in timed} == {0, 1}
+    assert {kernel.dtype for kernel in campaign.invocations} == {"float32"}
+
+
+def test_an_element_type_is_of_simulated_boards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["profile", "collect", "--meter", "cpu", "--dtype", "float16", "--out", str(tmp_path / "a.npz")]
+    assert main(arguments) == 2
+    assert "--dtype: is of --meter simulated; --meter is cpu" in capsys.readouterr().err

@@ -121,8 +121,8 @@ def means(rows: Sequence[NetworkRow]) -> dict[int, float]:
 
 
 def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """The features of each layer, and its bound in ms."""
-    patterns = sorted({row["fusion_pattern"] for row in rows})
+    """The features of each layer, and its bound in ms. Not the number of its pattern: networks bring patterns of their own, and
+    what those are made of says more of a network that was left out."""
     features, bounds = [], []
     for row in rows:
         mode, nodes = MODES[row["thermal_profile"]], row["nodes"].split("|")
@@ -133,7 +133,7 @@ def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], 
         features.append(
             [
                 np.log(flops + 1), np.log(moved + 1), len(nodes), np.log((flops + 1) / (moved + 1)),
-                patterns.index(row["fusion_pattern"]), node, mode.cpu_hz, mode.gpu_hz, mode.emc_hz, mode.sm_count,
+                node, mode.cpu_hz, mode.gpu_hz, mode.emc_hz, mode.sm_count,
                 list(_BYTES).index(row["precision"]), np.log(compute_ms + 1e-6), np.log(memory_ms + 1e-6), np.log(host_ms),
                 *(len(re.findall(part, row["fusion_pattern"])) for part in _PARTS),
             ]

@@ -15,6 +15,7 @@ from jetdvfs.profiles.measuring.fixed import fixed_configurations
 from jetdvfs.profiles.measuring.measurements import TABLES, Measurements, Rows
 from jetdvfs.profiles.studies.paper.accuracy import Accuracy, Compared, mean_of
 from jetdvfs.profiles.studies.paper.observed import observed
+from jetdvfs.profiles.studies.paper.others import means_of_others
 from jetdvfs.profiles.studies.paper.published import MEANS, TABLE_4, TABLE_5, TABLE_6, TABLE_7
 from jetdvfs.profiles.studies.paper.rotation import KernelRows, middle
 from jetdvfs.profiles.studies.paper.specialised import Specialised, improvement, one_against_many
@@ -170,6 +171,16 @@ def test_sums_of_observed_kernels_count_every_launch_and_the_eight_kinds_apart()
     assert found.selected_j is not None and found.selected_j.predicted == pytest.approx([6e-3 * 2.0])
     assert found.all_j is not None and found.all_j.predicted == pytest.approx([6e-3 * 2.0 + 4e-3 * 4.0])
     assert found.all_j.observed == pytest.approx([11e-3 * 3.0])
+
+
+def test_the_mean_of_others_is_of_the_very_same_kernel_at_the_same_configuration() -> None:
+    at_three = [(0, board, 3, value) for board, value in enumerate((1.0, 1.2, 1.4))]
+    unlike = [(0, 0, 4, 9.0), (0, 1, 4, 9.0), (0, 2, 5, 7.0), (1, 0, 3, 9.0)]  # another clock, only here, another kind
+    found = means_of_others(record(fixed_kernel_ms=rows(*at_three, *unlike)), [2, 0])
+    assert list(found) == [("relu", "time")]
+    one = found["relu", "time"]
+    assert list(one.board) == [2, 0, 0] and list(one.observed) == [1.4, 1.0, 9.0]
+    assert one.predicted == pytest.approx([1.1, 1.3, 9.0])
 
 
 def test_the_lowest_configuration_in_common_is_not_at_the_slowest_cpu_clock() -> None:
