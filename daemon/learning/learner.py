@@ -279,8 +279,10 @@ class Learner:
                     shared_at = now.applied.accepted if company and now.applied else None
                     reason = await asyncio.to_thread(worth_while, wish, lease.need, now.limits, shared_at)
                     if reason is None:
+                        if company:
+                            return
                         configurations = {one.configuration for one in seen}
-                        tried = None if company else worth_trying(wish, lease.need, now.limits, configurations)
+                        tried = await asyncio.to_thread(worth_trying, wish, lease.need, now.limits, configurations)
                         if tried is None:
                             return
                         (trial, reason), course.wait_s = tried, FIRST_WAIT_S

@@ -83,11 +83,14 @@ def worth_trying(wish: Wish, held: Need, limits: object, seen: Collection[Freque
     Only until :data:`MOST_TRIED` configurations were seen, and only what keeps the target with a probability that leaves a risk
     in proportion to the share of frames that may be late anyway: few frames are enough to see that it does not.
 
+    What nobody predicted is got to know more cautiously (:mod:`.unpredicted`).
+
     Args:
         seen: at which configurations something was observed of it.
     """
     surface = wish.surface
-    if not isinstance(limits, Limits) or len(seen) >= MOST_TRIED or not has(surface, held.configuration):
+    known = wish.network and has(surface, held.configuration)
+    if not isinstance(limits, Limits) or len(seen) >= MOST_TRIED or not known:
         return None
     share = max(wish.confidence or 0.0, CAUTION)
     expected, hoped_for = wish.plans.outlook(surface, wish.fps, None), max(1 - _RISK * (1 - share), _LEAST_HOPE)
