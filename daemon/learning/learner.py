@@ -273,7 +273,7 @@ class Learner:
                 wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
                 if not is_known(wish.surface):
                     return
-                again = partial(best_need, wish, observed=bool(seen))
+                again, tried = partial(best_need, wish, observed=bool(seen)), None
                 if reason is None:
                     now = self._desk.snapshot
                     shared_at = now.applied.accepted if company and now.applied else None
@@ -285,9 +285,11 @@ class Learner:
                         tried = await asyncio.to_thread(worth_trying, wish, lease.need, now.limits, configurations)
                         if tried is None:
                             return
-                        (trial, reason), course.wait_s = tried, FIRST_WAIT_S
+                        trial, reason = tried
                         again = partial(_unless, now.limits, trial, again)
                 need = await self._desk.replan(lease, again, reason)
+                if tried is not None and need is not None and need.configuration != before:
+                    course.wait_s = FIRST_WAIT_S
                 if course.missed is not None and course.tries == INSISTS and lease_id in self._desk.snapshot.unkept:
                     need = await self._desk.replan(lease, partial(topmost, wish), reason)
                     course.wait_s = LONGEST_WAIT_S
@@ -301,7 +303,7 @@ class Learner:
         if need.configuration != before:
             self._planned(course, need.configuration)
         course.due_frames = lease.frames.reported
-        if need.configuration == before:
+        if need.configuration == before and (course.missed is not None or course.exploring):
             self._wait(lease, course)
         if course.missed is not None:
             unkept = self._desk.snapshot.unkept.get(lease_id)

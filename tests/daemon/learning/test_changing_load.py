@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jetdvfs.daemon.learning.replanned import MOST_TRIED
+from jetdvfs.daemon.leases import Holder, Need
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.surface import Surface
@@ -173,3 +174,30 @@ def test_frames_that_become_lighter_are_given_less(tmp_path: Path) -> None:
     before_mj, after_mj = programs.daemon.run(lives())
     programs.daemon.close()
     assert after_mj < 0.95 * before_mj and programs.late == 0
+
+
+def test_what_could_not_be_tried_does_not_delay_what_must_be_done(tmp_path: Path) -> None:
+    clock = FakeClock()
+    board = simulated_board("agx-xavier", clock=clock)
+    real = true(flat_surface(board.description.grid))
+    uncertain = np.full(real.grid.shape, 0.06)
+    predicted = replace(real, latency_sigma=uncertain, energy_sigma=2 * uncertain)
+    limit_ms = 2 * float(real.latency_ms.min())
+    programs = Programs(board, clock, tmp_path, real)
+    desk = programs.daemon.desk
+
+    async def lives() -> int:
+        # Somebody holds clocks, so that the limits are others each time, and nothing that is tried comes into force.
+        held = desk.granted(Holder("other", 4321, 1000, "other"), Need(real.grid.configuration((20, 5, 3))), "")
+        one = await programs.begin(Program("net", predicted, real, FPS), f"latency_ms={limit_ms}", limit_ms, 1)
+        await programs.until(clock.now + 4 * HEAVIER_S)
+        one.heavier = 1.4
+        await programs.until(clock.now + 2 * HEAVIER_S)
+        longest = max(*programs.rows, one.late_in_a_row, 0)
+        desk.ended(held)
+        await programs.end(one)
+        return longest
+
+    longest = programs.daemon.run(lives())
+    programs.daemon.close()
+    assert 0 < longest <= 10
