@@ -246,7 +246,7 @@ class Learner:
         late, course.late_before = lease.frames.late - course.late_before, lease.frames.late
         missed, course.missed = course.missed, None
         if missed is not None:
-            course.due_frames = course.tries = 0
+            course.due_frames, course.tries, course.patience = 0, 0, LEAST_PATIENCE
             observed_ms = typical(tuple(lease.frames.recent_ms))
             text = f"{lease.need.target} is kept again: {observed_ms:.4g} ms observed, after {late} late frames"
             log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
@@ -303,7 +303,7 @@ class Learner:
         if need.configuration != before:
             self._planned(course, need.configuration)
         course.due_frames = lease.frames.reported
-        if need.configuration == before and (course.missed is not None or course.exploring):
+        if need.configuration == before:
             self._wait(lease, course)
         if course.missed is not None:
             unkept = self._desk.snapshot.unkept.get(lease_id)
@@ -311,9 +311,13 @@ class Learner:
             course.missed = replace(course.missed, doing=need.unmet or shared or f"planned again: {need.configuration}")
 
     def _wait(self, lease: Lease, course: Course) -> None:
-        """Let a plan stand that changed nothing: each time for twice as many frames, until clocks or company are others."""
-        course.due_frames = lease.frames.reported + course.patience
-        course.patience *= 2
+        """Let a plan stand that changed nothing: each time for twice as many frames, until clocks or company are others.
+
+        Where the target is kept that would delay what is to be done once it is not.
+        """
+        if course.missed is not None or course.exploring:
+            course.due_frames = lease.frames.reported + course.patience
+            course.patience *= 2
 
     async def _explore(
         self, lease: Lease, course: Course, seen: Sequence[Observation], missed: str | None
