@@ -2,7 +2,7 @@
 # make test   set up, check style and types, run every test, on JOBS cores
 # make bench  timing figures, as ratios measured side by side
 # make test-jtop  the real jetson-stats service and client on simulated boards; as root
-# make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day
+# make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day; programs while all about them changes
 # make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
@@ -54,6 +54,7 @@ soak: $(VENV)/.test
 ifneq ($(SEEDS),1)
 	$(BIN)/python -m jetdvfs.tests.soak.endurance cycles $(CYCLES)
 	$(BIN)/python -m jetdvfs.tests.soak.endurance day $(HOURS)
+	$(BIN)/python -m jetdvfs.tests.soak.changing --boards 2
 endif
 
 fuzz: $(VENV)/.test

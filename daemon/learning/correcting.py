@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TELLING = 3
 """From how many frames on what they took is held against a configuration."""
 _KEPT = 24
+# By how many standard deviations of what is expected of it a load is lighter.
 _SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]

@@ -25,10 +25,11 @@ GAIN = 0.03
 """By how much what a target prefers must become lower for clocks to be changed that keep it."""
 MOST_TRIED = 10
 """Where so many configurations were seen of a lease, no others are tried for what they may gain."""
-_RISK, _LEAST_HOPE = 4.0, 0.8
 CAUTION = 0.9
 """With which probability a plan that was made again keeps the target, at least: one miss is enough. Where nothing was predicted
 but all is known from frames, with :data:`SAFE` if that leaves anything."""
+# What is tried may miss the target so many times as probably as a frame may be late, and keeps it at least with this.
+_RISK, _LEAST_HOPE = 4.0, 0.8
 
 
 def best_need(wish: Wish, limits: Limits, *, observed: bool = True) -> Need:
