@@ -52,10 +52,11 @@ class Server(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Server)
+        text = self.server.text.encode()
         self.server.asked += 1
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(self.server.text.encode())
+        self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
         """Nobody reads it."""
