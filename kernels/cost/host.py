@@ -23,7 +23,8 @@ def issue_key(call: Call) -> tuple[str, int]:
     """What a call's issue time depends on: its name in a host model, and how many tensors it gathers.
 
     The name is a kernel's kind or a host-only call's name. Depthwise convolutions do not go through the convolution library and
-    have the name ``conv2d.depthwise``; each tensor of a concatenation is prepared by itself.
+    have the name ``conv2d.depthwise``; those without a window, ``conv2d.pointwise``, are products there, while others may be
+    several launches. Each tensor of a concatenation is prepared by itself.
     """
     if isinstance(call, HostOp):
         return call.name, 0
@@ -31,10 +32,11 @@ def issue_key(call: Call) -> tuple[str, int]:
     if row is not None and row.gathers:
         return call.kind, len(call.inputs)
     weight = call.params.get("weight")
-    depthwise = call.params.get("groups", 1) != 1 and isinstance(weight, tuple) and weight[1:2] == (1,)
-    if row is not None and row.depthwise_apart and depthwise:
+    if row is None or not row.depthwise_apart or not isinstance(weight, tuple):
+        return call.kind, 0
+    if call.params.get("groups", 1) != 1 and weight[1:2] == (1,):
         return f"{call.kind}.depthwise", 0
-    return call.kind, 0
+    return (call.kind if any(side != 1 for side in weight[2:]) else f"{call.kind}.pointwise"), 0
 
 
 @dataclass(frozen=True)

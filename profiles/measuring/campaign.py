@@ -29,7 +29,7 @@ from .meters.meter import Meter
 Progress = Callable[[int, int, str], None]
 """Called with the units done, the units in all, and what is being measured."""
 
-_CALLS_OF_A_NAME = 16
+_CALLS_OF_A_NAME = 48
 _BURST = 32  # calls issued at once to time the host: well under a CUDA launch queue's 1,024
 _MOSTLY_BUSY = 0.5  # the same for the host
 
