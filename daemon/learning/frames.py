@@ -65,7 +65,6 @@ class _Seen:
     last_s: float = 0.0
     period_ms: float | None = None
     doubt: float = 0.0
-    longer: float | None = None  # times what was seen, now that the load is another one
 
 
 class Frames:
@@ -140,10 +139,10 @@ class Frames:
         if not trusted or setting.disturbed:
             return
         seen = self._seen_at(setting.configuration, company)
-        if seen.doubt or seen.longer is not None:  # it was of another load
+        if seen.doubt:  # it was of another load
             seen.latencies_ms.clear()
             seen.powers.clear()
-            seen.frames, seen.doubt, seen.longer = 0, 0.0, None
+            seen.frames, seen.doubt = 0, 0.0
         seen.latencies_ms.extend(trusted)
         seen.frames += len(trusted)
         seen.last_s = now_s
@@ -208,8 +207,7 @@ class Frames:
         for seen in self._seen.values():
             if seen is not here and factor != 1.0:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
-                # A load that comes back is known again.
-                seen.frames, seen.longer = 1, factor * (seen.longer or 1.0)
+                seen.frames, seen.doubt = 1, math.hypot(seen.doubt, doubted(factor))
                 # It works for the same part of the time as when its power was read.
                 seen.period_ms = None if seen.period_ms is None else factor * seen.period_ms
 
@@ -246,7 +244,7 @@ class Frames:
                 age_s=max(now_s - seen.last_s, 0.0),
                 period_ms=seen.period_ms if seen.period_ms and latency_ms < _ALWAYS_BUSY * seen.period_ms else None,
                 temperature_c=_mean_c(seen.powers),
-                doubt=math.hypot(seen.doubt, doubted(seen.longer or 1.0)),
+                doubt=seen.doubt,
             )
             for (configuration, with_whom), seen in self._seen.items()
             if with_whom == company and (latency_ms := median(seen.latencies_ms)) > 0

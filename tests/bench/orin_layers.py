@@ -77,18 +77,22 @@ class Layer:
 
 
 class Multiple:
-    """Kernels that take a fixed multiple of their bound; depthwise convolutions another one."""
+    """Kernels that take a fixed multiple of their bound; depthwise convolutions, and those without a window, another one."""
 
     def __init__(self, kind: str, multiples: Mapping[str, float]) -> None:
-        names = feature_names(kind)
-        self._depthwise = names.index("depthwise") if "depthwise" in names else None
-        self._dense = multiples.get(kind, multiples["otherwise"])
-        self._other = multiples.get(f"{kind}.depthwise", self._dense)
+        self._names = feature_names(kind)
+        self._usual = multiples.get(kind, multiples["otherwise"])
+        self._depthwise = multiples.get(f"{kind}.depthwise", self._usual)
+        self._pointwise = multiples.get(f"{kind}.pointwise", self._usual)
 
     def sweep(self, features: NDArray[np.float32], levels: tuple[NDArray[np.float32], ...]) -> NDArray[np.float32]:
-        multiple = np.full(len(features), self._dense, np.float32)
-        if self._depthwise is not None:
-            multiple[features[:, self._depthwise] > 0] = self._other
+        multiple = np.full(len(features), self._usual, np.float32)
+        if "depthwise" in self._names:
+            height, width, depthwise = (
+                features[:, self._names.index(name)] for name in ("kernel_height", "kernel_width", "depthwise")
+            )
+            multiple[(height == 1) & (width == 1)] = self._pointwise
+            multiple[depthwise > 0] = self._depthwise
         shape = (len(features), *map(len, levels))
         return np.ascontiguousarray(np.broadcast_to(np.log(multiple)[:, None, None, None], shape))
 
