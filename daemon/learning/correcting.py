@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TELLING = 3
 """From how many frames on what they took is held against a configuration."""
 _KEPT = 24
-# By how many standard deviations of what is expected of it a load is lighter.
+# By how many standard deviations of what is expected of it a load is lighter or heavier.
 _SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
@@ -182,3 +182,12 @@ def has(surface: Surface, configuration: FrequencyConfiguration) -> bool:
 def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
     """What a frame is to take at a configuration; None where nobody knows."""
     return surface.at(configuration).latency_ms if is_known(surface) and has(surface, configuration) else None
+
+
+def unforeseen(surface: Surface, configuration: FrequencyConfiguration, observed_ms: float) -> float:
+    """How many times as long as expected a frame takes, where that is more than what is uncertain explains; else 1."""
+    expected = expected_ms(surface, configuration)
+    if expected is None:
+        return 1.0
+    factor, sigma = observed_ms / expected, float(surface.latency_sigma[surface.grid.index(configuration)])
+    return factor if factor > max(HEAVIER_FROM, exp(_SIGMAS * sigma)) else 1.0

@@ -175,13 +175,17 @@ class Frames:
         if (drawn_mw := sum(sample.value for sample in samples)) > 0:
             seen.powers.append(_Drawn(drawn_mw, die_c()))
 
-    def renew(self) -> None:
+    def renew(self, unforeseen: float = 1.0) -> None:
         """Let only the last frames count at the clocks in force, none from before these were set last: their target is missed.
 
         Where they have become heavier, what was seen elsewhere counts as little as one frame that took so many times as long.
+
+        Args:
+            unforeseen: how many times as long as expected frames take, where what was seen elsewhere was sure of it; else 1.
         """
         if (here := self._here) is not None:
-            self._other_load(here, heavier(tuple(here.latencies_ms)))
+            if (factor := heavier(tuple(here.latencies_ms))) != 1.0 or (factor := unforeseen) != 1.0:
+                self._other_load(here, factor)
             last = min(len(self.recent_ms) or JUDGED, JUDGED)
             here.latencies_ms = deque(list(here.latencies_ms)[-last:], maxlen=_TYPICAL_OF)
 
@@ -205,7 +209,7 @@ class Frames:
     def _other_load(self, here: _Seen, factor: float) -> None:
         """Frames take so many times as long as they did before: what was seen elsewhere counts as little as one that does."""
         for seen in self._seen.values():
-            if seen is not here and factor != 1.0:
+            if seen is not here:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
                 seen.frames, seen.doubt = 1, math.hypot(seen.doubt, doubted(factor))
                 # It works for the same part of the time as when its power was read.

@@ -34,7 +34,7 @@ from ..planning.wishes import Wish, is_known
 from ..sharing.arbiter import sharers
 from ..sharing.observed import without_waiting
 from ..system.journal import TARGET_KEPT, TARGET_MISSED, TROUBLE, fields
-from .correcting import expected_ms, has
+from .correcting import expected_ms, has, unforeseen
 from .course import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, Course
 from .frames import Company, Setting
 from .memory import Memory
@@ -263,7 +263,8 @@ class Learner:
         before, frugal = lease.need.configuration, reason is None
         try:
             if course.missed is not None:
-                lease.frames.renew()
+                at, observed_ms = lease.need.configuration, course.missed.observed_ms
+                lease.frames.renew(1.0 if company else unforeseen(course.wish.surface, at, observed_ms))
                 course.tries += 1
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:

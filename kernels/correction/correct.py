@@ -108,6 +108,7 @@ class Correcting:
         self.cells = np.ravel_multi_index(np.array(places).T, self.grid.shape)
         self.places = np.array(places)
         self._near = _near(self.grid)
+        self._load = False
 
     def timing(self) -> tuple[NDArray[np.intp], Fit | None]:
         """Which observations have a latency, and what they say of it."""
@@ -116,7 +117,9 @@ class Correcting:
             return rows, None
         model, sigma = self.latency_model(self.cells[rows]), self.latency_sigma()
         surprise = self._surprise(rows, LATENCY, model, sigma)
-        sigma[_ALL_TIMES] = max(sigma[_ALL_TIMES], surprise)
+        if surprise:
+            sigma[_ALL_TIMES] = max(sigma[_ALL_TIMES], surprise)
+            self._load, model = True, replace(model, load=True)
         found = fit(
             model,
             sigma,
@@ -256,6 +259,7 @@ class Correcting:
             terms=np.log(np.maximum(terms, np.exp(NOTHING))),
             predicted=None if self.terms.unpredicted else np.log(predicted),
             top=self._top,
+            load=self._load,
         )
 
     def _clocked(self) -> ClockedLatency:

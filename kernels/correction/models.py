@@ -36,15 +36,18 @@ class LatencyModel:
         terms: logarithms of the compute, memory and host terms in ms, shape ``(3, n)``.
         predicted: logarithm of the latency predicted, ``(n,)``; None where it is the terms' norm, whose exponent is unknown.
         top: logarithm of the latency at the top clocks, which the constant is a part of.
+        load: whether the rate of all is that of what the GPU has to do: more of it, such as larger images, leaves the host its
+            time.
     """
 
     terms: Array
     predicted: Array | None
     top: float
+    load: bool = False
 
     def __call__(self, unknowns: Array) -> tuple[Array, Array]:
         norm, slopes = self._norm(unknowns)
-        played = norm + unknowns[3]
+        played = norm if self.load else norm + unknowns[3]
         constant = CONSTANT * np.exp(unknowns[4] + self.top)
         if self.predicted is not None:
             played += self._beyond
@@ -56,7 +59,7 @@ class LatencyModel:
         part = moving / whole
         derivatives = np.empty((len(whole), len(LATENCY_UNKNOWNS)))
         derivatives[:, :3] = (part * slopes[:3]).T
-        derivatives[:, 3] = part if self.predicted is not None else 1.0
+        derivatives[:, 3] = 1.0 if self.predicted is None else part * (slopes[0] + slopes[1]) if self.load else part
         derivatives[:, 4] = constant / whole
         derivatives[:, 5] = part * slopes[3]
         return np.log(whole), derivatives
@@ -76,8 +79,7 @@ class LatencyModel:
 
     def busy(self, unknowns: Array, latency: Array) -> Array:
         """The part of the latency, of which this is the logarithm, in which host, GPU and memory are at work, ``(3, n)``."""
-        scale = unknowns[3]
-        compute, memory, host = self.terms + unknowns[:3, None] + scale
+        compute, memory, host = self.terms + self._rates(unknowns) + (0.0 if self.load else unknowns[3])
         gpu, _ = _norm(np.stack([compute, memory]), 1.0 if self.predicted is not None else _exponent(unknowns[5]))
         busy: Array = np.exp(np.minimum(np.stack([host, gpu, memory]) - latency, 0.0))
         return busy
@@ -89,9 +91,15 @@ class LatencyModel:
         beyond: Array = self.predicted - self._norm(np.zeros(len(LATENCY_UNKNOWNS)))[0]
         return beyond
 
+    def _rates(self, unknowns: Array) -> Array:
+        rates = unknowns[:3, None].copy()
+        if self.load:
+            rates[:2] += unknowns[3]
+        return rates
+
     def _norm(self, unknowns: Array) -> tuple[Array, Array]:
         """The norm's logarithm, and its derivatives by the three rates and the overlap, ``(4, n)``."""
-        logs = self.terms + unknowns[:3, None]
+        logs = self.terms + self._rates(unknowns)
         if self.predicted is None:
             exponent = _exponent(unknowns[5])
             norm, parts = _norm(logs, exponent)

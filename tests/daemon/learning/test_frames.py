@@ -161,6 +161,16 @@ def test_what_became_heavier_counts_as_such_elsewhere_and_by_its_last_frames_her
     assert (found[HIGH].latency_ms, found[HIGH].period_ms) == (9.0, 40.0)
 
 
+def test_what_was_not_to_be_foreseen_is_of_another_load_than_all_that_was_seen_elsewhere() -> None:
+    frames = Frames()
+    frames.report([10.0] * 5, 1.0, Setting(LOW, 0.0))
+    frames.report([8.0] * 5, 2.0, Setting(HIGH, 1.0))
+    frames.renew(1.5)
+    found = {seen.configuration: seen for seen in frames.observations(2.0, ALONE)}
+    assert (found[LOW].latency_ms, found[LOW].frames) == (15.0, 1) and found[LOW].doubt > 0.0
+    assert found[HIGH].latency_ms == 8.0 and found[HIGH].doubt == 0.0
+
+
 def test_frames_from_before_the_clocks_were_set_again_do_not_hide_that_they_became_heavier_meanwhile() -> None:
     frames = Frames()
     frames.report([10.0] * 20, 1.0, Setting(LOW, 0.0))

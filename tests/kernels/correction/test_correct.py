@@ -105,6 +105,20 @@ def test_rates_of_another_board_are_found_from_a_few_configurations(factors: tup
     assert corrected.correction.latency_error[1] < corrected.correction.latency_error[0]
 
 
+def test_a_heavier_load_leaves_the_host_its_time() -> None:
+    light, heavy = (
+        surface(network(*[matmul(1000)] * 4), board(slowdown=slowdown, host_us=(0.0, 2.5e6, 0.0), sigma=0.05, common=0.03))
+        for slowdown in (1.0, 1.6)
+    )
+    slow_gpu, slow_host = (-1, 0, -1), (0, -1, -1)
+    assert heavy.latency_ms[slow_gpu] > 1.4 * light.latency_ms[slow_gpu]
+    assert heavy.latency_ms[slow_host] < 1.15 * light.latency_ms[slow_host]
+    top = GRID.shape[0] - 1, 0, GRID.shape[2] - 1
+    found = correct(light, _seen(heavy, [top])).surface
+    assert found.latency_ms[slow_host] == pytest.approx(heavy.latency_ms[slow_host], rel=0.1)
+    assert found.latency_ms[slow_gpu] == pytest.approx(heavy.latency_ms[slow_gpu], rel=0.03)
+
+
 def test_idle_and_dynamic_power_are_told_apart(predicted: Surface) -> None:
     dynamic_mw = predicted.power_mw - predicted.idle_mw
     power_mw = 1.5 * predicted.idle_mw + 0.8 * dynamic_mw
