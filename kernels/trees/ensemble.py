@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import EnsembleError
 from . import node_table, reference_sweep
+from .compact import read_compact
 from .node_table import FREQUENCIES, NodeTable, Stamp, axis_names
 from .reader import read_treelite
 
@@ -79,6 +80,15 @@ class TreeEnsemble:
                 than ``<``, numbers that are not float32), or a tree is malformed.
         """
         return cls(read_treelite(model, axes))
+
+    @classmethod
+    def from_compact(cls, data: bytes, axes: int = len(FREQUENCIES)) -> TreeEnsemble:
+        """Reads what :func:`.compact.compacted` made of a model.
+
+        Raises:
+            EnsembleError: it is damaged.
+        """
+        return cls(read_compact(data, axes))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], known: Stamp | None = None) -> TreeEnsemble:

@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tree ensembles from treelite, the exchange format, into a node table."""
+"""Tree ensembles from treelite, the exchange format."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EnsembleError
-from .node_table import (
-    FREQUENCIES,
-    KEY_BITS,
-    MAX_PAYLOAD,
-    MAX_THRESHOLDS,
-    MOST_AXES,
-    NODE,
-    NodeTable,
-    axis_names,
-    box_shapes,
-    most_features,
-)
+from .forest import Forest, check_nodes, connected, lay_out
+from .node_table import FREQUENCIES, MOST_AXES, NodeTable, most_features
 
 _REGRESSOR = 1
 _LESS_THAN = 2
@@ -34,11 +22,24 @@ _LEAF = 0
 def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
     """The node table of a treelite model: an object of ``treelite.Model``, or the path of a serialized one.
 
+    Args:
+        axes: how many of the features, the last ones, are frequencies.
+
+    Raises:
+        EnsembleError: as of :func:`forest_of`.
+    """
+    n_features, base_score, forest = forest_of(source, axes)
+    return lay_out(forest, n_features, base_score, axes)
+
+
+def forest_of(source: Any, axes: int) -> tuple[int, float, Forest]:
+    """How many features a treelite model takes, what it adds to its trees, and their nodes.
+
     XGBoost's ``dart`` cannot be told from ``gbtree`` here and need not be: treelite multiplies each tree's weight into its
     leaves as it reads the model, which leaves a plain sum of trees. XGBoost's own files are not read here.
 
     Args:
-        axes: how many of the features, the last ones, are frequencies.
+        source, axes: as of :func:`read_treelite`.
 
     Raises:
         EnsembleError: the file cannot be read as a treelite model, the model is of a sort that is not a plain sum of numerical
@@ -60,10 +61,9 @@ def read_treelite(source: Any, axes: int = len(FREQUENCIES)) -> NodeTable:
         raise EnsembleError(f"expected a treelite.Model or the path of a serialized one, got {type(source).__name__}")
     header = model.get_header_accessor()
     n_features, base_score = _read_header(header, axes)
-    forest = _Forest.join([_read_tree(model.get_tree_accessor(tree), tree) for tree in range(model.num_tree)])
-    forest = _connected(forest)
-    _check_nodes(forest, n_features)
-    return _lay_out(forest, n_features, base_score, axes)
+    forest = connected(Forest.join([_read_tree(model.get_tree_accessor(tree), tree) for tree in range(model.num_tree)]))
+    check_nodes(forest, n_features)
+    return n_features, base_score, forest
 
 
 def _read_header(header: Any, axes: int) -> tuple[int, float]:
@@ -87,49 +87,7 @@ def _read_header(header: Any, axes: int) -> tuple[int, float]:
     return n_features, float(base_score)
 
 
-@dataclass(frozen=True)
-class _Forest:
-    """Nodes of all trees one after the other; children are numbered through, ``number`` is a node's within its tree."""
-
-    sizes: NDArray[np.int64]
-    number: NDArray[np.int64]
-    leaf: NDArray[np.bool_]
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
-    feature: NDArray[np.int64]
-    default_left: NDArray[np.bool_]
-    value: NDArray[np.float64]
-
-    @property
-    def first(self) -> NDArray[np.int64]:
-        return np.cumsum(self.sizes) - self.sizes
-
-    def name(self, nodes: NDArray[np.bool_]) -> str:
-        """Where the first of the marked nodes is."""
-        node = int(np.flatnonzero(nodes)[0])
-        tree = int(np.searchsorted(self.first, node, side="right")) - 1
-        return f"tree {tree}, node {int(self.number[node])}"
-
-    @classmethod
-    def join(cls, trees: list[_Forest]) -> _Forest:
-        if not trees:
-            empty = np.empty(0, np.int64)
-            return cls(empty, empty, empty.astype(bool), empty, empty, empty, empty.astype(bool), empty.astype(float))
-        sizes = np.concatenate([tree.sizes for tree in trees])
-        shift = np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return cls(
-            sizes,
-            np.concatenate([tree.number for tree in trees]),
-            np.concatenate([tree.leaf for tree in trees]),
-            np.concatenate([tree.left for tree in trees]) + shift,
-            np.concatenate([tree.right for tree in trees]) + shift,
-            np.concatenate([tree.feature for tree in trees]),
-            np.concatenate([tree.default_left for tree in trees]),
-            np.concatenate([tree.value for tree in trees]),
-        )
-
-
-def _read_tree(tree: Any, number: int) -> _Forest:
+def _read_tree(tree: Any, number: int) -> Forest:
     """One tree's fields, with what a node table has no place for refused."""
 
     def field(name: str) -> NDArray[Any]:
@@ -154,7 +112,7 @@ def _read_tree(tree: Any, number: int) -> _Forest:
     refuse(
         ~leaf & ((left < 0) | (left >= size) | (right < 0) | (right >= size)), f"child out of range; expected 0 to {size - 1}"
     )
-    return _Forest(
+    return Forest(
         np.array([size]),
         np.arange(size),
         leaf,
@@ -164,126 +122,3 @@ def _read_tree(tree: Any, number: int) -> _Forest:
         field("default_left").astype(bool),
         np.where(leaf, field("leaf_value"), field("threshold")).astype(np.float64),
     )
-
-
-def _check_nodes(forest: _Forest, n_features: int) -> None:
-    split = ~forest.leaf
-    wrong = split & ((forest.feature < 0) | (forest.feature >= n_features))
-    if wrong.any():
-        feature = int(forest.feature[wrong][0])
-        raise EnsembleError(f"{forest.name(wrong)}: splits on feature {feature}; expected 0 to {n_features - 1}")
-    wrong = ~np.isfinite(forest.value) & (forest.leaf | np.isnan(forest.value))
-    if wrong.any():
-        raise EnsembleError(f"{forest.name(wrong)}: leaf value or threshold is {forest.value[wrong][0]}; expected a number")
-    with np.errstate(over="ignore"):
-        wrong = forest.value.astype(np.float32) != forest.value
-    if wrong.any():
-        raise EnsembleError(
-            f"{forest.name(wrong)}: {float(forest.value[wrong][0])!r} is not a float32 number; expected a float32 model"
-        )
-
-
-def _levels(forest: _Forest) -> Iterator[NDArray[np.int64]]:
-    """The nodes by depth, roots first; this ends because no node has two parents and no root has one."""
-    nodes = forest.first
-    while len(nodes):
-        yield nodes
-        nodes = nodes[~forest.leaf[nodes]]
-        nodes = np.concatenate([forest.left[nodes], forest.right[nodes]])
-
-
-def _connected(forest: _Forest) -> _Forest:
-    """The forest without the nodes that no root leads to: XGBoost leaves some behind when it prunes a tree."""
-    split = ~forest.leaf
-    parents = np.bincount(np.concatenate([forest.left[split], forest.right[split]]), minlength=len(split))
-    wrong = parents > 1
-    wrong[forest.first] = parents[forest.first] > 0
-    if wrong.any():
-        raise EnsembleError(f"{forest.name(wrong)}: has {int(parents[wrong][0])} parents; expected a tree without cycles")
-    reached = np.zeros(len(split), bool)
-    for nodes in _levels(forest):
-        reached[nodes] = True
-    place = np.cumsum(reached) - 1
-    return _Forest(
-        np.add.reduceat(reached, forest.first, dtype=np.int64) if len(split) else forest.sizes,
-        forest.number[reached],
-        forest.leaf[reached],
-        place[forest.left[reached]],
-        place[forest.right[reached]],
-        forest.feature[reached],
-        forest.default_left[reached],
-        forest.value[reached],
-    )
-
-
-def _lay_out(forest: _Forest, n_features: int, base_score: float, axes: int) -> NodeTable:
-    """Nodes in pre-order, leaves with the box that the frequency splits above them leave."""
-    count = len(forest.leaf)
-    levels = list(_levels(forest))
-    size = np.ones(count, np.int64)
-    for nodes in reversed(levels):
-        splits = nodes[~forest.leaf[nodes]]
-        size[splits] += size[forest.left[splits]] + size[forest.right[splits]]
-    value = np.maximum(forest.value.astype(np.float32), np.finfo(np.float32).min)  # no finite number is below either
-    axis = np.where(forest.leaf, -1, forest.feature - (n_features - axes))
-    thresholds, edge = _edges(axis, value, axes)
-
-    position = np.empty(count, np.int64)
-    position[forest.first] = forest.first
-    box = np.zeros((count, axes, 2), np.int64)
-    box[:, :, 1] = [len(values) + 1 for values in thresholds]
-    for nodes in levels:
-        splits = nodes[~forest.leaf[nodes]]
-        left, right = forest.left[splits], forest.right[splits]
-        position[left] = position[splits] + 1
-        position[right] = position[left] + size[left]
-        box[left] = box[right] = box[splits]
-        cut = axis[splits] >= 0
-        along, at = axis[splits][cut], edge[splits][cut]
-        box[left[cut], along, 1] = np.minimum(box[left[cut], along, 1], at)
-        box[right[cut], along, 0] = np.maximum(box[right[cut], along, 0], at)
-    box[(box[:, :, 0] >= box[:, :, 1]).any(axis=1)] = 0  # contradictory splits: an empty box
-
-    boxes, box_of_leaf = _share(box[forest.leaf].reshape(-1, 2 * axes))
-    key = 2 * forest.feature + forest.default_left
-    key[forest.leaf] = 2 * n_features + box_shapes(boxes, thresholds)[box_of_leaf]
-    payload = np.where(forest.leaf, 0, 1 + size[forest.left])
-    payload[forest.leaf] = box_of_leaf
-    wrong = payload > MAX_PAYLOAD
-    if wrong.any():
-        raise EnsembleError(f"{forest.name(wrong)}: too many nodes below it, or too many boxes; at most {MAX_PAYLOAD} fit")
-    table: NDArray[np.void] = np.empty(count, NODE)
-    table["bits"][position] = value.view(np.uint32)
-    table["meta"][position] = (payload << KEY_BITS) | key
-    roots = np.append(forest.first, count).astype(np.uint32)
-    largest = np.where(forest.leaf, np.abs(value), 0.0)
-    bound = float(np.maximum.reduceat(largest, forest.first).sum(dtype=np.float64)) if count else 0.0
-    return NodeTable(n_features, base_score, bound, table, roots, boxes, thresholds)
-
-
-def _edges(
-    axis: NDArray[np.int64], value: NDArray[np.float32], axes: int
-) -> tuple[tuple[NDArray[np.float32], ...], NDArray[np.int64]]:
-    """The distinct thresholds on each frequency axis, and each frequency split's edge number among them."""
-    edge = np.zeros(len(axis), np.int64)
-    thresholds = []
-    for number, name in enumerate(axis_names(axes)):
-        here = axis == number
-        values = np.unique(value[here])
-        if len(values) > MAX_THRESHOLDS:
-            raise EnsembleError(f"{len(values)} different thresholds on the {name} frequency; at most {MAX_THRESHOLDS} fit")
-        edge[here] = np.searchsorted(values, value[here]) + 1
-        thresholds.append(values)
-    return tuple(thresholds), edge
-
-
-def _share(boxes: NDArray[np.int64]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-    """The distinct boxes, most used first so that these share cache lines, and each leaf's box among them."""
-    number = np.zeros(len(boxes), np.int64)
-    for edge in boxes.T:  # one column at a time: a sort of integers is much faster than a sort of rows
-        number = np.unique((number << 16) | edge, return_inverse=True)[1].ravel()
-    _, where, uses = np.unique(number, return_index=True, return_counts=True)
-    order = np.argsort(-uses, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return boxes[where[order]].astype(np.uint16), rank[number]

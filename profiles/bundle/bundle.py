@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trained profile on disk: ``manifest.json``, tree models in treelite's exchange format, and the board's idle and host costs.
+"""A trained profile on disk: ``manifest.json``, tree models, and the board's idle and host costs.
 
 A bundle is a folder. Its manifest names the board and grid it was measured on and the checksum of every other file, so that a
-profile for another board, or a damaged one, is refused before any model is looked at. Tree models are exchanged in treelite's
-serialised form and used as validated node tables; the conversion is cached, and only it needs treelite.
+profile for another board, or a damaged one, is refused before any model is looked at. Tree models are kept in few bytes
+(:mod:`jetdvfs.kernels.trees.compact`) or in treelite's serialised form, and used as validated node tables; the conversion is
+cached, and only that of treelite's form needs treelite.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ...kernels.trees.ensemble import TreeEnsemble
 from ..board import BOARDS_DIR, BoardDescription
 from ..documents import DocumentError, load_json
 from ..errors import BundleError, ProfilesError
-from .files import ARRAYS, HOST, MANIFEST, PREDICTOR, board_arrays, host_model, model_file, read_checked, read_file
+from .files import ARRAYS, HOST, MANIFEST, PREDICTOR, board_arrays, host_model, read_checked, read_file, stored_model
 from .finding import default_cache_dir, resolve_bundle
 from .manifest import Manifest
 from .tables import MappedModel, TableCache
@@ -113,14 +114,18 @@ def load_bundle(
     try:
         board = manifest.described(boards)
         targets = model_targets(manifest)
-        expected = {ARRAYS, HOST, *(model_file(kind, what) for kind in manifest.kinds for what in targets)}
+        expected = {
+            ARRAYS,
+            HOST,
+            *(stored_model(manifest.checksums, kind, what) for kind in manifest.kinds for what in targets),
+        }
         expected |= {PREDICTOR} if manifest.predictor else set()
         if set(manifest.checksums) != expected:
             raise BundleError(f"checksums: missing or unknown: {', '.join(sorted(set(manifest.checksums) ^ expected))}")
         cache = TableCache(default_cache_dir() if cache_dir is None else cache_dir) if tables is None else tables
 
         def load(kind: str, what: str) -> TreeEnsemble:
-            name = model_file(kind, what)
+            name = stored_model(manifest.checksums, kind, what)
             digest = manifest.checksums[name]
             return cache.ensemble(
                 name, digest, partial(read_checked, directory / name, digest), len(manifest.kinds[kind].features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.host import HostModel
 from ...kernels.grid import FrequencyGrid
+from ...kernels.trees.compact import MAGIC
 from ..documents import DocumentError, NotNegative, convert, load_json
 from ..errors import BundleError
 
@@ -36,9 +37,19 @@ class _HostFile:
     calls: Mapping[str, _Coefficients]
 
 
-def model_file(kind: str, what: str) -> str:
-    """The file of a kernel kind's ``time`` or ``power`` model."""
-    return f"{kind}.{what}.treelite.xz"
+def model_file(kind: str, what: str, model: bytes) -> str:
+    """The file of a kernel kind's ``time`` or ``power`` model: by its content a compact one, or treelite's."""
+    return _model_files(kind, what)[0 if model.startswith(MAGIC) else 1]
+
+
+def stored_model(checksums: Collection[str], kind: str, what: str) -> str:
+    """The file of a kernel kind's ``time`` or ``power`` model among those of a bundle; of none, the one that it should have."""
+    compact, treelite = _model_files(kind, what)
+    return treelite if treelite in checksums and compact not in checksums else compact
+
+
+def _model_files(kind: str, what: str) -> tuple[str, str]:
+    return f"{kind}.{what}.trees.xz", f"{kind}.{what}.treelite.xz"
 
 
 def read_file(path: Path) -> bytes:

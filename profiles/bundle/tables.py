@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed treelite models turned into validated node tables, once: the tables are kept in a cache and mapped from there."""
+"""Compressed models turned into validated node tables, once: the tables are kept in a cache and mapped from there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.errors import EnsembleError
+from ...kernels.trees.compact import MAGIC
 from ...kernels.trees.ensemble import TreeEnsemble
 from ...kernels.trees.node_table import Stamp, stamp_of
 from ..errors import BundleError
@@ -23,7 +24,7 @@ _MAX_MODEL_BYTES = 512 << 20
 
 
 class TableCache:
-    """Node tables converted from treelite models, keyed by the model's checksum; what is damaged is converted again.
+    """Node tables converted from models, keyed by the model's checksum; what is damaged is converted again.
 
     Args:
         folder: the cache; tables are kept in a folder in it.
@@ -59,7 +60,7 @@ class TableCache:
 
         Args:
             digest: SHA-256 of the compressed model, the key of its table in the cache.
-            compressed: reads the xz-compressed treelite model; asked only where there is no table yet.
+            compressed: reads the xz-compressed model, compact or treelite's; asked only where there is no table yet.
             n_features: how many features it must take.
 
         Raises:
@@ -112,18 +113,25 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def _converted(name: str, compressed: bytes) -> TreeEnsemble:
     try:
+        model = _decompress(compressed)
+        return TreeEnsemble.from_compact(model) if model.startswith(MAGIC) else _from_treelite(model)
+    except (EnsembleError, BundleError, OSError, ValueError) as error:
+        raise BundleError(f"{name}: {error}") from error
+
+
+def _from_treelite(serialised: bytes) -> TreeEnsemble:
+    try:
         # By name: where several threads ask and the import fails in one, `import treelite` gives the others an empty module.
         from treelite import Model, TreeliteError
     except (ImportError, OSError) as error:
-        raise BundleError(f"{name}: it has no node table, and treelite, which makes one, cannot be loaded ({error})") from error
+        raise BundleError(f"it has no node table, and treelite, which makes one, cannot be loaded ({error})") from error
     try:
         with warnings.catch_warnings():
             # A newer treelite's model is read like any other; what the table needs of it is checked.
             warnings.filterwarnings("ignore", message=".*newer Treelite version")
-            model = Model.deserialize_bytes(_decompress(compressed))
-        return TreeEnsemble.from_treelite(model)
-    except (EnsembleError, BundleError, TreeliteError, OSError, ValueError) as error:
-        raise BundleError(f"{name}: {error}") from error
+            return TreeEnsemble.from_treelite(Model.deserialize_bytes(serialised))
+    except TreeliteError as error:
+        raise BundleError(str(error)) from error
 
 
 def _decompress(data: bytes) -> bytes:

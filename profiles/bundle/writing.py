@@ -10,7 +10,7 @@ import lzma
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from .finding import bundle_folders
 from .manifest import Manifest
 from .tables import write_atomically
 
-# Fields of a tree are of one byte to eight, so that a byte's place says little of it.
-_FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0},)
+# Most of a model are numbers of two bytes.
+_FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1, "lp": 1},)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BundleContents:
     """What training hands over to be written as a bundle.
 
     Attributes:
-        models: per kind, the models as treelite's serialised bytes: of time, and of power where it was measured.
+        models: per kind, the models, compact or as treelite's serialised bytes: of time, and of power where it was measured.
         host: the host's issue times.
         idle_mw: idle power of the named rails over the grid, mW, shape of the grid.
         host_active_mw: what the rails draw above idle while the host issues work, mW, one per CPU level.
@@ -60,14 +60,14 @@ def write_bundle(directory: Path, manifest: Manifest, contents: BundleContents) 
     }
     for kind, models in contents.models.items():
         for what, model in zip(model_targets(manifest), models, strict=True):
-            files[model_file(kind, what)] = lzma.compress(model, filters=_FILTERS)
+            files[model_file(kind, what, model)] = lzma.compress(model, filters=_FILTERS)
     for name, data in files.items():
         (directory / name).write_bytes(data)
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
     return write_manifest(directory, manifest, checksums)
 
 
-def write_around(directory: Path, manifest: Manifest, cost: BoardCost) -> Manifest:
+def write_around(directory: Path, manifest: Manifest, cost: BoardCost, models: Collection[str]) -> Manifest:
     """Write what a bundle has besides its tree models, which lie in the folder already, the cost's figures among it."""
     files = {
         ARRAYS: board_file(cost.idle_mw, cost.host_active_mw, cost.leakage_mw),
@@ -75,7 +75,6 @@ def write_around(directory: Path, manifest: Manifest, cost: BoardCost) -> Manife
     }
     for name, data in files.items():
         (directory / name).write_bytes(data)
-    models = [model_file(kind, what) for kind in manifest.kinds for what in model_targets(manifest)]
     names = sorted([*files, *models])
     return write_manifest(
         directory, manifest, {name: hashlib.sha256((directory / name).read_bytes()).hexdigest() for name in names}

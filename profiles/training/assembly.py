@@ -36,10 +36,10 @@ from .kernel_models import (
     TrainedKind,
     TrainedModel,
     TrainingOptions,
+    compact_bytes,
     ensemble_of,
     floor_of,
     residuals_of,
-    scaled_bytes,
     train_kind,
 )
 from .leakage_fit import fit_leakage
@@ -275,8 +275,8 @@ def contents_of(trained: Mapping[str, TrainedKind], cost: BoardCost, inside: Ins
     return BundleContents(
         models={
             kind: (
-                scaled_bytes(models.time, inside.time),
-                *((scaled_bytes(models.power, inside.power),) if models.power else ()),
+                compact_bytes(models.time, inside.time),
+                *((compact_bytes(models.power, inside.power),) if models.power else ()),
             )
             for kind, models in trained.items()
         },

@@ -19,6 +19,7 @@ from ...kernels.cost.features import feature_rows
 from ...kernels.cost.roofline import LaunchFloor, bound_at_ms
 from ...kernels.kinds import served_by
 from ...kernels.network import KernelInvocation
+from ...kernels.trees.compact import compacted
 from ...kernels.trees.ensemble import TreeEnsemble
 from ..device import MeasuredDevice
 from ..errors import MeasurementError
@@ -370,18 +371,20 @@ def treelite_bytes(booster: Any, step: float) -> bytes:
     return bytes(model.serialize_bytes())
 
 
-def scaled_bytes(model: TrainedModel, factor: float) -> bytes:
-    """A trained model whose predictions, logarithms, are of so many times as much, in treelite's serialised form."""
+def compact_bytes(model: TrainedModel, factor: float) -> bytes:
+    """A trained model whose predictions, logarithms, are of so many times as much, as a bundle keeps it."""
+    return compacted(_scaled(model, factor))
+
+
+def ensemble_of(model: TrainedModel, factor: float = 1.0) -> TreeEnsemble:
+    """A trained model as the cost models use it, of so many times as much."""
+    return TreeEnsemble.from_treelite(_scaled(model, factor))
+
+
+def _scaled(model: TrainedModel, factor: float) -> Any:
     import treelite
 
     scaled = treelite.Model.deserialize_bytes(model.treelite)
     header = scaled.get_header_accessor()
     header.set_field("base_scores", header.get_field("base_scores") + np.log(factor))
-    return bytes(scaled.serialize_bytes())
-
-
-def ensemble_of(model: TrainedModel, factor: float = 1.0) -> TreeEnsemble:
-    """A trained model as the cost models use it, of so many times as much."""
-    import treelite
-
-    return TreeEnsemble.from_treelite(treelite.Model.deserialize_bytes(scaled_bytes(model, factor)))
+    return scaled

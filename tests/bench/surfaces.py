@@ -44,6 +44,7 @@ from jetdvfs.kernels.trees.ensemble import TreeEnsemble
 from jetdvfs.kernels.trees.reader import read_treelite
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle, read_manifest
+from jetdvfs.profiles.bundle.files import stored_model
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.bundle.tables import TableCache
 from jetdvfs.profiles.bundle.writing import write_manifest
@@ -214,14 +215,14 @@ def large_bundle(profile: str, networks: Sequence[Network], trees: int, depth: i
     for number, model in enumerate(own.cost.kernels.values()):
         if model.kind not in launched:  # none of the networks launches it: its own models stay
             for what in ("time", "power"):
-                name = f"{model.kind}.{what}.treelite.xz"
+                name = stored_model(checksums, model.kind, what)
                 (bundle / name).write_bytes((resolve_bundle(profile) / name).read_bytes())
             continue
         for other, (what, ensemble) in enumerate(
             zip(("time", "power"), trained_kind(model, networks, trees, depth), strict=True)
         ):
             digest = f"{2 * number + other:064x}"
-            checksums[f"{model.kind}.{what}.treelite.xz"] = digest  # never looked at: its table is there
+            checksums[stored_model(checksums, model.kind, what)] = digest  # never looked at: its table is there
             table = cache / "tables" / f"{digest}.nodes"
             ensemble.save(table)
             size += table.stat().st_size

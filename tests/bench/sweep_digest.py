@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import lzma
 import platform
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -39,11 +38,8 @@ def main() -> None:
     levels = load_board("agx-xavier").grid.levels_mhz()
     compiled, core = [], ensemble._core
     spent = {"C core": 0.0, "NumPy": 0.0}
-    for seed, path in enumerate(sorted(BUNDLE.glob("*.treelite.xz"))):
-        with tempfile.NamedTemporaryFile(suffix=".treelite") as file:
-            file.write(lzma.decompress(path.read_bytes()))
-            file.flush()
-            model = TreeEnsemble.from_treelite(file.name)
+    for seed, path in enumerate(sorted(BUNDLE.glob("*.trees.xz"))):
+        model = TreeEnsemble.from_compact(lzma.decompress(path.read_bytes()))
         rows = rows_for(model, seed)
         results = {}
         for name, used in (("C core", core), ("NumPy", None)):
@@ -55,7 +51,7 @@ def main() -> None:
         equal = np.array_equal(results["C core"], results["NumPy"])
         compiled.append(equal)
         digest = hashlib.sha256(results["C core"].astype("<f4").tobytes()).hexdigest()[:24]
-        print(f"digest {path.name.removesuffix('.treelite.xz'):28} {digest} {'equal to NumPy' if equal else 'NOT NumPy'}")
+        print(f"digest {path.name.removesuffix('.trees.xz'):28} {digest} {'equal to NumPy' if equal else 'NOT NumPy'}")
     assert all(compiled), "the C core and NumPy differ"
     ratio = spent["NumPy"] / spent["C core"]
     machine = f"{platform.machine()}, numpy {np.__version__}, {'C core' if core else 'without the C core'}"

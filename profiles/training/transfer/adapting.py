@@ -17,7 +17,7 @@ from ....kernels.cost.model import surface
 from ....kernels.cost.totals import NO_SHARES
 from ....kernels.network import Network
 from ...bundle.bundle import Bundle, load_bundle, model_targets
-from ...bundle.files import model_file
+from ...bundle.files import stored_model
 from ...bundle.manifest import UNSEEN_NETWORK, Manifest
 from ...bundle.writing import write_around
 from ...device import MeasuredDevice
@@ -50,11 +50,11 @@ def bundle_adapted(prior: Bundle, record: Measurements, name: str, command: str,
     errors = _left_out(before, device, measured)
     cost = _with_errors(after.cost, errors)
     directory.mkdir(parents=True, exist_ok=True)
-    for kind in manifest.kinds:
-        for what in model_targets(manifest):
-            shutil.copyfile(prior.path / model_file(kind, what), directory / model_file(kind, what))
+    models = [stored_model(manifest.checksums, kind, what) for kind in manifest.kinds for what in model_targets(manifest)]
+    for model in models:
+        shutil.copyfile(prior.path / model, directory / model)
     told = _manifest(manifest, record, device, cost, after, name, command, errors)
-    write_around(directory, told, cost)
+    write_around(directory, told, cost, models)
     return load_bundle(directory)
 
 

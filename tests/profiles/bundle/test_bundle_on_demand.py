@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import lzma
 import sys
 import threading
 import weakref
@@ -82,8 +83,11 @@ def test_each_of_several_threads_is_told_what_cannot_be_loaded(tmp_path: Path, m
     monkeypatch.syspath_prepend(tmp_path)
     both_ask = threading.Barrier(2)
 
+    def compressed() -> bytes:
+        return lzma.compress(b"%d" % both_ask.wait())
+
     def converted(digest: str) -> TreeEnsemble:
-        return TableCache(tmp_path / "cache").ensemble("relu.time", digest, lambda: b"%d" % both_ask.wait(), len(FEATURES))
+        return TableCache(tmp_path / "cache").ensemble("relu.time", digest, compressed, len(FEATURES))
 
     with ThreadPoolExecutor(2) as crew:
         for asked in [crew.submit(converted, digest) for digest in ("one", "other")]:
