@@ -124,17 +124,17 @@ def heavier(latencies_ms: Sequence[float]) -> float:
 def shifted(latencies_ms: Sequence[float]) -> float:
     """How many times as long the last frames take as those before at the same clocks, heavier or lighter; 1 where it is chance.
 
-    Frames of a load that varies differ by more than that all the time: each of the last ones must be beyond three quarters of
-    those before.
+    Frames of a load that varies differ by more than that all the time: of the last ones all but one, which may be late for
+    reasons of its own, must be beyond three quarters of those before.
 
     Args:
         latencies_ms: as of :func:`heavier`.
     """
-    last, before = latencies_ms[-JUDGED:], sorted(latencies_ms[:-JUDGED])
+    last, before = sorted(latencies_ms[-JUDGED:]), sorted(latencies_ms[:-JUDGED])
     if len(before) < JUDGED:
         return 1.0
     quarter = len(before) // 4
-    if before[quarter] <= max(last) and min(last) <= before[-1 - quarter]:
+    if before[quarter] <= last[-2] and last[1] <= before[-1 - quarter]:
         return 1.0
     factor = median(last) / median(before)
     return 1.0 if 1 / HEAVIER_FROM <= factor <= HEAVIER_FROM else factor

@@ -210,11 +210,13 @@ def test_another_load_counts_as_such_elsewhere_and_by_its_last_frames_here_be_it
         ([10.0] * 8 + [8.0] * 8, 0.8),
         ([10.0] * 8 + [10.5] * 8, 1.0),
         ([10.0] * 7 + [15.0] * 8, 1.0),
-        ([10.0] * 8 + [15.0] * 7 + [10.0], 1.0),
+        ([10.0] * 8 + [15.0] * 7 + [10.0], 1.5),
+        ([10.0] * 8 + [15.0] * 6 + [10.0] * 2, 1.0),
+        ([10.0] * 24 + [8.0] * 3 + [13.0] + [8.0] * 4, 0.8),
         ([8.0, 12.0] * 6 + [12.0] * 8, 1.0),
     ],
 )
-def test_a_load_is_another_where_all_of_the_last_frames_differ_from_most_before(
+def test_a_load_is_another_where_all_of_the_last_frames_but_one_differ_from_most_before(
     latencies_ms: list[float], factor: float
 ) -> None:
     assert shifted(latencies_ms) == factor
