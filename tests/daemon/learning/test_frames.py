@@ -194,7 +194,7 @@ def test_another_load_counts_as_such_elsewhere_and_by_its_last_frames_here_be_it
     frames.report([10.0] * 9, 1.0, Setting(LOW, 0.0), period_ms=40.0)
     frames.report([6.0] * 12, 2.0, Setting(HIGH, 1.0), period_ms=40.0)
     frames.power({"VDD_IN": Sample(4000.0, 1.9)}, ["VDD_IN"])
-    frames.report([4.5] * 7, 2.5, Setting(HIGH, 1.0), period_ms=40.0)
+    frames.report([4.5] * 6, 2.5, Setting(HIGH, 1.0), period_ms=40.0)
     assert frames.shift() == 1.0
     frames.report([4.5], 2.6, Setting(HIGH, 1.0), period_ms=40.0)
     assert frames.shift() == 0.75 and frames.shift() == 1.0
