@@ -106,10 +106,10 @@ def test_tables_that_are_touched_or_removed_are_made_anew(profile: Profile, tmp_
 
 def test_a_profile_that_cannot_be_converted_is_a_trouble_and_loading_still_works(profile: Profile, tmp_path: Path) -> None:
     async def job(surfaces: Surfaces) -> None:
-        (profile.path / "relu.time.trees.xz").write_bytes(b"damaged")
+        (profile.path / "relu.time.treelite.xz").write_bytes(b"damaged")
         await surfaces.prepare()
         (trouble,) = surfaces.troubles
-        assert "relu.time.trees.xz is damaged" in trouble and "\n" not in trouble
+        assert "relu.time.treelite.xz is damaged" in trouble and "\n" not in trouble
         network = await surfaces.check(listed(1), 0)
         with pytest.raises(InputError, match=r"relu\.time"):
             await surfaces.surface(network)
