@@ -263,8 +263,9 @@ class Learner:
         before, frugal = lease.need.configuration, reason is None
         try:
             if course.missed is not None:
-                at, observed_ms = lease.need.configuration, course.missed.observed_ms
-                lease.frames.renew(1.0 if company else unforeseen(course.wish.surface, at, observed_ms))
+                at, observed_ms = self._desk.snapshot.applied, course.missed.observed_ms
+                surface = course.wish.surface
+                lease.frames.renew(1.0 if company or at is None else unforeseen(surface, at.accepted, observed_ms))
                 course.tries += 1
             seen = await self._seen(lease, course, company)
             if course.exploring and course.unknown is not None:

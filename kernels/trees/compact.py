@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..errors import EnsembleError
-from .forest import Forest, check_nodes, lay_out
+from .forest import Forest, check_nodes, lay_out, levels
 from .node_table import FREQUENCIES, NodeTable, most_features
 from .reader import forest_of
 
@@ -46,7 +46,7 @@ def compacted(model: Any, axes: int = len(FREQUENCIES)) -> bytes:
         EnsembleError: as of :func:`.reader.read_treelite`.
     """
     n_features, base_score, forest = forest_of(model, axes)
-    order = _by_depth(forest)
+    order = np.concatenate([forest.first[:0], *levels(forest)])
     leaf, value = forest.leaf[order], forest.value[order].astype("<f4")
     split = np.stack([forest.feature[order][~leaf], value[~leaf].view("<u4")])
     splits, split_number = np.unique(split, axis=1, return_inverse=True)
@@ -87,15 +87,6 @@ def read_compact(data: bytes, axes: int = len(FREQUENCIES)) -> NodeTable:
         raise EnsembleError("a compact tree ensemble that is damaged: its parts do not fit together") from error
     check_nodes(forest, header.features)
     return lay_out(forest, header.features, header.base_score, axes)
-
-
-def _by_depth(forest: Forest) -> NDArray[np.int64]:
-    found, nodes = [], forest.first
-    while len(nodes):
-        found.append(nodes)
-        nodes = nodes[~forest.leaf[nodes]]
-        nodes = np.stack([forest.left[nodes], forest.right[nodes]], axis=1).ravel()
-    return np.concatenate(found) if found else nodes
 
 
 def _forest(header: _Header, data: bytes) -> Forest:

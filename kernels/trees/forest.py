@@ -73,12 +73,15 @@ def check_nodes(forest: Forest, n_features: int) -> None:
 
 
 def levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
-    """The nodes by depth, roots first; this ends because no node has two parents and no root has one."""
+    """The nodes by depth, roots first, the two children of a split side by side.
+
+    This ends because no node has two parents and no root has one.
+    """
     nodes = forest.first
     while len(nodes):
         yield nodes
         nodes = nodes[~forest.leaf[nodes]]
-        nodes = np.concatenate([forest.left[nodes], forest.right[nodes]])
+        nodes = np.stack([forest.left[nodes], forest.right[nodes]], axis=1).ravel()
 
 
 def connected(forest: Forest) -> Forest:
@@ -158,10 +161,10 @@ def _edges(
     thresholds = []
     for number, name in enumerate(axis_names(axes)):
         here = axis == number
-        values = np.unique(value[here])
+        values, which = np.unique(value[here], return_inverse=True)
         if len(values) > MAX_THRESHOLDS:
             raise EnsembleError(f"{len(values)} different thresholds on the {name} frequency; at most {MAX_THRESHOLDS} fit")
-        edge[here] = np.searchsorted(values, value[here]) + 1
+        edge[here] = which.ravel() + 1
         thresholds.append(values)
     return tuple(thresholds), edge
 

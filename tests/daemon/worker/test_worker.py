@@ -29,7 +29,7 @@ from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.tests.support.daemons.attached import attached
 from jetdvfs.tests.support.daemons.reading_workers import IMAGE, MODEL, decompose
 from jetdvfs.tests.support.models import handmade, handmade_onnx
-from jetdvfs.tests.support.profiles.small_bundle import BOARD
+from jetdvfs.tests.support.profiles.small_bundle import BOARD, make_bundle
 
 NETWORK = reference.reference_network("shufflenet_v2_x1_0")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -240,10 +240,21 @@ def test_a_sweep_answers_what_the_surface_is_on_one_thread_or_several(tmp_path: 
     assert swept(1) == swept(3) == packed_surface(surface(NETWORK, loaded.cost))
 
 
-def test_a_sweep_without_its_tables_says_so(tmp_path: Path) -> None:
+def test_a_sweep_without_its_tables_makes_them_for_itself_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "tables").mkdir()
+    bundle, (_, network) = resolve_bundle("agx-xavier-sim"), packed_network(NETWORK)
+    swept = asyncio.run(Workers().sweep(network, bundle, tmp_path, BOARD.grid, "timeline"))
+    assert list((tmp_path / "tables").iterdir()) == []
+    assert packed_surface(swept) == packed_surface(surface(NETWORK, load_bundle(bundle, cache_dir=tmp_path / "other").cost))
+
+
+def test_a_sweep_without_tables_of_models_in_treelites_form_says_so(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "one", tmp_path / "tables"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+    make_bundle(tmp_path / "one")
     _, network = packed_network(NETWORK)
     with pytest.raises(InputError, match=r"has no node table, and treelite, which makes one, cannot be loaded"):
-        asyncio.run(Workers().sweep(network, resolve_bundle("agx-xavier-sim"), tmp_path, BOARD.grid, "timeline"))
+        asyncio.run(Workers().sweep(network, tmp_path / "one", tmp_path, BOARD.grid, "timeline"))
     assert list((tmp_path / "tables").iterdir()) == []

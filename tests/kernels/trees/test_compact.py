@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from jetdvfs.kernels.errors import EnsembleError
 from jetdvfs.kernels.trees.compact import MAGIC, compacted
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
-from jetdvfs.tests.kernels.trees.test_ensemble import trained
-from jetdvfs.tests.support.profiles.boosted import kernel_samples, train, treelite
+from jetdvfs.tests.support.profiles.boosted import kernel_samples, train, trained, treelite
 
 HEADER = struct.Struct("<5Id")
 

@@ -21,7 +21,16 @@ import jetdvfs
 from jetdvfs.kernels.errors import EnsembleError
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble
-from jetdvfs.tests.support.profiles.boosted import XAVIER, kernel_samples, on_grid, thresholds, train, treelite, xgboost
+from jetdvfs.tests.support.profiles.boosted import (
+    XAVIER,
+    kernel_samples,
+    on_grid,
+    thresholds,
+    train,
+    trained,
+    treelite,
+    xgboost,
+)
 
 # XGBoost adds float32 leaves one by one; we add them exactly.
 TOLERANCE = 1e-4
@@ -68,32 +77,6 @@ def test_sweep_equals_xgboost_at_all_xavier_configurations(grow: dict[str, Any],
     assert XAVIER[0].size * XAVIER[1].size * XAVIER[2].size == 3654
     assert convert(booster).compiled == compiled
     assert_sweeps_as_predicted(booster, other, XAVIER)
-
-
-@st.composite
-def trained(draw: st.DrawFn, axes: int = 3) -> tuple[Any, np.random.Generator, int, list[NDArray[Any]]]:
-    """An XGBoost model of random data, and the levels it saw on each of its frequency axes."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n_features = axes + draw(st.integers(0, 4))
-    seen = [np.sort(rng.uniform(100, 2000, draw(st.integers(1, 8)))).astype(np.float32) for _ in range(axes)]
-    rows = rng.normal(0, 1, (draw(st.integers(5, 300)), n_features)).astype(np.float32)
-    rows = np.where(rng.random(rows.shape) < draw(st.sampled_from([0.0, 0.3, 0.9])), np.float32(np.nan), rows)
-    for axis, levels in enumerate(seen, start=n_features - axes):
-        rows[:, axis] = rng.choice(levels, len(rows))
-    used = rng.random(n_features) < 0.7  # the others are in no split, mostly
-    target = np.nan_to_num(rows)[:, used].sum(axis=1) / 100 + rng.normal(0, 1, len(rows))
-    parameters: dict[str, Any] = {
-        "tree_method": draw(st.sampled_from(["hist", "exact", "approx"])),
-        "max_depth": draw(st.integers(1, 9)),
-        "gamma": draw(st.sampled_from([0.0, 0.5, 1e9])),  # 1e9: every tree is one leaf
-        "num_parallel_tree": draw(st.sampled_from([1, 3])),
-    }
-    if parameters["tree_method"] == "hist" and draw(st.booleans()):
-        parameters |= {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": draw(st.integers(2, 40))}
-    if draw(st.booleans()):
-        # Releases of XGBoost and treelite differ in whether they read numbers next to zero.
-        parameters["base_score"] = draw(st.integers(-50_000, 50_000)) / 1e3
-    return train(rows, target, draw(st.integers(0, 12)), **parameters), rng, n_features, seen
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 xgboost = pytest.importorskip("xgboost", reason="xgboost is the oracle of tree ensembles")
@@ -68,3 +69,29 @@ def thresholds(booster: Any, feature: int) -> list[np.float32]:
     for text in booster.get_dump(dump_format="json"):
         visit(json.loads(text))
     return found
+
+
+@st.composite
+def trained(draw: st.DrawFn, axes: int = 3) -> tuple[Any, np.random.Generator, int, list[NDArray[Any]]]:
+    """An XGBoost model of random data, and the levels it saw on each of its frequency axes."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_features = axes + draw(st.integers(0, 4))
+    seen = [np.sort(rng.uniform(100, 2000, draw(st.integers(1, 8)))).astype(np.float32) for _ in range(axes)]
+    rows = rng.normal(0, 1, (draw(st.integers(5, 300)), n_features)).astype(np.float32)
+    rows = np.where(rng.random(rows.shape) < draw(st.sampled_from([0.0, 0.3, 0.9])), np.float32(np.nan), rows)
+    for axis, levels in enumerate(seen, start=n_features - axes):
+        rows[:, axis] = rng.choice(levels, len(rows))
+    used = rng.random(n_features) < 0.7  # the others are in no split, mostly
+    target = np.nan_to_num(rows)[:, used].sum(axis=1) / 100 + rng.normal(0, 1, len(rows))
+    parameters: dict[str, Any] = {
+        "tree_method": draw(st.sampled_from(["hist", "exact", "approx"])),
+        "max_depth": draw(st.integers(1, 9)),
+        "gamma": draw(st.sampled_from([0.0, 0.5, 1e9])),  # 1e9: every tree is one leaf
+        "num_parallel_tree": draw(st.sampled_from([1, 3])),
+    }
+    if parameters["tree_method"] == "hist" and draw(st.booleans()):
+        parameters |= {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": draw(st.integers(2, 40))}
+    if draw(st.booleans()):
+        # Releases of XGBoost and treelite differ in whether they read numbers next to zero.
+        parameters["base_score"] = draw(st.integers(-50_000, 50_000)) / 1e3
+    return train(rows, target, draw(st.integers(0, 12)), **parameters), rng, n_features, seen
