@@ -91,6 +91,7 @@ class BoardCost:
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing: part of the bound that the models of time refer to.
         crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
+        waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
         own_scale: what kernels' own deviations make of a latency and an energy is multiplied by these.
         tails: how networks' errors exceed their deviations; None where they are taken to be log-normal.
 
@@ -110,6 +111,7 @@ class BoardCost:
     energy_shares: Shares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
     crowding: float = 0.0
+    waiting: float = 0.0
     leakage_mw: NDArray[np.float32] | None = None
     heat: Heat | None = None
     own_scale: Pair = UNSCALED

@@ -62,11 +62,13 @@ class HostTimes:
             n_emc)``.
         once_ms: what an inference costs it besides, one after the other with all else, ``(n_cpu, n_emc)``.
         variance: in ms^2, what is uncertain of it because nobody measured it, ``(n_cpu, n_emc)``.
+        slower: how many times as long its calls take as with the GPU at rest, ``(n_cpu, n_emc)``; ``issued_ms`` has it in it.
     """
 
     issued_ms: NDArray[np.float64]
     once_ms: NDArray[np.float64]
     variance: NDArray[np.float64]
+    slower: NDArray[np.float64]
 
 
 def check_execution(execution: str | None, network: Network) -> Execution:
@@ -83,8 +85,11 @@ def check_execution(execution: str | None, network: Network) -> Execution:
     raise CostModelError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
 
 
-def host_times(network: Network, cost: BoardCost, execution: Execution, beside: Beside = NOTHING_BESIDE) -> HostTimes:
-    """What the host does for one inference at every CPU and memory clock."""
+def host_times(
+    network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: Beside = NOTHING_BESIDE
+) -> HostTimes:
+    """What the host does for one inference at every CPU and memory clock, while kernels use so much of the memory
+    (:func:`.crowding.memory_use`)."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     once_us = cost.host.once_us(cpu_mhz, emc_mhz)
     launches = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
@@ -96,7 +101,8 @@ def host_times(network: Network, cost: BoardCost, execution: Execution, beside: 
         issued_us = np.broadcast_to(start_us, (len(launches) + 1, *start_us.shape))
         known = cost.host.knows(execution)
         variance = np.zeros(once_us.shape) if known else (_START_SIGMA * start_us / 1e3) ** 2
-    return HostTimes(issued_us / 1e3, once_us / 1e3 + beside_ms(cost, beside), variance)
+    slower = 1.0 + cost.waiting * use
+    return HostTimes(issued_us / 1e3 * slower, once_us / 1e3 + beside_ms(cost, beside), variance * slower**2, slower)
 
 
 def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from ..units import AXES
 from .board import BoardCost
 from .execution import NOTHING_BESIDE, Beside, Execution, beside_ms, check_execution, host_times, parts
 from .host import ONCE
-from .model import KernelCosts, Method, assemble, kernel_costs
+from .model import KernelCosts, Method, assemble, kernel_costs, used_memory
 from .roofline import terms_ms
 
 Limit: TypeAlias = Literal["compute", "memory", "launch"]
@@ -143,12 +143,13 @@ def explain(
     way = check_execution(execution, network)
     surface = assemble(network, cost, costs, method, way, beside)
     at = surface.at(configuration)
-    host = _host_parts(network, cost, index, way, beside) if method == "timeline" else ()
-    host_ms = sum(part.host_ms for part in host)
+    host: tuple[HostPart, ...] = ()
     waited_ms = np.zeros(len(costs.order))
     if method == "timeline":
-        issued_ms = host_times(network, cost, way, beside).issued_ms[:-1, index[0], index[2]]
-        waited_ms = _waits_ms(issued_ms, costs, index)
+        times = host_times(network, cost, way, used_memory(costs, cost), beside)
+        host = _host_parts(network, cost, index, way, beside, float(times.slower[index[0], index[2]]))
+        waited_ms = _waits_ms(times.issued_ms[:-1, index[0], index[2]], costs, index)
+    host_ms = sum(part.host_ms for part in host)
     kernels = sorted(_kernel_parts(costs, cost, waited_ms, index), key=lambda part: part.gpu_ms + part.waited_ms, reverse=True)
     gpu_ms, kernels_mj = sum(part.gpu_ms for part in kernels), sum(part.energy_mj for part in kernels)
     return Explanation(
@@ -208,9 +209,11 @@ def _waits_ms(issued_ms: NDArray[np.float64], costs: KernelCosts, index: _Index)
     return np.array(waits)
 
 
-def _host_parts(network: Network, cost: BoardCost, index: _Index, execution: Execution, beside: Beside) -> tuple[HostPart, ...]:
+def _host_parts(
+    network: Network, cost: BoardCost, index: _Index, execution: Execution, beside: Beside, slower: float
+) -> tuple[HostPart, ...]:
     cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
-    found = parts(network, cost, execution, (index[0], index[2]))
+    found = {name: (calls, ms * slower) for name, (calls, ms) in parts(network, cost, execution, (index[0], index[2])).items()}
     once_ms = float(cost.host.once_us(cpu_mhz, emc_mhz)[0, 0]) / 1e3
     if once_ms:
         found[ONCE] = 1, once_ms

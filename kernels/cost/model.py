@@ -21,7 +21,7 @@ from ..rewriting.recurrence import products_of
 from ..surface import Surface
 from . import timeline
 from .board import BoardCost, KernelModel, Regressor
-from .crowding import crowd
+from .crowding import crowd, memory_use
 from .execution import NOTHING_BESIDE, Beside, Execution, check_execution, execution_note, host_times
 from .features import columns, feature_rows
 from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
@@ -158,7 +158,7 @@ def assemble(
     launches = np.bincount(costs.order)
     host_variance = np.zeros(())
     if method == "timeline":
-        host = host_times(network, cost, execution, beside)
+        host = host_times(network, cost, execution, used_memory(costs, cost), beside)
         played = timeline.play(host.issued_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + host.once_ms[:, None, :]
         critical = played.critical
@@ -298,6 +298,15 @@ def _as_products(costs: KernelCosts, row: int, cost: BoardCost) -> None:
     gpu_ms = np.array([times for _, times in products], np.float32)[:, None, None, None] * alone.gpu_ms[alone.order]
     costs.gpu_ms[row] = gpu_ms.sum(axis=0)
     costs.dynamic_mw[row] = (gpu_ms * alone.dynamic_mw[alone.order]).sum(axis=0) / costs.gpu_ms[row]
+
+
+def used_memory(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float64]:
+    """How much of the memory's bandwidth a network's kernels use while they run, ``(n_cpu, n_emc)``."""
+    if not len(costs.order):
+        return np.zeros((cost.grid.shape[0], cost.grid.shape[2]))
+    _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
+    memory_ms = terms_ms(costs.kernels, gpu_mhz[None, None, :, None], emc_mhz[None, None, None, :], cost.chip)[1]
+    return memory_use(np.bincount(costs.order), costs.gpu_ms, memory_ms)
 
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:

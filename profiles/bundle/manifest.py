@@ -171,6 +171,7 @@ class Manifest:
         latency_shares, energy_shares: the same for what the host, computation and memory traffic take, each by itself.
         floor: what a launch takes that does next to nothing.
         crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
+        waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -204,6 +205,7 @@ class Manifest:
     bounds: BoundsEntry | None = None
     device: Device | None = None
     crowding: NotNegative = 0.0
+    waiting: NotNegative = 0.0
     carried: Carried | None = None
     predictor: PredictorEntry | None = None
 
@@ -273,6 +275,7 @@ class Manifest:
             "energy_shares": asdict(self.energy_shares),
             "floor": asdict(self.floor),
             "crowding": self.crowding,
+            "waiting": self.waiting,
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             **({} if self.predictor is None else {"predictor": self.predictor.to_json()}),
             "kinds": {

@@ -155,6 +155,7 @@ def board_cost(
         energy_shares=uncertainty.energy if uncertainty else NO_SHARES,
         floor=floor_of(measurements, board),
         crowding=inside.crowding,
+        waiting=inside.waiting,
         leakage_mw=leakage and leakage[0],
         heat=leakage and leakage[1],
     )
@@ -330,6 +331,7 @@ def manifest_of(
         tools=tools,
         leakage_fold_c=None if cost.heat is None else cost.heat.fold_c,
         crowding=cost.crowding,
+        waiting=cost.waiting,
         device=measurements.device,
     )
 

@@ -35,7 +35,7 @@ EVALUATION_NODES = (11, 12)
 """The simulated boards that no bundle is trained on."""
 
 FULL = CampaignSize(
-    nodes=tuple(range(8)),
+    nodes=(*range(8), *range(18, 26)),
     random_kernels={"conv2d": 96000, "matmul": 30000, ELEMENTWISE: 4800},
     random_kernels_default=1800,
     configurations=2,
@@ -58,9 +58,9 @@ QUICK = CampaignSize(
 
 _RECIPES = {
     # Leaves of many kernels: how uneven a library's choices are is not to be learned from one.
-    "conv2d time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=600),),
+    "conv2d time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=1500),),
     "conv2d power": (Recipe(8, 0.1, min_child_weight=20.0),),
-    "matmul time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=600),),
+    "matmul time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=1500),),
     "matmul power": (Recipe(8, 0.1, min_child_weight=20.0),),
     "": (Recipe(6, 0.1, min_child_weight=10.0),),
 }

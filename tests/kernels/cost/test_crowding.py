@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost.crowding import LEAST_LEFT, crowd
+from jetdvfs.kernels.cost.crowding import LEAST_LEFT, crowd, memory_use
 
 CPU_MHZ, EMC_MHZ = np.array([500.0, 2000.0], np.float32), np.array([400.0, 800.0, 1600.0], np.float32)
 
@@ -43,3 +44,23 @@ def test_nothing_changes_where_the_host_takes_nothing_or_the_memory_has_one_cloc
     alone = took[..., :1].copy()
     crowd(alone, 0.1, CPU_MHZ, EMC_MHZ[:1])
     assert (alone == took[..., :1]).all()
+
+
+def test_below_the_lowest_clock_a_kernel_goes_on_as_the_overlap_of_computing_and_transfers_does() -> None:
+    emc_mhz = np.array([200.0, 400.0, 800.0, 1600.0], np.float32)
+
+    took = np.broadcast_to(np.hypot(1.0, 200.0 / emc_mhz), (1, 2, 1, 4)).astype(np.float32)
+    crowd(took, 0.02, CPU_MHZ, emc_mhz)
+    left_mhz = emc_mhz[0] - 0.02 * CPU_MHZ
+    assert took[0, :, 0, 0] == pytest.approx(np.hypot(1.0, 200.0 / left_mhz), rel=0.02)
+
+
+def test_what_kernels_use_of_the_memory_is_of_those_that_run_longest_and_never_rises_with_its_clock() -> None:
+    memory_ms = np.stack([np.full((1, 1, 3), 0.9), np.full((1, 1, 3), 0.1)])
+    gpu_ms: NDArray[np.float32] = np.ones((2, 2, 1, 3), np.float32)
+    assert memory_use(np.array([1, 1]), gpu_ms, memory_ms) == pytest.approx(0.5)
+    assert memory_use(np.array([3, 1]), gpu_ms, memory_ms) == pytest.approx(0.7)
+    longer = gpu_ms * np.array([4.0, 1.0, 1.0], np.float32)  # models may err: more use at a higher clock than at a lower one
+    used = memory_use(np.array([1, 1]), longer, memory_ms)
+    assert used.shape == (2, 3) and (np.diff(used, axis=1) <= 0).all()
+    assert memory_use(np.array([1, 1]), gpu_ms / np.float32(100), memory_ms) == pytest.approx(1.0)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,11 +25,12 @@ calls = st.sampled_from([matmul(1000), matmul(100), relu(1 << 22), relu(64), con
     st.sampled_from(list(GRID)),
     st.sampled_from(METHODS),
     st.floats(0, 200_000),
+    st.floats(0, 1),
 )
 def test_the_parts_make_up_the_whole(
-    chosen: list[Call], configuration: FrequencyConfiguration, method: Method, us_mhz: float
+    chosen: list[Call], configuration: FrequencyConfiguration, method: Method, us_mhz: float, waiting: float
 ) -> None:
-    launched, cost = network(*chosen), board(sigma=0.1, host_us=(1, us_mhz, 10), once_us=20)
+    launched, cost = network(*chosen), replace(board(sigma=0.1, host_us=(1, us_mhz, 10), once_us=20), waiting=waiting)
     explanation = explain(launched, cost, configuration, method)
     whole = surface(launched, cost, method).at(configuration)
     assert explanation.prediction == whole

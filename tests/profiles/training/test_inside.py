@@ -99,3 +99,16 @@ def test_what_is_different_inside_of_networks_is_found() -> None:
     assert found.host == pytest.approx(1.3, abs=0.02) and found.time == pytest.approx(1.1, abs=0.02)
     assert found.power == pytest.approx(1.0, abs=0.03)
     assert fit_inside(alone, []) == ALONE
+
+
+def test_how_long_the_host_waits_for_the_memory_is_found_whatever_else_boards_differ_in() -> None:
+    alone = board(slowdown=2.0, host_us=(0.0, 100_000.0, 0.0))
+    inside = replace(alone, host=alone.host.scaled(1.1), waiting=0.3)
+    measured = []
+    for net in (network(*[matmul(1000)] * 3), network(*[matmul(100)] * 40), network(*[relu(1 << 12)] * 40)):
+        for slower in (0.9, 1.1):  # two boards
+            true = surface(net, replace(inside, host=inside.host.scaled(slower)))
+            measured.append(NetworkMeasurement(net, np.arange(GRID.size), true.latency_ms.ravel(), true.energy_mj.ravel()))
+    found = fit_inside(alone, measured)
+    assert found.waiting == pytest.approx(0.3, abs=0.05) and found.host == pytest.approx(1.1, abs=0.03)
+    assert found.crowding == 0
