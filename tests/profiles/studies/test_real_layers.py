@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
+from jetdvfs.profiles.errors import ComparisonDataError
 from jetdvfs.profiles.studies.comparison.agx_orin import LAYERS, MODES
+from jetdvfs.profiles.studies.comparison.fit import read_rows
 from jetdvfs.profiles.studies.comparison.real.layers import nearest
+from jetdvfs.profiles.studies.comparison.real.nodes import KINDS, fitted_ms, works
+from jetdvfs.tests.support.paths import SHARED_DATA
 
 COLUMNS = (
     "calib_dir", "model", "batch", "precision", "thermal_profile", "date", "fusion_pattern", "op_type", "flops", "total_bytes",
@@ -64,3 +68,58 @@ def test_a_folder_without_the_table_is_told_in_one_line(tmp_path: Path, capsys: 
     assert main(["profile", "layers", "--data", str(tmp_path)]) == 3
     told = capsys.readouterr().err
     assert LAYERS in told and told.count("\n") == 1
+
+
+def _rows(model: str, nodes: str, batch: int = 1, **changed: str) -> list[dict[str, str]]:
+    """A layer in every mode, as the published table has it."""
+    row = {"model": model, "nodes": nodes, "batch": str(batch), "precision": "FP32", "flops": "0", "total_bytes": "0"}
+    return [{**row, "thermal_profile": mode, **changed} for mode in MODES]
+
+
+def test_the_sizes_of_a_layer_follow_from_the_names_of_its_nodes() -> None:
+    nodes = "layer1_0_conv1|layer1_0_bn1|layer1_0_relu"
+    one, many = (works(_rows("resnet18", nodes, batch)) for batch in (1, 16))
+    for kind in ("conv", "norm", "activation"):
+        assert (one.calls[:, KINDS.index(kind)] == 1).all()
+    assert (one.calls == many.calls).all() and (one.weights == many.weights).all()
+    assert many.operations.sum() == 16 * one.operations.sum() and many.elements == pytest.approx(16 * one.elements)
+    pixels = 56 * 56  # 64 filters of 3x3x64
+    assert (one.operations[:, KINDS.index("conv")] == 2 * pixels * 64 * 64 * 9).all()
+    assert one.size[0].tolist() == [64, 64, pixels, 3, 1] and many.size[0, 2] == 16 * pixels
+    depthwise = works(_rows("mobilenet_v2", "features_1_conv_0_0"))
+    assert depthwise.operations[:, KINDS.index("depthwise")].all()
+
+
+def test_a_layer_of_a_network_that_is_not_known_is_what_its_row_tells() -> None:
+    work = works(_rows("own", "a|b|c", flops="5000", total_bytes="800"))
+    assert (work.operations.sum(1) == 5000).all() and (work.elements == 200).all() and (work.calls.sum(1) == 3).all()
+
+
+def test_rates_that_some_layers_tell_give_the_times_of_others() -> None:
+    pytest.importorskip("scipy", reason="rates are fitted by SciPy")
+    block = "layer{0}_1_conv1|layer{0}_1_bn1|layer{0}_1_relu"
+    rows = [row for part in (1, 2, 3, 4) for batch in (1, 16) for row in _rows("resnet34", block.format(part), batch)]
+    rows += [row for part in (1, 2) for row in _rows("resnet34", f"add_{part}")]
+    work = works(rows)
+    most, modes = MODES["MAXN"], [MODES[row["thermal_profile"]] for row in rows]
+    host = np.array([most.cpu_hz / mode.cpu_hz for mode in modes])
+    gpu = np.array([most.gpu_hz * most.sm_count / (mode.gpu_hz * mode.sm_count) for mode in modes])
+    took_ms = host * (0.1 + 0.2 * work.calls.sum(1)) + gpu * work.operations.sum(1) / 5e9
+    known = np.array([row["nodes"] != block.format(3) for row in rows])
+    found = fitted_ms(work, rows, took_ms, known.astype(float))
+    assert np.abs(found[~known] / took_ms[~known] - 1).max() < 0.1
+    # What was left out had no say.
+    assert fitted_ms(work, rows, np.where(known, took_ms, 99.0), known.astype(float)) == pytest.approx(found)
+
+
+@pytest.mark.shared_data
+def test_operations_by_the_names_of_nodes_are_those_that_were_published() -> None:
+    try:
+        rows = [
+            row for row in read_rows(SHARED_DATA, LAYERS) if row["fusion_pattern"] in ("Conv2d_BatchNorm2d", "Linear_Dropout")
+        ]
+    except ComparisonDataError as error:
+        pytest.skip(str(error))
+    published = np.array([float(row["flops"]) for row in rows])
+    assert len({row["model"] for row in rows}) > 3
+    assert works(rows).operations.sum(1) == pytest.approx(published)
