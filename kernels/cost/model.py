@@ -32,7 +32,7 @@ from .totals import Group, add_up, common_variance, together_variance
 Method: TypeAlias = Literal["timeline", "sum"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-COST_VERSION = 6
+COST_VERSION = 7
 """Raised when the same models come to give another surface, so that surfaces kept on disk are made anew."""
 
 # A kernel without a model is assumed to reach this part of its roofline bound, and to hold the GPU for at least this many
