@@ -9,7 +9,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....profiles.timing import Clock
@@ -210,7 +210,7 @@ class Baseline:
                 restored += done
                 given.update(done)
                 refused.update(zip((write.path for write in plan if write not in done), failed, strict=True))
-            look = self._look(given)
+            look = self._look(given, refused)
         if dry_run:
             return RestoreReport(tuple(look.writes), tuple(look.left), tuple(look.failed))
         failed = look.failed + [refused.get(write.path) or self._not_taken(write) for write in look.writes]
@@ -223,18 +223,19 @@ class Baseline:
         now = self._files.find_text(write.path)
         return f"{write.path}: stays at {now}, though {write.value} was written"
 
-    def _look(self, given: dict[str, str]) -> _Look:
+    def _look(self, given: dict[str, str], refused: Collection[str] = ()) -> _Look:
         """What is still to be given back.
 
         Args:
             given: what was given back before.
+            refused: the files that refused what they were given.
         """
         look = _Look()
         for domain in self._record.domains:
             touch = self._still_ours(domain, given, look)
             try:
-                hot = bool(touch.intersection((domain.low, domain.high))) and self._is_hot()
-                plan = domain.give_back(self._files, self._record.values, touch, hot=hot)
+                strict = domain.low in refused and not self._is_hot()
+                plan = domain.give_back(self._files, self._record.values, touch, strict=strict)
             except DaemonError as error:
                 look.failed.append(str(error))
                 continue

@@ -82,34 +82,38 @@ class ClockDomain:
         return (setpoint, *writes) if self.early else (*writes, setpoint)
 
     def give_back(
-        self, files: Files, values: Mapping[str, str], touch: Collection[str], *, hot: bool = False
+        self, files: Files, values: Mapping[str, str], touch: Collection[str], *, strict: bool = False
     ) -> tuple[Write, ...]:
         """The writes, in order, that bring the files in ``touch`` back to ``values``; those already there are left out.
 
         Limits first, so that the mode that comes back acts within them; the setpoint while the mode that takes it is
         still ours, and the mode last; the other way round where the setpoint comes early. A setpoint saved as a word
-        (``<unsupported>``) had no value to come back to. While the kernel throttles (``hot``), a limit reads lower than it
-        stands, and is written all the same.
+        (``<unsupported>``) had no value to come back to.
+
+        A lower limit goes back above an upper one that is not ours, too: that may be heat's, and pass. The kernel keeps what
+        was asked for, and the upper one wins meanwhile; one that refuses that (``strict``, Linux 4.9) gets the upper one.
         """
         numbers = (self.low, self.high, self.setpoint)
         touch = {path for path in touch if path in values and (path not in numbers or values[path].isdecimal())}
-        writes = self._limits(files, values, touch, hot) if touch.intersection(numbers[:2]) else []
+        writes = self._limits(files, values, touch, strict) if touch.intersection(numbers[:2]) else []
         rest = (self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
         for path in reversed(rest) if self.early else rest:
             if path is not None and path in touch and files.find_text(path) != values[path]:
                 writes.append(Write(path, values[path]))
         return tuple(writes)
 
-    def _limits(self, files: Files, values: Mapping[str, str], touch: Collection[str], hot: bool) -> list[Write]:
+    def _limits(self, files: Files, values: Mapping[str, str], touch: Collection[str], strict: bool) -> list[Write]:
         assert self.low is not None and self.high is not None
         low_now, high_now = files.find_int(self.low), files.find_int(self.high)
         if low_now is None or high_now is None:
             return [Write(path, values[path]) for path in (self.high, self.low) if path in touch]
         low = int(values[self.low]) if self.low in touch else low_now
         high = int(values[self.high]) if self.high in touch else high_now
-        # The limit that is somebody else's stands; ours gives way to it.
-        if low > high and not (hot and high == high_now):
-            low, high = (high, high) if self.low in touch else (low, low)
+        # The limit that is somebody else's stands; ours gives way to it where the kernel would not do so by itself.
+        if low > high and self.low not in touch:
+            high = low
+        elif low > high and strict:
+            low = high
         pair = in_safe_order(files, Write(self.low, str(low)), Write(self.high, str(high)))
         now = {self.low: str(low_now), self.high: str(high_now)}
         return [write for write in pair if write.path in touch and write.value != now[write.path]]

@@ -250,6 +250,24 @@ def test_a_lower_limit_that_was_pressed_down_by_the_upper_one_is_given_back_as_t
     assert (files.read_text(low), files.read_text(high)) == (found, whole)
 
 
+@pytest.mark.parametrize("upper_khz", [115200, 345600])
+def test_a_lower_limit_given_back_under_a_lower_upper_one_stands_where_it_was_once_that_has_passed(
+    upper_khz: int, tmp_path: Path
+) -> None:
+    clock = VirtualClock()
+    files = TreeFiles(simulated_board("agx-xavier", clock=clock))
+    hardware = Hardware.probe(files, clock, baseline=tmp_path / "baseline")
+    low, high = (f"/sys/devices/system/cpu/cpufreq/policy0/scaling_{limit}_freq" for limit in ("min", "max"))
+    found, whole = files.read_text(low), files.read_text(high)
+    hardware.apply(FrequencyConfiguration(115200, 318750000, 665600000), "a test")
+    clock.sleep(600.0)  # no trip is reached, and none was for long
+    files.write_text(high, str(upper_khz))
+    assert hardware.restore().failed == ()
+    assert files.read_text(low) == files.read_text(high) == str(upper_khz)
+    files.write_text(high, whole)
+    assert (files.read_text(low), files.read_text(high)) == (found, whole)
+
+
 def test_a_gpu_that_nothing_has_used_yet_is_controlled_once_it_has_appeared(tmp_path: Path) -> None:
     one = Found(fake_board(VirtualClock(), "agx-orin-64gb", desktop=False), tmp_path)
     assert len(one.hardware.grid().gpu_hz) == 1

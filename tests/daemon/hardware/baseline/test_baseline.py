@@ -198,6 +198,15 @@ def test_an_upper_limit_lowered_by_somebody_else_does_not_make_our_setting_their
     assert kernel.store[f"{EMC}/mrq_rate_locked"] == "0"
 
 
+def test_where_the_kernel_refuses_a_lower_limit_above_somebody_elses_upper_one_it_is_given_that(place: Path) -> None:
+    kernel = Kernel(rules="4.9")
+    kernel.take(f"{CPU}/scaling_min_freq", "729600")
+    start(kernel, place).apply(LOW, "test")
+    kernel.take(f"{CPU}/scaling_max_freq", "499200")
+    assert start(kernel, place).restore().failed == ()
+    assert kernel.store[f"{CPU}/scaling_min_freq"] == kernel.store[f"{CPU}/scaling_max_freq"] == "499200"
+
+
 def test_a_memory_lock_that_somebody_else_released_is_not_touched(kernel: Kernel, place: Path) -> None:
     start(kernel, place).apply(LOW, "test")
     kernel.take(f"{EMC}/mrq_rate_locked", "0")
