@@ -263,7 +263,7 @@ class Hardware:
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, offered[name]))}{why}"
                 )
         keeper = self._writable()
-        baseline = keeper.ready(self._axes.domains, self._lowest)
+        baseline = keeper.ready(self._axes.domains, self._limits_by_mode)
         fresh = not baseline.used
         try:
             transition = Transition(self._files, self._clock, self._axes.drivers.values(), wanted, offered)
@@ -361,12 +361,12 @@ class Hardware:
     def _others(self) -> OthersValue:
         return self._keeper.baseline.others if self._keeper and self._keeper.baseline else self._files.read_text
 
-    def _lowest(self, domain: ClockDomain) -> int | None:
-        """The lower limit that the power mode gives a domain; None where that is not known."""
-        for driver in self._axes.drivers.values():
-            if domain in driver.domains:
+    def _limits_by_mode(self, domain: ClockDomain) -> tuple[int, int] | None:
+        """The limits that the power mode gives a domain; None where they are not known, or where heat limits nothing."""
+        for axis, driver in self._axes.drivers.items():
+            if domain in driver.domains and axis != "emc_hz":
                 with contextlib.suppress(DaemonError):
-                    return mode_limits(driver, self.mode())[0]
+                    return mode_limits(driver, self.mode())
         return None
 
     def _writable(self) -> BaselineKeeper:

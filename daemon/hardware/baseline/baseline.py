@@ -91,22 +91,24 @@ class Baseline:
         """Whether anything was written, or meant to be."""
         return bool(self._record.journal)
 
-    def include(self, domains: Iterable[ClockDomain], lowest: Callable[[ClockDomain], int | None]) -> None:
+    def include(self, domains: Iterable[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]) -> None:
         """Note how the files of further domains stand.
 
         Args:
-            lowest: the lower limit of a domain by the power mode: it is taken for the one found while heat hides that.
+            limits: both limits of a domain by the power mode, where heat may lower them: one is taken for the one found while
+                heat hides that.
         """
         known = self._record.domains
         new = tuple(domain for domain in domains if domain not in known)
         known = tuple(one for one in known if not any(set(one.paths) <= set(other.paths) for other in new))
         values = dict(self._record.values)
         for domain in new:
+            low, high = limits(domain) or ("", "")
+            by_mode = {domain.low: str(low), domain.high: str(high)}
             for path in domain.paths:
                 if (text := self._settled(domain, path)) is not None:
-                    limit = lowest(domain) if path == domain.low and path not in values else None
-                    cut = limit is not None and self._cut_by_heat(domain, path, text, (str(limit),))
-                    values.setdefault(path, str(limit) if cut else text)
+                    limit = by_mode.get(path, "")
+                    values.setdefault(path, limit if self._cut_by_heat(domain, path, text, (limit,)) else text)
         self._record = replace(self._record, domains=(*known, *new), values=values)
 
     def intend(self, writes: Iterable[Write]) -> dict[str, str]:

@@ -80,11 +80,11 @@ class BaselineKeeper:
             if not self.baseline.unsaved:
                 self._store.forget_older()
 
-    def ready(self, domains: Sequence[ClockDomain], lowest: Callable[[ClockDomain], int | None]) -> Baseline:
+    def ready(self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]) -> Baseline:
         """The baseline to write by, which covers these domains: the one there is, or a new one.
 
         Args:
-            lowest: as for :meth:`Baseline.include`.
+            limits: as for :meth:`Baseline.include`.
 
         Raises:
             HardwareBusy, HardwareRefused: the boot's id cannot be read; nothing may be set then.
@@ -97,7 +97,7 @@ class BaselineKeeper:
             self.restore()
         if self.baseline is None:
             self.baseline = self._baseline(self._record((), {}, {}))
-        self.baseline.include(domains, lowest)
+        self.baseline.include(domains, limits)
         return self.baseline
 
     def abandon(self) -> None:

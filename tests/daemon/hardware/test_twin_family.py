@@ -268,6 +268,25 @@ def test_a_lower_limit_given_back_under_a_lower_upper_one_stands_where_it_was_on
     assert (files.read_text(low), files.read_text(high)) == (found, whole)
 
 
+@pytest.mark.parametrize("board", ["agx-orin-64gb", "agx-xavier"])
+def test_a_gpu_set_by_its_limits_that_is_first_held_while_it_is_hot_gets_them_back_whole(board: str, tmp_path: Path) -> None:
+    raw = yaml.safe_load((BOARDS_DIR / f"{board}.yaml").read_text())
+    raw["gpu"]["governors"].remove("userspace")
+    one = Found(fake_board(VirtualClock(), parse_board(raw)), tmp_path)
+    before, whole = one.settings(), one.hardware.grid()
+    trip = min(millidegrees for _, millidegrees, _ in one.board.thermal.trips())
+    one.board.faults.script({"kind": "heat", "degrees": trip + 1.0 - one.board.thermal.hottest_c})
+    one.board.clock.sleep(6.5)
+    assert len(one.hardware.grid().gpu_hz) < len(whole.gpu_hz)
+    one.hardware.apply(corners(whole)[2], "test")
+    one.board.faults.clear()
+    one.board.clock.sleep(60.0)
+    assert one.hardware.grid() == whole  # what heat took counts again while the hold lasts
+    assert one.hardware.apply(whole.top, "test").verified
+    assert one.hardware.restore().failed == ()
+    assert one.settings() == before
+
+
 def test_a_gpu_that_nothing_has_used_yet_is_controlled_once_it_has_appeared(tmp_path: Path) -> None:
     one = Found(fake_board(VirtualClock(), "agx-orin-64gb", desktop=False), tmp_path)
     assert len(one.hardware.grid().gpu_hz) == 1
