@@ -23,6 +23,9 @@ Params: TypeAlias = Mapping[str, ParamValue]
 FlopsRule: TypeAlias = Callable[[Sequence[Shape], Shape, Params], int]
 """Operations of one invocation, from the shapes of its inputs, the shape of its output and its parameters."""
 
+WayRule: TypeAlias = Callable[[Params], str]
+"""By which of a library's ways an invocation goes, from its parameters; empty: the common one."""
+
 FeatureFamily: TypeAlias = Literal[
     "",
     "conv2d",
@@ -54,7 +57,7 @@ class KernelKind:
         fusible: whether PyTorch's tensor-expression fuser takes it into a pointwise group.
         members: the kinds that cuDNN runs as this one, in order.
         gathers: whether the host prepares each of its inputs by itself.
-        depthwise_apart: whether depthwise ones do not go through the convolution library, so that issuing them costs otherwise.
+        way: by which of a library's ways an invocation goes, where issuing it costs otherwise than by another.
         operands: how many tensors or numbers a pointwise operator of this kind combines.
         onnx: the operators of ONNX that are this kind and take nothing but those operands.
     """
@@ -66,7 +69,7 @@ class KernelKind:
     fusible: bool = False
     members: tuple[str, ...] = ()
     gathers: bool = False
-    depthwise_apart: bool = False
+    way: WayRule | None = None
     operands: int = 0
     onnx: tuple[str, ...] = ()
 
@@ -160,6 +163,22 @@ def _product(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     return 2 * _integer(params["m"]) * _integer(params["k"]) * _integer(params["n"]) * _integer(params["batch"])
 
 
+def _way_of_a_convolution(params: Params) -> str:
+    """Depthwise ones do not go through the convolution library; those without a window are products there, while others may be
+    several launches."""
+    weight = params.get("weight")
+    if not isinstance(weight, tuple):
+        return ""
+    if params.get("groups", 1) != 1 and weight[1:2] == (1,):
+        return "depthwise"
+    return "" if any(side != 1 for side in weight[2:]) else "pointwise"
+
+
+def _way_of_a_product(params: Params) -> str:
+    """A product of one row is one of a matrix by a vector, which is one launch however deep it is."""
+    return "vector" if params.get("m") == 1 and params.get("batch", 1) == 1 else ""
+
+
 def _attention(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     query, key, value = inputs[:3]
     return 2 * numel(query) * key[-2] + 2 * numel(query[:-1]) * numel(value[-2:])
@@ -216,9 +235,9 @@ def _with_scalar(row: KernelKind) -> tuple[KernelKind, KernelKind]:
 
 _ROWS: tuple[KernelKind, ...] = (
     # Profiles bring models of these, in this order.
-    KernelKind("conv2d", _convolution, "conv2d", depthwise_apart=True),
+    KernelKind("conv2d", _convolution, "conv2d", way=_way_of_a_convolution),
     KernelKind("batch_norm", per_element(2), "batch_norm", fusible=True),
-    KernelKind("matmul", _product, "matmul"),
+    KernelKind("matmul", _product, "matmul", way=_way_of_a_product),
     KernelKind("relu", per_element(1), "pointwise", ELEMENTWISE, fusible=True, operands=1, onnx=("Relu",)),
     KernelKind("hardtanh", per_element(2), "pointwise", ELEMENTWISE, fusible=True, operands=1),
     KernelKind("cat", moves_only, "cat", fusible=True, gathers=True),

@@ -16,57 +16,66 @@ from ..network import Call, HostOp
 ONCE = "inference"
 """The name under which a host model keeps what an inference costs the host once, whatever it calls."""
 
-Coefficients: TypeAlias = tuple[float, float, float]
+Coefficients: TypeAlias = tuple[float, float, float, float]
+"""``a``, ``b``, ``c`` and ``d`` of :class:`HostModel`."""
+
+NO_TIME: Coefficients = (0.0, 0.0, 0.0, 0.0)
 
 
 def issue_key(call: Call) -> tuple[str, int]:
     """What a call's issue time depends on: its name in a host model, and how many tensors it gathers.
 
-    The name is a kernel's kind or a host-only call's name. Depthwise convolutions do not go through the convolution library and
-    have the name ``conv2d.depthwise``; those without a window, ``conv2d.pointwise``, are products there, while others may be
-    several launches. Each tensor of a concatenation is prepared by itself.
+    The name is a kernel's kind or a host-only call's name, with the way by which it goes (``conv2d.depthwise``) and with
+    ``biased`` where a bias is added, which often is a launch of its own (``matmul.vector.biased``). Each tensor of a
+    concatenation is prepared by itself.
     """
     if isinstance(call, HostOp):
         return call.name, 0
     row = KINDS.get(call.kind)
     if row is not None and row.gathers:
         return call.kind, len(call.inputs)
-    weight = call.params.get("weight")
-    if row is None or not row.depthwise_apart or not isinstance(weight, tuple):
-        return call.kind, 0
-    if call.params.get("groups", 1) != 1 and weight[1:2] == (1,):
-        return f"{call.kind}.depthwise", 0
-    return (call.kind if any(side != 1 for side in weight[2:]) else f"{call.kind}.pointwise"), 0
+    way = row.way(call.params) if row is not None and row.way is not None else ""
+    return ".".join(filter(None, (call.kind, way, "biased" if call.params.get("bias") else ""))), 0
 
 
 @dataclass(frozen=True)
 class HostModel:
-    """What a call costs the host: ``a + b / cpu_mhz + c / emc_mhz`` microseconds.
+    """What a call costs the host: ``a + b / cpu_mhz + (c + d * cpu_mhz) / emc_mhz`` microseconds.
+
+    The last is what cache misses cost: slow cores hide a part of each behind their own cycles.
 
     Attributes:
-        calls: (a, b, c) by the names of :func:`issue_key`, ``"inference"`` for what is paid once, ``"graph"`` and ``"engine"``
-            for starting a network as a whole. A name with a dot that is
-            not there counts as what stands before the dot.
-        default: (a, b, c) of every other call.
-        per_tensor: (a, b, c) of each tensor that a call gathers, besides the call itself.
+        calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` for what is paid once, ``"graph"`` and ``"engine"``
+            for starting a network as a whole. A name that is not there counts as what stands before its last dot, or as one
+            that goes further.
+        default: the same of every other call.
+        per_tensor: the same of each tensor that a call gathers, besides the call itself.
     """
 
     calls: Mapping[str, Coefficients]
     default: Coefficients
-    per_tensor: Coefficients = (0.0, 0.0, 0.0)
+    per_tensor: Coefficients = NO_TIME
 
     def scaled(self, factor: float) -> HostModel:
         """A host on which every call takes so many times as long."""
 
         def times(one: Coefficients) -> Coefficients:
-            return one[0] * factor, one[1] * factor, one[2] * factor
+            return one[0] * factor, one[1] * factor, one[2] * factor, one[3] * factor
 
         return HostModel({name: times(one) for name, one in self.calls.items()}, times(self.default), times(self.per_tensor))
 
     def coefficients(self, name: str) -> Coefficients:
-        """(a, b, c) of a call by name, the tensors it gathers left aside; a fused kernel's are those of what it comes from."""
-        kind = name.partition(".")[0]
-        return self.calls.get(name) or self.calls.get(kind) or self.calls.get(stand_in(kind)) or self.default
+        """(a, b, c, d) of a call by name, without the tensors it gathers; a fused kernel's are those of what it comes from."""
+        names = [name]
+        while "." in names[-1]:
+            names.append(names[-1].rpartition(".")[0])
+        names.append(stand_in(names[-1]))
+        known = (key for wanted in names for key in (wanted, *self._ways(wanted)) if key in self.calls)
+        return self.calls.get(next(known, ""), self.default)
+
+    def _ways(self, name: str) -> list[str]:
+        """The names that go further than this one."""
+        return sorted(key for key in self.calls if key.startswith(f"{name}."))
 
     def issue_us(
         self, calls: Sequence[Call], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
@@ -83,7 +92,7 @@ class HostModel:
 
     def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
         """What an inference costs once, in microseconds, shape ``(n_cpu, n_emc)``; nothing if the model does not say."""
-        return np.asarray(_over_clocks(np.array([self.calls.get(ONCE, (0.0, 0.0, 0.0))]), cpu_mhz, emc_mhz)[0])
+        return np.asarray(_over_clocks(np.array([self.calls.get(ONCE, NO_TIME)]), cpu_mhz, emc_mhz)[0])
 
     def knows(self, start: str) -> bool:
         """Whether it was measured what starting a network as a whole costs, in this way (``graph``, ``engine``)."""
@@ -95,18 +104,19 @@ class HostModel:
         return np.asarray(_over_clocks(np.array([self.calls.get(start, self.default)]), cpu_mhz, emc_mhz)[0])
 
     def _table(self, calls: Sequence[Call]) -> NDArray[np.float64]:
-        """(a, b, c) of each call, shape ``(calls, 3)``."""
+        """(a, b, c, d) of each call, shape ``(calls, 4)``."""
         rows: dict[tuple[str, int], NDArray[np.float64]] = {}
         keys = [issue_key(call) for call in calls]
         for key in keys:
             if key not in rows:
                 name, tensors = key
                 rows[key] = np.asarray(self.coefficients(name)) + tensors * np.asarray(self.per_tensor)
-        return np.array([rows[key] for key in keys]).reshape(-1, 3)
+        return np.array([rows[key] for key in keys]).reshape(-1, 4)
 
 
 def _over_clocks(
     coefficients: NDArray[np.float64], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    a, b, c = coefficients.T[:, :, None, None]
-    return np.asarray(a + b / cpu_mhz.astype(np.float64)[:, None] + c / emc_mhz.astype(np.float64)[None, :])
+    a, b, c, d = coefficients.T[:, :, None, None]
+    cpu, emc = cpu_mhz.astype(np.float64)[:, None], emc_mhz.astype(np.float64)[None, :]
+    return np.asarray(a + b / cpu + (c + d * cpu) / emc)

@@ -136,14 +136,20 @@ def conv_nd(call: Described) -> Row:
     ]  # fmt: skip
 
 
-MATMUL = (*WORK, *_GEMM, "batch", "bias", "two_activations")
+MATMUL = (
+    *WORK, *_GEMM, "batch", "bias", "two_activations", "log2_left_bytes", "log2_right_bytes", "log2_output_bytes",
+    *(f"log2_reread_{tile}" for tile in _TILES[1:]), "right_share", "output_share",
+)  # fmt: skip
 
 
 def matmul(call: Described) -> Row:
-    batch = call.integer("batch")
+    m, n, k, batch = (call.integer(name) for name in ("m", "n", "k", "batch"))
+    left, right, output = (call.element * batch * rows * columns for rows, columns in ((m, k), (k, n), (m, n)))
+    whole = max(left + right + output, 1)
+    reread = [left * math.ceil(n / tile) + right * math.ceil(m / tile) + output for tile in _TILES[1:]]
     return [
-        *work(call), *_gemm(call.integer("m"), call.integer("n"), call.integer("k"), batch),
-        batch, bool(call.params["bias"]), len(call.inputs) > 1,
+        *work(call), *_gemm(m, n, k, batch), batch, bool(call.params["bias"]), len(call.inputs) > 1,
+        *map(log2, (left, right, output)), *(log2(moved / whole) for moved in reread), right / whole, output / whole,
     ]  # fmt: skip
 
 

@@ -8,12 +8,13 @@ import io
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.cost.host import HostModel
+from ...kernels.cost.host import Coefficients, HostModel
 from ...kernels.grid import FrequencyGrid
 from ...kernels.trees.compact import MAGIC
 from ..documents import DocumentError, NotNegative, convert, load_json
@@ -25,12 +26,14 @@ HOST = "host.json"
 PREDICTOR = "predictor.npz"
 _MAX_FILE_BYTES = 64 << 20
 
-_Coefficients: TypeAlias = tuple[NotNegative, NotNegative, NotNegative]
+_Coefficients: TypeAlias = Annotated[
+    tuple[NotNegative, ...], msgspec.Meta(min_length=3, max_length=4, description="four numbers that are not negative")
+]
 
 
 @dataclass(frozen=True)
 class _HostFile:
-    """Coefficients a, b, c by call name, of each tensor gathered, and of every other call."""
+    """Coefficients a, b, c, d by call name, of each tensor gathered, and of every other call; older ones have no d."""
 
     default: _Coefficients
     per_tensor: _Coefficients
@@ -124,4 +127,10 @@ def host_model(data: bytes) -> HostModel:
         file = convert(load_json(data), _HostFile)
     except DocumentError as error:
         raise BundleError(f"{HOST}: {error}") from error
-    return HostModel(file.calls, file.default, file.per_tensor)
+    calls = {name: _four(written) for name, written in file.calls.items()}
+    return HostModel(calls, _four(file.default), _four(file.per_tensor))
+
+
+def _four(written: tuple[float, ...]) -> Coefficients:
+    a, b, c, d = (*written, 0.0)[:4]
+    return a, b, c, d

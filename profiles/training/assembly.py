@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.board import BoardCost, KernelModel, Unpowered
 from ...kernels.cost.features import feature_names
-from ...kernels.cost.host import HostModel
+from ...kernels.cost.host import NO_TIME, HostModel
 from ...kernels.cost.model import surface
 from ...kernels.cost.region import Pair, Region, size_names
 from ...kernels.cost.totals import NO_SHARES, Shares
@@ -47,7 +47,7 @@ from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
 
-_FREE = HostModel({}, (0.0, 0.0, 0.0))  # where nobody timed the issuing of calls
+_FREE = HostModel({}, NO_TIME)  # where nobody timed the issuing of calls
 _LEAST_SIGMA = 0.01  # no bundle claims that its networks agree with their kernels better than this
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.cost.host import Coefficients, HostModel, issue_key
+from ...kernels.cost.host import NO_TIME, Coefficients, HostModel, issue_key
 from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ...kernels.grid import FrequencyGrid
 from ..errors import MeasurementError
@@ -30,7 +30,7 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
     name_of_row = np.array([keys[what][0] for what in rows.what])
     tensors_of_row = np.array([keys[what][1] for what in rows.what])
     calls: dict[str, Coefficients] = {}
-    per_tensor: Coefficients = (0.0, 0.0, 0.0)
+    per_tensor: Coefficients = NO_TIME
     for name in sorted({name for name, _ in keys}):
         mine = name_of_row == name
         if not mine.any():
@@ -39,19 +39,26 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
         calls[name], of_tensors = fit_issue_time(rows.where(mine), tensors, grid)
         if len(set(tensors)) > 1:
             per_tensor = of_tensors
-    middle = np.median(list(calls.values()), axis=0)
-    return HostModel(calls, (float(middle[0]), float(middle[1]), float(middle[2])), per_tensor)
+    a, b, c, d = map(float, np.median(list(calls.values()), axis=0))
+    return HostModel(calls, (a, b, c, d), per_tensor)
 
 
 def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
-    """Least squares of relative errors with no negative coefficient: (a, b, c) of a call and of each tensor it gathers."""
+    """Least squares of relative errors with no negative coefficient: (a, b, c, d) of a call and of each tensor it gathers.
+
+    However much of a miss slow cores hide, no call takes longer at a higher CPU clock.
+    """
     from scipy.optimize import nnls
 
     cpu_mhz, _, emc_mhz = clocks_mhz(rows.configuration, grid)
-    clocks = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / emc_mhz], axis=1) / rows.value[:, None]
+    cpu_levels, _, emc_levels = grid.levels_mhz()
+    steepest = float(cpu_levels[-1]) ** 2 / float(emc_levels[0])  # the b that each d needs for that
+    clocks = np.stack([np.ones(len(rows)), 1 / cpu_mhz, 1 / emc_mhz, cpu_mhz / emc_mhz + steepest / cpu_mhz], axis=1)
+    clocks /= rows.value[:, None]
     terms = np.concatenate([clocks, clocks * tensors[:, None]], axis=1) if len(set(tensors)) > 1 else clocks
-    a, b, c, *of_tensor = map(float, nnls(terms, np.ones(len(terms)))[0])
-    return (a, b, c), (of_tensor[0], of_tensor[1], of_tensor[2]) if of_tensor else (0.0, 0.0, 0.0)
+    found = nnls(terms, np.ones(len(terms)))[0].reshape(-1, 4)
+    call, *of_tensor = [(float(a), float(b + steepest * d), float(c), float(d)) for a, b, c, d in found]
+    return call, of_tensor[0] if of_tensor else NO_TIME
 
 
 def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:

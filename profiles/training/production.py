@@ -60,7 +60,7 @@ _RECIPES = {
     # Leaves of many kernels: how uneven a library's choices are is not to be learned from one.
     "conv2d time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=1500),),
     "conv2d power": (Recipe(8, 0.1, min_child_weight=20.0),),
-    "matmul time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=1500),),
+    "matmul time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=1500),),
     "matmul power": (Recipe(8, 0.1, min_child_weight=20.0),),
     "": (Recipe(6, 0.1, min_child_weight=10.0),),
 }

@@ -131,8 +131,8 @@ def fit(layers: Sequence[Layer]) -> tuple[dict[str, float], HostModel]:
     known = {kind: float(multiple) for kind, multiple in zip(kinds, multiples, strict=True)}
     known["otherwise"] = float(np.median(multiples))
     times_us = _relative_least_squares(counts, [1e3 * layer.latency_ms for layer in small], least=0.0)
-    host = {kind: (float(us), 0.0, 0.0) for kind, us in zip(kinds, times_us, strict=True)}
-    return known, HostModel(host, (float(times_us.mean()), 0.0, 0.0))
+    host = {kind: (float(us), 0.0, 0.0, 0.0) for kind, us in zip(kinds, times_us, strict=True)}
+    return known, HostModel(host, (float(times_us.mean()), 0.0, 0.0, 0.0))
 
 
 def _bounds_ms(calls: Sequence[KernelInvocation], mode: Mode) -> NDArray[np.float64]:

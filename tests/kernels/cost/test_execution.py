@@ -18,7 +18,7 @@ from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu, view
 
 SMALL = network(*(call for _ in range(50) for call in (relu(64), view())))
-KNOWN = replace(board(), host=HostModel({"graph": (30.0, 0.0, 0.0), "engine": (60.0, 0.0, 0.0)}, (0.0, 10_000.0, 0.0)))
+KNOWN = replace(board(), host=HostModel({"graph": (30.0, 0, 0, 0), "engine": (60.0, 0, 0, 0)}, (0, 10_000.0, 0, 0)))
 
 
 def test_a_graph_costs_the_host_one_start_however_many_kernels_it_has() -> None:

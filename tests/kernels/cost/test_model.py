@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.cost import timeline
 from jetdvfs.kernels.cost.board import BoardCost, KernelModel, Regressor
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
-from jetdvfs.kernels.cost.host import HostModel
+from jetdvfs.kernels.cost.host import HostModel, issue_key
 from jetdvfs.kernels.cost.model import kernel_costs, surface
 from jetdvfs.kernels.cost.roofline import NO_FLOOR, LaunchFloor, bound_at_ms, bound_ms
 from jetdvfs.kernels.cost.totals import Shares
 from jetdvfs.kernels.errors import CostModelError
-from jetdvfs.kernels.network import Call, Network
+from jetdvfs.kernels.network import Call, KernelInvocation, Network, ParamValue
 from jetdvfs.kernels.rewriting.recurrence import products_of
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.profiles.analytic import (
@@ -119,9 +119,48 @@ def test_host_only_calls_after_the_last_launch_run_beside_it() -> None:
 
 
 def test_the_host_has_a_time_per_call_name_and_one_paid_once() -> None:
-    cost = replace(board(), host=HostModel({"view": (3, 0, 0), "inference": (100, 0, 0)}, (0, 0, 8000)))
+    cost = replace(board(), host=HostModel({"view": (3, 0, 0, 0), "inference": (100, 0, 0, 0)}, (0, 0, 8000, 0)))
     latency = surface(network(view(), view(), relu(1)), cost).latency_ms
     np.testing.assert_allclose(latency[0, 0], (2 * 3 + 8000 / np.array([800, 1600]) + 100) / 1e3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("params", "name"),
+    [
+        ({"weight": (64, 64, 3, 3)}, "conv2d"),
+        ({"weight": (64, 64, 3, 3), "bias": True}, "conv2d.biased"),
+        ({"weight": (64, 64, 1, 1)}, "conv2d.pointwise"),
+        ({"weight": (64, 1, 3, 3), "groups": 64}, "conv2d.depthwise"),
+        ({"weight": (64, 1, 3, 3), "groups": 64, "bias": True}, "conv2d.depthwise.biased"),
+    ],
+)
+def test_ways_through_a_library_cost_the_host_apart(params: dict[str, ParamValue], name: str) -> None:
+    call = KernelInvocation("conv2d", "", ((1, 64, 8, 8),), (1, 64, 8, 8), "float32", params, 1, 1)
+    assert issue_key(call) == (name, 0)
+
+
+def test_products_of_one_row_cost_the_host_apart() -> None:
+    rows = {m: issue_key(replace(matmul(8), params={"m": m, "k": 8, "n": 8, "batch": 1}))[0] for m in (1, 2)}
+    assert rows == {1: "matmul.vector", 2: "matmul"}
+    assert issue_key(replace(matmul(8), params={"m": 1, "batch": 2}))[0] == "matmul"
+
+
+@pytest.mark.parametrize(
+    ("measured", "taken"),
+    [
+        (("matmul.vector.biased", "matmul.vector", "matmul"), "matmul.vector.biased"),
+        (("matmul.vector", "matmul", "matmul.biased"), "matmul.vector"),
+        (("matmul", "matmul.biased"), "matmul"),
+        (("matmul.biased", "mul"), "matmul.biased"),
+        (("mul",), None),
+    ],
+)
+def test_a_way_that_was_not_measured_costs_the_host_as_the_nearest_that_was(
+    measured: tuple[str, ...], taken: str | None
+) -> None:
+    times = {name: (float(1 + place), 0.0, 0.0, 0.0) for place, name in enumerate(measured)}
+    host = HostModel(times, (100.0, 0.0, 0.0, 0.0))
+    assert host.coefficients("matmul.vector.biased") == (times[taken] if taken else host.default)
 
 
 def test_the_sum_leaves_the_host_out() -> None:

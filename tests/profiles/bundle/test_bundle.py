@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -50,7 +51,7 @@ def test_a_written_bundle_reads_back_as_it_was(tmp_path: Path) -> None:
     manifest = make_bundle(tmp_path / "one")
     bundle = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache")
     assert bundle.manifest == manifest
-    assert bundle.cost.host.calls == {"relu": (1.0, 2000.0, 3.0)}
+    assert bundle.cost.host.calls == {"relu": (1.0, 2000.0, 3.0, 0.5)}
     assert bundle.cost.kernels["relu"].power_sigma == 0.2
     assert (bundle.cost.idle_mw == 4000).all()
     swept = predictions(tmp_path / "one", tmp_path / "cache")
@@ -285,6 +286,17 @@ def test_a_bundle_that_is_refused_is_not_installed(tmp_path: Path) -> None:
     with pytest.raises(BundleError):
         install_bundle(tmp_path / "mine", tmp_path / "installed", cache_dir=tmp_path / "cache")
     assert not (tmp_path / "installed").exists()
+
+
+def test_host_times_of_an_older_profile_are_read(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "mine")
+    written = {"default": [2, 4000, 0], "per_tensor": [0, 0, 0], "calls": {"relu": [1, 2000, 3]}}
+    (tmp_path / "mine/host.json").write_text(json.dumps(written))
+    checksums = json.loads((tmp_path / "mine/manifest.json").read_text())["checksums"]
+    digest = hashlib.sha256((tmp_path / "mine/host.json").read_bytes()).hexdigest()
+    edit_manifest(tmp_path / "mine", checksums={**checksums, "host.json": digest})
+    host = load_bundle(tmp_path / "mine", cache_dir=tmp_path / "cache").cost.host
+    assert (host.calls["relu"], host.default) == ((1.0, 2000.0, 3.0, 0.0), (2.0, 4000.0, 0.0, 0.0))
 
 
 def test_an_unknown_name_lists_the_names_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

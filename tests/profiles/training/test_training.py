@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
+from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.region import Pair
-from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.writing import write_bundle
 from jetdvfs.profiles.errors import MeasurementError
@@ -32,7 +34,7 @@ from jetdvfs.profiles.training.assembly import (
     regions_of,
     train_all,
 )
-from jetdvfs.profiles.training.host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
+from jetdvfs.profiles.training.host_fit import clocks_mhz, fit_host_active_mw, fit_host_model, fit_idle_mw, fit_issue_time
 from jetdvfs.profiles.training.inside import Inside
 from jetdvfs.profiles.training.kernel_models import Recipe, TrainingOptions
 from jetdvfs.profiles.training.leakage_fit import fit_leakage
@@ -167,6 +169,28 @@ def test_host_costs_and_idle_power_are_recovered(measurements: Measurements) -> 
     assert idle[-1, -1, -1] == pytest.approx(mean * top, rel=1e-4)
     active = fit_host_active_mw(measurements.tables["host_active_mw"], BOARD.grid)
     assert active == pytest.approx(np.full(29, mean * HOST_ACTIVE_MW), rel=1e-3)
+
+
+def issued(us: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]) -> Rows:
+    """What issuing a call takes everywhere on the grid, of CPU and memory clock in MHz."""
+    everywhere = np.arange(BOARD.grid.size)
+    cpu_mhz, _, emc_mhz = clocks_mhz(everywhere, BOARD.grid)
+    none = np.zeros(BOARD.grid.size, np.int64)
+    return Rows(none, none, everywhere, us(cpu_mhz, emc_mhz))
+
+
+def test_that_slow_cores_hide_a_part_of_each_miss_is_found() -> None:
+    rows = issued(lambda cpu_mhz, emc_mhz: 3 + 20_000 / cpu_mhz + (2000 + 0.8 * cpu_mhz) / emc_mhz)
+    call, _ = fit_issue_time(rows, np.zeros(len(rows), np.int64), BOARD.grid)
+    assert call == pytest.approx((3, 20_000, 2000, 0.8), rel=0.01)
+
+
+def test_no_call_takes_longer_at_a_higher_cpu_clock_whatever_was_measured() -> None:
+    rows = issued(lambda cpu_mhz, emc_mhz: 5 + 5000 / cpu_mhz + 3 * cpu_mhz / emc_mhz)
+    call, _ = fit_issue_time(rows, np.zeros(len(rows), np.int64), BOARD.grid)
+    cpu_mhz, _, emc_mhz = BOARD.grid.levels_mhz()
+    taken = HostModel({}, call).issue_us([HostOp("view", "")], cpu_mhz, emc_mhz)[0]
+    assert call[3] > 0 and (np.diff(taken, axis=0) <= 1e-9).all() and (np.diff(taken, axis=1) <= 0).all()
 
 
 def test_where_one_rail_feeds_all_the_host_and_the_kernels_are_still_told_apart(measurements: Measurements) -> None:

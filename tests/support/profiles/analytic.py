@@ -68,7 +68,7 @@ def board(
         grid=grid,
         chip=Rates(),
         kernels={kind: KernelModel(kind, *model, sigma, sigma) for kind in kinds},
-        host=HostModel({"inference": (once_us, 0.0, 0.0)}, host_us),
+        host=HostModel({"inference": (once_us, 0.0, 0.0, 0.0)}, (*host_us, 0.0)),
         idle_mw=(1000 + cpu / 10 + gpu / 2 + emc / 4).astype(np.float32),
         host_active_mw=grid.levels_mhz()[0].astype(np.float32),
         sigma_latency=common,

@@ -73,7 +73,7 @@ def make_bundle(
     )
     contents = BundleContents(
         models={"relu": (time or stump(n, n - 2, 500.0, 1.0, 2.0), stump(n, n - 1, 500.0, 5.0, 6.0))},
-        host=HostModel({"relu": (1.0, 2000.0, 3.0)}, (2.0, 4000.0, 0.0)),
+        host=HostModel({"relu": (1.0, 2000.0, 3.0, 0.5)}, (2.0, 4000.0, 0.0, 0.0)),
         idle_mw=np.full(BOARD.grid.shape, 4000, np.float32),
         host_active_mw=np.full(BOARD.grid.shape[0], 500, np.float32),
         leakage_mw=None if leakage_mw is None else np.full(BOARD.grid.shape, leakage_mw, np.float32),
