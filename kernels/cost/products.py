@@ -137,7 +137,7 @@ def conv_nd(call: Described) -> Row:
 
 
 MATMUL = (
-    *WORK, *_GEMM, "batch", "bias", "two_activations", "log2_left_bytes", "log2_right_bytes", "log2_output_bytes",
+    *WORK, *_GEMM, "batch", "bias", "two_activations", "log2_traffic_left", "log2_traffic_right", "log2_traffic_output",
     *(f"log2_reread_{tile}" for tile in _TILES[1:]), "right_share", "output_share",
 )  # fmt: skip
 
