@@ -36,7 +36,7 @@ EVALUATION_NODES = (11, 12)
 
 FULL = CampaignSize(
     nodes=(*range(8), *range(18, 26)),
-    random_kernels={"conv2d": 96000, "matmul": 30000, ELEMENTWISE: 4800},
+    random_kernels={"conv2d": 96000, "matmul": 30000, "attention": 9600, ELEMENTWISE: 4800},
     random_kernels_default=1800,
     configurations=2,
     network_configurations=8,
@@ -61,6 +61,7 @@ _RECIPES = {
     "conv2d time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=1500),),
     "conv2d power": (Recipe(8, 0.1, min_child_weight=20.0),),
     "matmul time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=1500),),
+    "attention time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=600),),
     "matmul power": (Recipe(8, 0.1, min_child_weight=20.0),),
     "": (Recipe(6, 0.1, min_child_weight=10.0),),
 }
