@@ -36,7 +36,7 @@ EVALUATION_NODES = (11, 12)
 
 FULL = CampaignSize(
     nodes=(*range(8), *range(18, 26)),
-    random_kernels={"conv2d": 96000, "matmul": 30000, "attention": 9600, ELEMENTWISE: 4800},
+    random_kernels={"conv2d": 96000, "matmul": 90000, "attention": 9600, ELEMENTWISE: 4800},
     random_kernels_default=1800,
     configurations=2,
     network_configurations=8,
