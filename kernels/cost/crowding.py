@@ -3,7 +3,9 @@
 waits where they use much of it.
 
 What the host takes is proportional to its own clock. Kernels were measured with the host at rest, at every memory clock, so
-what they take and draw at the clock that is left is known already. The host's calls were measured with the GPU at rest.
+that what they take and draw at the clock that is left is known already. Low memory clocks may be used worse than high ones
+(the lowest of a TX2 moves half of what the next but one does by the clock), so clocks count as what they move. The host's calls
+were measured with the GPU at rest.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ LEAST_LEFT = 0.25
 _WIDE = 4.0  # over so much of the clock, what single kernels' models err evens out
 
 
-def crowd(figures: NDArray[np.float32], crowding: float, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> None:
+def crowd(figures: NDArray[np.float32], crowding: float, cpu_mhz: NDArray[np.float32], moved_mhz: NDArray[np.float32]) -> None:
     """Replace positive figures of kernels by themselves by those in a network, in place.
 
     Between levels the logarithm is a straight line over that of the memory clock. Below the lowest, times go on as those do
@@ -26,16 +28,17 @@ def crowd(figures: NDArray[np.float32], crowding: float, cpu_mhz: NDArray[np.flo
     Args:
         figures: times or powers, shape ``(n, n_cpu, n_gpu, n_emc)``.
         crowding: the memory clocks that the host takes for each of the CPU's.
+        moved_mhz: the memory clocks by what they move (:attr:`.board.BoardCost.moved_mhz`), rising.
     """
-    if not crowding or len(emc_mhz) < 2:
+    if not crowding or len(moved_mhz) < 2:
         return
-    logarithm, clocks = np.log(figures), np.log(emc_mhz)
-    wide = min(int(np.searchsorted(emc_mhz, _WIDE * emc_mhz[0])), len(emc_mhz) - 1)
+    logarithm, clocks = np.log(figures), np.log(moved_mhz)
+    wide = min(int(np.searchsorted(moved_mhz, _WIDE * moved_mhz[0])), len(moved_mhz) - 1)
     slower, rise = clocks[wide] - clocks[0], logarithm[..., 0] - logarithm[..., wide]
     of_memory = np.expm1(-2 * np.maximum(rise, 0.0)) / np.expm1(-2 * slower)
     slope = np.where(rise > 0, np.minimum(of_memory, 1.0), np.maximum(rise / slower, -1.0)).astype(np.float32)
     every = np.arange(len(cpu_mhz))
-    for level, mhz in enumerate(emc_mhz):
+    for level, mhz in enumerate(moved_mhz):
         left = np.log(np.maximum(mhz - crowding * cpu_mhz, LEAST_LEFT * mhz))
         beyond = np.maximum(clocks[0] - left, 0.0)[:, None]
         left = np.maximum(left, clocks[0])

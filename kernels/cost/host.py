@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..grid import FrequencyGrid
 from ..kinds import KINDS, stand_in
 from ..network import Call, HostOp
 
@@ -63,6 +64,17 @@ class HostModel:
             return one[0] * factor, one[1] * factor, one[2] * factor, one[3] * factor
 
         return HostModel({name: times(one) for name, one in self.calls.items()}, times(self.default), times(self.per_tensor))
+
+    def falling(self, grid: FrequencyGrid) -> HostModel:
+        """The same, where no call takes longer at a higher CPU clock of this grid."""
+        cpu_levels, _, emc_levels = grid.levels_mhz()
+        most = float(emc_levels[0]) / float(cpu_levels[-1]) ** 2
+
+        def held(one: Coefficients) -> Coefficients:
+            a, b, c, d = one
+            return a, b, c, min(d, most * b)
+
+        return HostModel({name: held(one) for name, one in self.calls.items()}, held(self.default), held(self.per_tensor))
 
     def coefficients(self, name: str) -> Coefficients:
         """(a, b, c, d) of a call by name, without the tensors it gathers; a fused kernel's are those of what it comes from."""

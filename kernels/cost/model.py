@@ -229,12 +229,12 @@ def _sweeps(model: KernelModel, costs: KernelCosts, run: slice, cost: BoardCost)
         gpu_ms *= np.float32(bound_ms(kernels, levels, cost.chip, cost.floor)[:, :1])  # the same at every CPU clock
         _fall_with_clocks(gpu_ms)
         if cost.crowding:  # a slower host leaves more of the memory: only the other two clocks are put in order again
-            crowd(gpu_ms, cost.crowding, levels[0], levels[2])
+            crowd(gpu_ms, cost.crowding, levels[0], cost.moved_mhz)
             _fall_with_clocks(gpu_ms, (2, 3))
 
     def power() -> None:
         swept(model.power, costs.dynamic_mw[run])
-        crowd(costs.dynamic_mw[run], cost.crowding, levels[0], levels[2])
+        crowd(costs.dynamic_mw[run], cost.crowding, levels[0], cost.moved_mhz)
 
     return time, power
 

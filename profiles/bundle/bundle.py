@@ -167,6 +167,7 @@ def load_bundle(
             floor=manifest.floor,
             crowding=manifest.crowding,
             waiting=manifest.waiting,
+            emc_use=manifest.emc_use,
             leakage_mw=arrays.leakage_mw,
             heat=manifest.heat,
             own_scale=manifest.bounds.own if manifest.bounds else UNSCALED,

@@ -172,6 +172,7 @@ class Manifest:
         floor: what a launch takes that does next to nothing.
         crowding: the memory clocks that the host takes for each of the CPU's while a network runs.
         waiting: by how much longer the host's calls take where kernels use all of the memory's bandwidth.
+        emc_use: how much of what its clock could move each memory clock moves, beside the highest; empty: all as much.
         evaluation: figures of its own evaluation on boards it was not trained on.
         command: what reproduces it.
         tools: the versions of the programs that made it; with others, models may differ in their last digits.
@@ -206,6 +207,7 @@ class Manifest:
     device: Device | None = None
     crowding: NotNegative = 0.0
     waiting: NotNegative = 0.0
+    emc_use: tuple[NotNegative, ...] = ()
     carried: Carried | None = None
     predictor: PredictorEntry | None = None
 
@@ -276,6 +278,7 @@ class Manifest:
             "floor": asdict(self.floor),
             "crowding": self.crowding,
             "waiting": self.waiting,
+            **({} if not self.emc_use else {"emc_use": list(self.emc_use)}),
             **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
             **({} if self.predictor is None else {"predictor": self.predictor.to_json()}),
             "kinds": {

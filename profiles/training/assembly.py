@@ -27,6 +27,7 @@ from ..bundle.writing import BundleContents
 from ..device import MeasuredDevice
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
+from .bandwidth_fit import fit_emc_use
 from .common_error import Observation, fit_shares, squared_parts
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
@@ -156,6 +157,7 @@ def board_cost(
         floor=floor_of(measurements, board),
         crowding=inside.crowding,
         waiting=inside.waiting,
+        emc_use=fit_emc_use(measurements, board),
         leakage_mw=leakage and leakage[0],
         heat=leakage and leakage[1],
     )
@@ -332,6 +334,7 @@ def manifest_of(
         leakage_fold_c=None if cost.heat is None else cost.heat.fold_c,
         crowding=cost.crowding,
         waiting=cost.waiting,
+        emc_use=cost.emc_use,
         device=measurements.device,
     )
 

@@ -25,7 +25,10 @@ from .evaluation import NetworkMeasurement
 
 _LEAST, _MOST = 0.5, 2.0  # beyond these it is something else that is wrong
 _MOST_WAITING = 1.0
-_CROWDINGS = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175, 0.02, 0.0225, 0.025, 0.03, 0.04, 0.05, 0.07, 0.1)
+_CROWDINGS = (
+    *(0.0, 0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175, 0.02, 0.0225, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05),
+    *(0.06, 0.07, 0.08, 0.09, 0.1, 0.12),
+)
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,14 @@ def _fit_crowding(cost: BoardCost, networks: Iterable[Network], measured: Sequen
     boards' hosts differ, and models of kernels err."""
     from scipy.optimize import nnls
 
-    cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
+    cpu_mhz = cost.grid.levels_mhz()[0]
     alone = [(network, kernel_costs(network, cost), _of(network, measured)) for network in networks]
 
     def unexplained(crowding: float) -> float:
         left = 0.0
         for network, costs, items in alone:
             gpu_ms = costs.gpu_ms.copy()
-            crowd(gpu_ms, crowding, cpu_mhz, emc_mhz)
+            crowd(gpu_ms, crowding, cpu_mhz, cost.moved_mhz)
             parts = _parts_ms(network, cost, replace(costs, gpu_ms=gpu_ms))
             for item in items:
                 left += nnls(parts[item.index] / item.latency_ms[:, None], np.ones(len(item.index)))[1] ** 2

@@ -147,7 +147,7 @@ def table_of(
         mask &= np.isin(rows.node, list(nodes))
     rows = rows.where(mask)
     if target == "time":
-        rows = _in_stream(measurements, board, rows)
+        rows = in_stream(measurements, board, rows)
     if not len(rows):
         raise MeasurementError(f"{kind}: no {target} was measured")
     position = {what: index for index, what in enumerate(kept)}
@@ -177,11 +177,11 @@ def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
     """What launches that do next to nothing take in a network."""
     idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
     rows = measurements.tables[TARGETS["time"]]
-    rows = _in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
+    rows = in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
     return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * rows.value)
 
 
-def _in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
+def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
     """Kernels' times in a network: nobody times them one by one there, and they follow each other, so that the pause between
     two belongs to their time. Times that are mostly of timing say nothing and are left out."""
     timing_ms, gap_ms = stream_parts_ms(measurements, board, rows.configuration)
