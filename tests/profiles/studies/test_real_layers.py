@@ -14,7 +14,7 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.profiles.errors import ComparisonDataError
 from jetdvfs.profiles.studies.comparison.agx_orin import LAYERS, MODES
 from jetdvfs.profiles.studies.comparison.fit import read_rows
-from jetdvfs.profiles.studies.comparison.real.layers import nearest
+from jetdvfs.profiles.studies.comparison.real.layers import BatchMeans, NetworkRow, left_out, means, nearest
 from jetdvfs.profiles.studies.comparison.real.nodes import KINDS, fitted_ms, works
 from jetdvfs.tests.support.paths import SHARED_DATA
 
@@ -49,6 +49,41 @@ def test_networks_are_predicted_from_the_layers_of_others(data: Path, capsys: py
     assert pairs == {(name, batch) for name in ("one", "two", "three") for batch in (1, 16)}
     assert all(row["cases"] == 4 and row["percent"] < 15 for row in told["networks"])
     assert code == (0 if all(one["percent"] <= one["goal"] for one in told["batches"].values()) else 4)
+
+
+def _again(data: Path, network: str, first: float, second: float) -> None:
+    """A network's times are multiplied by the first factor, and there is another campaign of it with the second."""
+    begun, *lines = gzip.decompress((data / LAYERS).read_bytes()).decode().splitlines()
+    took, written = COLUMNS.index("lat_mean_ms"), []
+    for line in lines:
+        cells = line.split(",")
+        if cells[COLUMNS.index("model")] != network:
+            written.append(line)
+            continue
+        for campaign, factor in ((cells[0], first), (f"{cells[0]}_again", second)):
+            changed = [campaign, *cells[1:]]
+            changed[took] = str(factor * float(cells[took]))
+            written.append(",".join(changed))
+    (data / LAYERS).write_bytes(gzip.compress("\n".join([begun, *written, ""]).encode()))
+
+
+def _row(data: Path, network: str, batch: int) -> NetworkRow:
+    return next(row for row in left_out(data, threads=1) if (row.network, row.batch) == (network, batch))
+
+
+def test_runs_that_scatter_make_up_for_each_other_together_and_remain_in_hindsight(data: Path) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    _again(data, "one", 0.7, 1.3)
+    row = _row(data, "one", 16)
+    assert row.together_percent < 10 < 20 < min(row.percent, row.scatter_percent)
+
+
+def test_a_network_that_is_slower_than_others_tell_is_so_together_and_hardly_scatters(data: Path) -> None:
+    pytest.importorskip("xgboost", reason="training needs xgboost")
+    _again(data, "one", 1.5, 1.5)
+    row = _row(data, "one", 16)
+    assert row.scatter_percent < 5 < 20 < min(row.percent, row.together_percent)
+    assert means([row])[16] == BatchMeans(row.percent, row.together_percent, row.scatter_percent)
 
 
 def test_campaigns_that_measured_the_same_network_say_how_near_a_prediction_could_be(data: Path) -> None:

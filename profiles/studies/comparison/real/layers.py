@@ -46,12 +46,27 @@ class NetworkRow:
     Attributes:
         cases: how many runs of it there are, over modes, types and campaigns.
         percent: mean absolute error of the sums of its layers' times.
+        together_percent: absolute error of the sum of all its runs: one that is too slow makes up for one that is too fast,
+            and runs in slow modes weigh most.
+        scatter_percent: what is left of ``percent`` when the middle of the errors in each mode is taken out, in hindsight.
     """
 
     network: str
     batch: int
     cases: int
     percent: float
+    together_percent: float
+    scatter_percent: float
+
+
+@dataclass(frozen=True)
+class BatchMeans:
+    """Of all networks at a batch: the means of ``percent`` and ``scatter_percent`` over runs, of ``together_percent`` over
+    networks."""
+
+    percent: float
+    together_percent: float
+    scatter_percent: float
 
 
 def left_out(
@@ -71,6 +86,8 @@ def left_out(
     whole_ms = np.bincount(case, measured_ms)
     weight = (measured_ms / whole_ms[case]) ** 0.7  # what counts is the sum
     predictor = _Predictor(rows, measured_ms, weight, threads, seed)
+    mode_of = np.full(len(cases), "", object)
+    mode_of[case] = [row["thermal_profile"] for row in rows]
     model_of = np.array([row["model"] for row in rows])
     batch_of = np.array([int(row["batch"]) for row in rows])
     names = sorted(set(model_of))
@@ -80,9 +97,20 @@ def left_out(
         predicted_ms = np.bincount(case[out], predictor.without_ms(out), len(cases))
         for batch in sorted(set(batch_of[out])):
             own = np.unique(case[out & (batch_of == batch)])
-            errors = np.abs(predicted_ms[own] / whole_ms[own] - 1)
-            yield NetworkRow(name, int(batch), len(own), float(errors.mean() * 100))
+            yield _row(name, int(batch), predicted_ms[own], whole_ms[own], mode_of[own])
     progress(len(names), len(names), "done")
+
+
+def _row(
+    name: str, batch: int, predicted_ms: NDArray[np.float64], measured_ms: NDArray[np.float64], modes: NDArray[np.object_]
+) -> NetworkRow:
+    """Of a network's runs, all of shape ``(runs,)``."""
+    ratio = predicted_ms / measured_ms
+    middle = np.array([np.median(ratio[modes == mode]) for mode in modes])
+    percent, together, scatter = (
+        100 * float(np.abs(part - 1).mean()) for part in (ratio, predicted_ms.sum() / measured_ms.sum(), ratio / middle)
+    )
+    return NetworkRow(name, batch, len(ratio), percent, together, scatter)
 
 
 class _Predictor:
@@ -149,13 +177,16 @@ def nearest(folder: Path) -> dict[int, float]:
     return {batch: float(np.mean(percents)) for batch, percents in sorted(found.items())}
 
 
-def means(rows: Sequence[NetworkRow]) -> dict[int, float]:
-    """The mean error of all runs of a batch, by batch."""
-    return {
-        batch: float(np.average([row.percent for row in own], weights=[row.cases for row in own]))
-        for batch in GOALS
-        if (own := [row for row in rows if row.batch == batch])
-    }
+def means(rows: Sequence[NetworkRow]) -> dict[int, BatchMeans]:
+    """The mean errors of a batch, by batch."""
+    found = {}
+    for batch in GOALS:
+        own = [row for row in rows if row.batch == batch]
+        if own:
+            runs = [row.cases for row in own]
+            percent, scatter = np.average([(row.percent, row.scatter_percent) for row in own], axis=0, weights=runs)
+            found[batch] = BatchMeans(float(percent), float(np.mean([row.together_percent for row in own])), float(scatter))
+    return found
 
 
 def _described(rows: Sequence[Mapping[str, str]]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
