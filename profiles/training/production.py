@@ -45,16 +45,16 @@ FULL = CampaignSize(
     warm_configurations=256,
 )
 QUICK = CampaignSize(
-    nodes=(0, 1, 2),
-    random_kernels={"conv2d": 1200, "matmul": 800, ELEMENTWISE: 400},
+    nodes=tuple(range(8)),
+    random_kernels={"conv2d": 9600, "matmul": 4800, ELEMENTWISE: 400},
     random_kernels_default=120,
-    configurations=4,
+    configurations=2,
     network_configurations=4,
     whole_network_configurations=16,
     host_configurations=16,
     warm_configurations=64,
 )
-"""A seventh of the kernels on three boards."""
+"""A tenth of the kernels on half of the boards."""
 
 _RECIPES = {
     # Leaves of many kernels: how uneven a library's choices are is not to be learned from one.
@@ -129,7 +129,7 @@ def plan_simulated(
         seed=seed,
     )
     progress(len(KINDS), len(KINDS), "chosen")
-    recipes, rounds = (_SMALL_RECIPES, 60) if quick else (_RECIPES, 300)
+    recipes, rounds = (_SMALL_RECIPES, 120) if quick else (_RECIPES, 300)
     options = TrainingOptions(recipes, rounds, threads=threads, seed=seed)
     return Production(name, command, campaign, options, folds=2 if quick else 3, silicon=silicon)
 

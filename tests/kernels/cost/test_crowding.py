@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.crowding import LEAST_LEFT, crowd, memory_use
+from jetdvfs.kernels.errors import CostModelError
+from jetdvfs.kernels.grid import FrequencyGrid
+from jetdvfs.tests.support.profiles.analytic import board
 
 CPU_MHZ, EMC_MHZ = np.array([500.0, 2000.0], np.float32), np.array([400.0, 800.0, 1600.0], np.float32)
 
@@ -23,6 +28,25 @@ def test_a_kernel_that_waits_for_memory_takes_as_long_as_at_the_clock_that_is_le
     crowd(took, 0.1, CPU_MHZ, EMC_MHZ)
     left = EMC_MHZ - 0.1 * CPU_MHZ[:, None]
     assert took[0, :, 0] == pytest.approx(1000.0 / left, rel=1e-4)
+
+
+def test_a_clock_that_is_used_badly_counts_as_what_it_moves() -> None:
+    cost = replace(
+        board(grid=FrequencyGrid((500_000, 2_000_000), (10**9,), (400_000_000, 800_000_000, 1_600_000_000))),
+        emc_use=(0.5, 1.0, 1.0),
+    )
+    assert cost.moved_mhz.tolist() == [200.0, 800.0, 1600.0]
+    took = np.broadcast_to(1000.0 / cost.moved_mhz, (1, 2, 1, 3)).astype(np.float32)
+    crowd(took, 0.05, CPU_MHZ, cost.moved_mhz)
+    assert took[0, :, 0] == pytest.approx(1000.0 / (cost.moved_mhz - 0.05 * CPU_MHZ[:, None]), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("emc_use", "complaint"), [((1.0,), "has 1 numbers, expected 2"), ((1.0, 0.4), "no more than the one below")]
+)
+def test_what_memory_clocks_move_must_rise_with_them(emc_use: tuple[float, ...], complaint: str) -> None:
+    with pytest.raises(CostModelError, match=complaint):
+        replace(board(), emc_use=emc_use)
 
 
 def test_a_kernel_that_computes_takes_no_longer() -> None:

@@ -163,6 +163,16 @@ def test_a_way_that_was_not_measured_costs_the_host_as_the_nearest_that_was(
     assert host.coefficients("matmul.vector.biased") == (times[taken] if taken else host.default)
 
 
+def test_on_a_slower_memory_calls_still_take_no_longer_at_higher_cpu_clocks() -> None:
+    host = HostModel({"view": (1.0, 1000.0, 2.0, 50.0)}, (0, 0, 0, 1))
+    cpu_mhz, _, emc_mhz = GRID.levels_mhz()
+    assert (np.diff(host.issue_us([view()], cpu_mhz, emc_mhz)[0], axis=0) > 0).any()
+    for call in (view(), relu(64)):
+        assert (np.diff(host.falling(GRID).issue_us([call], cpu_mhz, emc_mhz)[0], axis=0) <= 1e-9).all()
+    alike = HostModel({"view": (1.0, 1000.0, 2.0, 0.1)}, (0, 0, 0, 0))
+    assert alike.falling(GRID) == alike
+
+
 def test_the_sum_leaves_the_host_out() -> None:
     cost = board(host_us=(1000, 0, 0), once_us=500)
     result = surface(network(matmul(1000), view(), matmul(1000)), cost, "sum")

@@ -288,6 +288,18 @@ def test_a_bundle_that_is_refused_is_not_installed(tmp_path: Path) -> None:
     assert not (tmp_path / "installed").exists()
 
 
+def test_what_each_memory_clock_moves_is_read_and_must_be_of_the_board(tmp_path: Path) -> None:
+    use = [0.5, *[1.0] * (len(BOARD.grid.emc_hz) - 1)]
+    manifest = make_bundle(tmp_path / "mine")
+    assert not manifest.emc_use
+    write_manifest(tmp_path / "mine", replace(manifest, emc_use=tuple(use)), manifest.checksums)
+    cost = load_bundle(tmp_path / "mine", cache_dir=tmp_path / "cache").cost
+    np.testing.assert_allclose(cost.moved_mhz, cost.grid.levels_mhz()[2] * use)
+    edit_manifest(tmp_path / "mine", emc_use=use[1:])
+    with pytest.raises(BundleError, match=f"emc_use has {len(use) - 1} numbers, expected {len(use)}"):
+        load_bundle(tmp_path / "mine", cache_dir=tmp_path / "cache")
+
+
 def test_host_times_of_an_older_profile_are_read(tmp_path: Path) -> None:
     make_bundle(tmp_path / "mine")
     written = {"default": [2, 4000, 0], "per_tensor": [0, 0, 0], "calls": {"relu": [1, 2000, 3]}}
