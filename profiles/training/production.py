@@ -46,8 +46,8 @@ FULL = CampaignSize(
 )
 QUICK = CampaignSize(
     nodes=tuple(range(8)),
-    random_kernels={"conv2d": 9600, "matmul": 4800, ELEMENTWISE: 400},
-    random_kernels_default=120,
+    random_kernels={"conv2d": 9600, "matmul": 4800, ELEMENTWISE: 1200},
+    random_kernels_default=480,
     configurations=2,
     network_configurations=4,
     whole_network_configurations=16,
