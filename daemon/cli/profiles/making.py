@@ -316,5 +316,4 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
         return None
     measurements = production.measure_simulated(plan, args.campaign, progress_bar)
     bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
-    # A small campaign's profile is not relied on; its bounds would take longer than all else.
-    return bundle if args.quick else bounding.bound(bundle, args.out, args.seed, progress_bar)
+    return bounding.bound(bundle, args.out, args.seed, progress_bar)
