@@ -18,26 +18,18 @@ from typing import Literal, TypeAlias
 
 from .errors import UnsupportedOperator
 from .network import ParamValue, Shape, numel
-from .ways import WayRule, way_of_a_convolution, way_of_a_product
 
 Params: TypeAlias = Mapping[str, ParamValue]
 FlopsRule: TypeAlias = Callable[[Sequence[Shape], Shape, Params], int]
 """Operations of one invocation, from the shapes of its inputs, the shape of its output and its parameters."""
 
+WayRule: TypeAlias = Callable[[Params], str]
+"""By which of a library's ways an invocation goes, from its parameters; empty: the common one."""
+
 FeatureFamily: TypeAlias = Literal[
-    "",
-    "conv2d",
-    "batch_norm",
-    "matmul",
-    "pointwise",
-    "cat",
-    "pool2d",
-    "adaptive_pool2d",
-    "mean",
-    "conv_nd",
-    "attention",
+    "", "conv2d", "batch_norm", "matmul", "pointwise", "cat", "pool2d", "adaptive_pool2d", "mean", "conv_nd", "attention",
     "rows",
-]
+]  # fmt: skip
 
 ELEMENTWISE = "elementwise"
 """The family whose model, where a profile has one, serves the pointwise kinds that have none of their own."""
@@ -161,6 +153,22 @@ def _product(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     return 2 * _integer(params["m"]) * _integer(params["k"]) * _integer(params["n"]) * _integer(params["batch"])
 
 
+def _way_of_a_convolution(params: Params) -> str:
+    """Depthwise ones do not go through the convolution library; those without a window are products there, while others may be
+    several launches."""
+    weight = params.get("weight")
+    if not isinstance(weight, tuple):
+        return ""
+    if params.get("groups", 1) != 1 and weight[1:2] == (1,):
+        return "depthwise"
+    return "" if any(side != 1 for side in weight[2:]) else "pointwise"
+
+
+def _way_of_a_product(params: Params) -> str:
+    """A product of one row is one of a matrix by a vector, which is one launch however deep it is."""
+    return "vector" if params.get("m") == 1 and params.get("batch", 1) == 1 else ""
+
+
 def _attention(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     query, key, value = inputs[:3]
     return 2 * numel(query) * key[-2] + 2 * numel(query[:-1]) * numel(value[-2:])
@@ -217,9 +225,9 @@ def _with_scalar(row: KernelKind) -> tuple[KernelKind, KernelKind]:
 
 _ROWS: tuple[KernelKind, ...] = (
     # Profiles bring models of these, in this order.
-    KernelKind("conv2d", _convolution, "conv2d", way=way_of_a_convolution),
+    KernelKind("conv2d", _convolution, "conv2d", way=_way_of_a_convolution),
     KernelKind("batch_norm", per_element(2), "batch_norm", fusible=True),
-    KernelKind("matmul", _product, "matmul", way=way_of_a_product),
+    KernelKind("matmul", _product, "matmul", way=_way_of_a_product),
     KernelKind("relu", per_element(1), "pointwise", ELEMENTWISE, fusible=True, operands=1, onnx=("Relu",)),
     KernelKind("hardtanh", per_element(2), "pointwise", ELEMENTWISE, fusible=True, operands=1),
     KernelKind("cat", moves_only, "cat", fusible=True, gathers=True),

@@ -27,11 +27,10 @@ from ..bundle.writing import BundleContents
 from ..device import MeasuredDevice
 from ..errors import MeasurementError
 from ..measuring.measurements import Measurements
-from .bandwidth_fit import fit_emc_use
 from .common_error import Observation, fit_shares, squared_parts
 from .evaluation import NetworkError, NetworkMeasurement, compare
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw
-from .inside import ALONE, Inside, fit_inside
+from .inside import ALONE, Inside, fit_emc_use, fit_inside
 from .kernel_models import (
     TARGETS,
     TrainedKind,

@@ -18,10 +18,15 @@ from ...kernels.cost.board import BoardCost
 from ...kernels.cost.crowding import crowd
 from ...kernels.cost.execution import check_execution
 from ...kernels.cost.model import KernelCosts, assemble, kernel_costs, used_memory
+from ...kernels.kinds import ELEMENTWISE, served_by
 from ...kernels.network import Network
 from ...kernels.surface import Surface
+from ..device import MeasuredDevice
+from ..measuring.measurements import Measurements
 from .common_error import squared_parts
 from .evaluation import NetworkMeasurement
+from .host_fit import clocks_mhz
+from .kernel_models import in_stream
 
 _LEAST, _MOST = 0.5, 2.0  # beyond these it is something else that is wrong
 _MOST_WAITING = 1.0
@@ -29,6 +34,10 @@ _CROWDINGS = (
     *(0.0, 0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175, 0.02, 0.0225, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05),
     *(0.06, 0.07, 0.08, 0.09, 0.1, 0.12),
 )
+_LEAST_BYTES = 8 << 20  # more than second-level caches hold
+_FAST = 0.5  # of the highest GPU clock
+_LEAST_ROWS = 8
+_USED = 0.75  # most of them move as much as can be moved
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,29 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
     by_kernels, rest = np.concatenate(drawn), np.concatenate(left)
     of_power = float(np.clip(by_kernels @ rest / (by_kernels @ by_kernels) / of_time, _LEAST, _MOST))
     return Inside(of_host, of_time, of_power, crowding, waiting)
+
+
+def fit_emc_use(measurements: Measurements, board: MeasuredDevice) -> tuple[float, ...]:
+    """How much of what its clock could move each memory clock moves, beside the highest; nothing where that was not measured at
+    each, or a higher clock seems to move no more than a lower one.
+
+    It is a quantile over pointwise kernels whose data no cache holds, at high GPU clocks.
+    """
+    moving = served_by(ELEMENTWISE)
+    moved = np.array([call.bytes if call.kind in moving else 0 for call in measurements.invocations], np.float64)
+    rows = measurements.tables["kernel_ms"]
+    rows = in_stream(measurements, board, rows.where(moved[rows.what] >= _LEAST_BYTES))
+    _, gpu_mhz, emc_mhz = clocks_mhz(rows.configuration, board.grid)
+    _, gpu_levels, emc_levels = board.grid.levels_mhz()
+    per_clock = moved[rows.what] / rows.value / emc_mhz
+    use = []
+    for level in np.asarray(emc_levels, np.float64):
+        found = per_clock[(emc_mhz == level) & (gpu_mhz >= _FAST * float(gpu_levels[-1]))]
+        if len(found) < _LEAST_ROWS:
+            return ()
+        use.append(float(np.quantile(found, _USED)))
+    shares = np.round(np.array(use) / use[-1], 4)
+    return tuple(shares.tolist()) if (np.diff(shares * emc_levels, prepend=0.0) > 0).all() else ()
 
 
 def _fit_crowding(cost: BoardCost, networks: Iterable[Network], measured: Sequence[NetworkMeasurement]) -> float:

@@ -13,7 +13,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.measuring.campaign import CampaignSize, plan_campaign, run_campaign
 from jetdvfs.profiles.measuring.measurements import Measurements
-from jetdvfs.profiles.training.bandwidth_fit import fit_emc_use
+from jetdvfs.profiles.training.inside import fit_emc_use
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
 
 LOWEST_HZ, HIGHEST_HZ = BOARD.grid.emc_hz[0], BOARD.grid.emc_hz[-1]
