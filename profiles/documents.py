@@ -27,6 +27,7 @@ NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0, description="a numb
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="a text")]
 
 _DEEPEST = 100
+_TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
 # libyaml's composer calls itself for each level and takes the process down with the stack. A level takes a character at least,
 # and twice as many as this were no trouble on a stack of 8 MB; looking at every text would make reading a board a third slower.
 _LOOKED_INTO = 12_000
@@ -89,7 +90,9 @@ def load_yaml(text: str) -> Any:
             _refuse_circle(document, set(), set())
         return document
     except yaml.MarkedYAMLError as error:
-        said = " ".join(filter(None, (error.context, error.problem)))
+        # libyaml reads ahead, and from 0.2.6 it refuses a thousand levels before it tells of the hundredth.
+        too_deep = error.problem == "exceeded maximum nesting depth"
+        said = _TOO_DEEP if too_deep else " ".join(filter(None, (error.context, error.problem)))
         mark = error.problem_mark or error.context_mark
         # What ends too early is said to be wrong on the line after the last.
         line = min(mark.line + 1, len(text.splitlines())) if mark else None
@@ -104,7 +107,7 @@ def _refuse_depth(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
             mark = event.start_mark
-            raise DocumentError(f"not valid YAML: nested deeper than {_DEEPEST} levels", line=mark.line + 1 if mark else None)
+            raise DocumentError(f"not valid YAML: {_TOO_DEEP}", line=mark.line + 1 if mark else None)
 
 
 def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
