@@ -87,7 +87,7 @@ class KindEntry:
     time_sigma: NotNegative
     power_sigma: NotNegative
     samples: Count
-    recipes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    recipes: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
     region: RegionEntry | None = None
 
 

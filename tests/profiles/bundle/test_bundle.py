@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.cost.region import Pair, Region, Span, size_names
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.profiles.bundle.bundle import load_bundle
-from jetdvfs.profiles.bundle.finding import find_bundles, resolve_bundle
+from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles, resolve_bundle
 from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.profiles.bundle.writing import install_bundle, write_manifest
 from jetdvfs.profiles.errors import BundleError
@@ -57,6 +57,13 @@ def test_a_written_bundle_reads_back_as_it_was(tmp_path: Path) -> None:
     swept = predictions(tmp_path / "one", tmp_path / "cache")
     below = np.asarray(BOARD.grid.gpu_hz) < 500e6
     assert np.allclose(swept[0][:, below], 1) and np.allclose(swept[0][:, ~below], 2)
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted(SHIPPED.iterdir()) if path.is_dir()])
+def test_a_shipped_manifest_is_written_again_as_it_stands(tmp_path: Path, name: str) -> None:
+    bundle = load_bundle(SHIPPED / name)
+    write_manifest(tmp_path, bundle.manifest, bundle.manifest.checksums)
+    assert (tmp_path / "manifest.json").read_text() == (SHIPPED / name / "manifest.json").read_text()
 
 
 def test_a_bundle_says_where_its_models_were_trained(tmp_path: Path) -> None:
