@@ -49,6 +49,7 @@ class Recipe:
     reg_lambda: float = 1.0
     rounds: int = 0
     reg_alpha: float = 0.0
+    colsample_bynode: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -343,6 +344,7 @@ def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, An
         "min_child_weight": recipe.min_child_weight,
         "subsample": recipe.subsample,
         "colsample_bytree": recipe.colsample_bytree,
+        "colsample_bynode": recipe.colsample_bynode,
         "reg_alpha": recipe.reg_alpha,
         "reg_lambda": recipe.reg_lambda,
         "nthread": threads,
