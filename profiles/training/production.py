@@ -36,7 +36,7 @@ EVALUATION_NODES = (11, 12)
 
 FULL = CampaignSize(
     nodes=(*range(8), *range(18, 26)),
-    random_kernels={"conv2d": 96000, "matmul": 90000, "attention": 9600, ELEMENTWISE: 4800},
+    random_kernels={"conv2d": 96000, "matmul": 360000, "attention": 9600, ELEMENTWISE: 4800},
     random_kernels_default=1800,
     configurations=2,
     network_configurations=8,
@@ -60,7 +60,7 @@ _RECIPES = {
     # Leaves of many kernels: how uneven a library's choices are is not to be learned from one.
     "conv2d time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=2000, colsample_bytree=1.0, colsample_bynode=0.35),),
     "conv2d power": (Recipe(8, 0.1, min_child_weight=20.0, rounds=800, colsample_bytree=1.0, colsample_bynode=0.4),),
-    "matmul time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=1500),),
+    "matmul time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=2000),),
     "attention time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=600),),
     "matmul power": (Recipe(8, 0.1, min_child_weight=20.0),),
     "": (Recipe(6, 0.1, min_child_weight=10.0),),
